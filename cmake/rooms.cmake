@@ -1,0 +1,56 @@
+# One folder under src/ is one room is one static library. feroce_room(name SOURCES ... NEEDS ...)
+# makes it; NEEDS lists the rooms it may see, which tools/tidy checks against the #includes.
+
+add_library(feroce_options INTERFACE)
+target_compile_options(feroce_options INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Werror)
+target_include_directories(feroce_options INTERFACE ${CMAKE_SOURCE_DIR}/src
+                           ${CMAKE_SOURCE_DIR}/include)
+if(FEROCE_SANITIZE)
+  target_compile_options(feroce_options INTERFACE -fsanitize=${FEROCE_SANITIZE}
+                         -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  target_link_options(feroce_options INTERFACE -fsanitize=${FEROCE_SANITIZE})
+endif()
+if(FEROCE_FUZZ)
+  target_compile_options(feroce_options INTERFACE -fsanitize=fuzzer-no-link)
+endif()
+
+function(feroce_room name)
+  cmake_parse_arguments(ROOM "" "" "SOURCES;NEEDS;LIBRARIES" ${ARGN})
+  add_library(feroce_${name} STATIC ${ROOM_SOURCES})
+  target_link_libraries(feroce_${name} PUBLIC feroce_options)
+  foreach(need ${ROOM_NEEDS})
+    target_link_libraries(feroce_${name} PUBLIC feroce_${need})
+  endforeach()
+  target_link_libraries(feroce_${name} PUBLIC ${ROOM_LIBRARIES})
+endfunction()
+
+# feroce_unit_test(room TESTS a_test.cpp ... [NEEDS rooms] [LIBRARIES libs]): a gtest binary a room.
+function(feroce_unit_test name)
+  if(NOT FEROCE_TESTS)
+    return()
+  endif()
+  cmake_parse_arguments(UNIT "" "" "TESTS;NEEDS;LIBRARIES" ${ARGN})
+  add_executable(${name}_test ${UNIT_TESTS})
+  target_link_libraries(${name}_test PRIVATE feroce_${name} GTest::gtest_main ${UNIT_LIBRARIES})
+  foreach(need ${UNIT_NEEDS})
+    target_link_libraries(${name}_test PRIVATE feroce_${need})
+  endforeach()
+  add_test(NAME unit.${name} COMMAND ${name}_test)
+  set_tests_properties(unit.${name} PROPERTIES LABELS unit TIMEOUT 300)
+endfunction()
+
+# `product` is what people run: all targets of src/ but the tests. So one build folder serves
+# `./feroce build` and `./feroce test`, and nothing is compiled twice.
+set(CMAKE_LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib)
+add_custom_target(product)
+function(feroce_collect_product)
+  get_property(folders DIRECTORY ${CMAKE_SOURCE_DIR}/src PROPERTY SUBDIRECTORIES)
+  foreach(folder ${folders})
+    get_property(targets DIRECTORY ${folder} PROPERTY BUILDSYSTEM_TARGETS)
+    list(FILTER targets EXCLUDE REGEX "_test$")
+    if(targets)
+      add_dependencies(product ${targets})
+    endif()
+  endforeach()
+endfunction()
+cmake_language(DEFER DIRECTORY ${CMAKE_SOURCE_DIR} CALL feroce_collect_product)

@@ -1,0 +1,33 @@
+// Psn: the 24-bit packet sequence number. It wraps, so it has a distance but no order.
+#pragma once
+
+#include <cstdint>
+
+namespace feroce {
+
+class Psn {
+public:
+    constexpr Psn() = default;
+    constexpr explicit Psn(std::uint32_t raw) : raw_(raw & 0xff'ffff) {}
+    constexpr std::uint32_t raw() const { return raw_; }
+
+    friend constexpr bool operator==(Psn, Psn) = default;
+    friend constexpr Psn operator+(Psn p, std::uint32_t n) { return Psn(p.raw_ + n); }
+    friend constexpr Psn operator-(Psn p, std::uint32_t n) { return Psn(p.raw_ - n); }
+
+    // How far `to` is ahead of `from`, in [-2^23, 2^23).
+    friend constexpr std::int32_t distance(Psn from, Psn to) {
+        return static_cast<std::int32_t>((to.raw_ - from.raw_) << 8) >> 8;
+    }
+    // Not an order: 0xffffff precedes 0.
+    friend bool operator<(Psn, Psn) = delete;
+
+private:
+    std::uint32_t raw_ = 0;
+};
+
+static_assert(distance(Psn(0xff'ffff), Psn(0)) == 1);
+static_assert(distance(Psn(0), Psn(0xff'ffff)) == -1);
+static_assert(distance(Psn(0), Psn(0x80'0000)) == -0x80'0000);
+
+}  // namespace feroce

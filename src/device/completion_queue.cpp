@@ -1,0 +1,95 @@
+#include "device/completion_queue.hpp"
+
+#include <algorithm>
+#include <mutex>
+
+#include "device/ring_tools.hpp"
+
+namespace feroce::device {
+
+namespace {
+
+constexpr std::uint32_t kInitialSlots = 64;
+
+bool asks_for_event(const transport::Completion& c) {
+    return c.solicited || c.status != transport::WcStatus::Success;
+}
+
+}  // namespace
+
+CompletionQueue::CompletionQueue(std::uint32_t capacity, CompletionListener* listener, void* owner)
+    : ring_(std::min(capacity, kInitialSlots)),
+      capacity_(capacity),
+      listener_(listener),
+      owner_(owner) {
+    ASSERT(capacity > 0);
+}
+
+void CompletionQueue::push(const transport::Completion& completion) {
+    bool event = false;
+    bool overflow = false;
+    {
+        const std::lock_guard guard(lock_);
+        if (ring_.size() >= capacity_) {
+            overflow = !overflowed_;
+            overflowed_ = true;
+        } else {
+            // Doubling under the lock: rare, and over once the queue has its working size.
+            if (ring_.full()) regrow(ring_, std::min<std::size_t>(capacity_, 2 * ring_.capacity()));
+            ring_.push(completion);
+            event = arm_ == Arm::Next || (arm_ == Arm::Solicited && asks_for_event(completion));
+            if (event) arm_ = Arm::None;
+        }
+    }
+    if (listener_ == nullptr) return;
+    if (event) listener_->on_completion_event(*this);
+    if (overflow) listener_->on_overflow(*this);
+}
+
+std::uint32_t CompletionQueue::poll(std::span<transport::Completion> out) {
+    const std::lock_guard guard(lock_);
+    const std::size_t count = std::min(out.size(), ring_.size());
+    for (std::size_t i = 0; i < count; ++i) {
+        out[i] = ring_.front();
+        ring_.pop();
+    }
+    return static_cast<std::uint32_t>(count);
+}
+
+bool CompletionQueue::empty() const {
+    return size() == 0;
+}
+
+std::uint32_t CompletionQueue::size() const {
+    const std::lock_guard guard(lock_);
+    return static_cast<std::uint32_t>(ring_.size());
+}
+
+void CompletionQueue::arm(Arm arm) {
+    const std::lock_guard guard(lock_);
+    arm_ = std::max(arm_, arm);
+}
+
+void CompletionQueue::purge(Qpn qpn) {
+    const std::lock_guard guard(lock_);
+    remove_if(ring_, [qpn](const transport::Completion& c) { return c.qpn == qpn; });
+}
+
+bool CompletionQueue::resize(std::uint32_t capacity) {
+    const std::lock_guard guard(lock_);
+    if (capacity == 0 || ring_.size() > capacity) return false;
+    capacity_ = capacity;
+    return true;
+}
+
+std::uint32_t CompletionQueue::capacity() const {
+    const std::lock_guard guard(lock_);
+    return capacity_;
+}
+
+bool CompletionQueue::overflowed() const {
+    const std::lock_guard guard(lock_);
+    return overflowed_;
+}
+
+}  // namespace feroce::device

@@ -1,0 +1,56 @@
+// CompletionQueue: completions from any shard, polled by any application thread. Bounded; an
+// overflow is an error of the queue, never a lost completion that nobody hears of.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "base/ids.hpp"
+#include "base/ring.hpp"
+#include "base/spinlock.hpp"
+#include "transport/work.hpp"
+
+namespace feroce::device {
+
+class CompletionQueue;
+
+// Told, outside the queue's lock, when an armed queue has something to say or has overflowed.
+class CompletionListener {
+public:
+    virtual ~CompletionListener() = default;
+    virtual void on_completion_event(CompletionQueue& cq) = 0;
+    virtual void on_overflow(CompletionQueue& cq) = 0;
+};
+
+class CompletionQueue final : public transport::CompletionSink {
+public:
+    // Capacity grows lazily up to `capacity`: programs ask for millions and use few.
+    CompletionQueue(std::uint32_t capacity, CompletionListener* listener, void* owner);
+
+    void push(const transport::Completion& completion) override;
+    std::uint32_t poll(std::span<transport::Completion> out);
+    bool empty() const;
+    std::uint32_t size() const;
+
+    enum class Arm : std::uint8_t { None, Solicited, Next };  // Each wider than the last.
+    // One event for the next (solicited) completion; completions already there do not count.
+    // A completion with an error counts as solicited. Of two wishes not yet met the wider one
+    // stands.
+    void arm(Arm arm);
+    void purge(Qpn qpn) override;         // Drops completions of a queue pair that went to RESET.
+    bool resize(std::uint32_t capacity);  // False if more completions are held than would fit.
+    std::uint32_t capacity() const;
+    bool overflowed() const;
+    void* owner() const { return owner_; }
+
+private:
+    mutable Spinlock lock_;  // Guards everything below but owner_ and listener_.
+    Ring<transport::Completion> ring_;
+    std::uint32_t capacity_;
+    Arm arm_ = Arm::None;
+    bool overflowed_ = false;
+    CompletionListener* listener_;
+    void* owner_;
+};
+
+}  // namespace feroce::device

@@ -1,0 +1,232 @@
+#include "device/engine.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+
+#include "base/assert.hpp"
+#include "device/ring_tools.hpp"
+
+namespace feroce::device {
+
+using transport::Attribute;
+using transport::AttributeMask;
+using transport::QpAttributes;
+using transport::QpState;
+using transport::QpType;
+using transport::QueuePair;
+
+namespace {
+
+// Packets one queue pair sends before the next one has its turn: one full segmented send.
+constexpr std::uint32_t kTurnPackets = transport::TransmitBatch::kRunPacketsMax;
+
+bool uses_window(QpType type) {
+    return type == QpType::Rc || type == QpType::XrcInitiator;
+}
+
+Result<void> check_values(const QpAttributes& to, AttributeMask mask) {
+    if (mask.has(Attribute::PkeyIndex) && to.pkey_index != 0)
+        return Error{EINVAL, "there is only one P_Key: index 0"};
+    if (mask.has(Attribute::Port) && to.port != 1) return Error{EINVAL, "there is only port 1"};
+    if (mask.has(Attribute::PathMtu) &&
+        (to.path_mtu < 256 || to.path_mtu > 4096 || !std::has_single_bit(to.path_mtu)))
+        return Error{EINVAL, "the path MTU must be 256, 512, 1024, 2048 or 4096"};
+    if (mask.has(Attribute::Timeout) && to.timeout > 31)
+        return Error{EINVAL, "timeout must be 0 to 31"};
+    if (mask.has(Attribute::RetryCount) && to.retry_count > 7)
+        return Error{EINVAL, "retry_cnt must be 0 to 7"};
+    if (mask.has(Attribute::RnrRetry) && to.rnr_retry > 7)
+        return Error{EINVAL, "rnr_retry must be 0 to 7"};
+    if (mask.has(Attribute::MinRnrTimer) && to.min_rnr_timer > 31)
+        return Error{EINVAL, "min_rnr_timer must be 0 to 31"};
+    if (mask.has(Attribute::AddressVector) && !to.address.global)
+        return Error{EINVAL, "RoCE needs a global address: set is_global, dgid and sgid_index"};
+    return {};
+}
+
+}  // namespace
+
+Engine::Engine(const Config& config, const Parts& parts)
+    : config_(config),
+      parts_(parts),
+      transmit_(parts.port, config.arena_bytes),
+      services_{parts.memory, transmit_, counters_, reasons_, *this},
+      qps_(config.slot, config.qp_max, parts.random),
+      timers_(config.qp_max + 1),
+      windows_(config.window),
+      ready_(config.qp_max + 1) {}
+
+Engine::~Engine() {
+    qps_.for_each([this](QueuePair& qp) { destroy_qp(qp); });
+}
+
+Result<QueuePair*> Engine::create_qp(const transport::QpInit& init) {
+    const Result<Qpn> qpn = qps_.allocate();
+    if (!qpn) return qpn.error();
+    return add_qp(*qpn, init);
+}
+
+Result<QueuePair*> Engine::create_gsi_qp(const transport::QpInit& init) {
+    if (qps_.find(kGeneralServicesQpn) != nullptr)
+        return Error{EBUSY, "the connection manager's queue pair exists already"};
+    return add_qp(kGeneralServicesQpn, init);
+}
+
+Result<QueuePair*> Engine::add_qp(Qpn qpn, const transport::QpInit& init) {
+    ASSERT(parts_.memory.pin_pd(init.pd).has_value());
+    auto qp = std::make_unique<QueuePair>(qpn, init, services_);
+    qp->attributes.path_mtu = config_.mtu;
+    QueuePair* raw = qp.get();
+    qps_.insert(std::move(qp));
+    return raw;
+}
+
+void Engine::destroy_qp(QueuePair& qp) {
+    to_reset(last_run_, qp);
+    for (const Gid& group : groups_.remove_all(qp)) parts_.port.leave_group(group);
+    if (qp.is_ready) remove_if(ready_, [&qp](const QueuePair* other) { return other == &qp; });
+    timers_.remove(qp);
+    parts_.memory.unbind_windows_of(qp.qpn());
+    parts_.memory.unpin_pd(qp.init().pd);
+    qps_.erase(qp.qpn());
+}
+
+Result<void> Engine::modify_qp(Instant now, QueuePair& qp, const QpAttributes& attributes,
+                               AttributeMask mask) {
+    const QpState from = qp.state();
+    if (mask.has(Attribute::CurrentState) && attributes.current_state != from)
+        return Error{EINVAL, "the queue pair is not in the state that cur_qp_state says"};
+    const QpState to = mask.has(Attribute::State) ? attributes.state : from;
+    TRY(transport::check_modify(qp.type(), from, to, mask));
+    TRY(check_values(attributes, mask));
+    if (to == QpState::Reset) {
+        to_reset(now, qp);
+        return {};
+    }
+    if (to == QpState::Err) {
+        if (from != QpState::Err) {
+            transport::Reason reason;
+            reason.rule = transport::Rule::MovedToError;
+            reason.status = transport::WcStatus::FlushError;
+            qp.fail(now, reason);
+        }
+        return {};
+    }
+    transport::apply(attributes, mask, qp.attributes);
+    if (from == QpState::Init && to == QpState::Rtr && uses_window(qp.type()))
+        qp.window =
+            &windows_.acquire(qp.attributes.address.destination, qp.attributes.destination_qpn);
+    qp.machine().on_modify(now, from);
+    settle(now, qp);
+    return {};
+}
+
+void Engine::to_reset(Instant now, QueuePair& qp) {
+    const QpState from = qp.state();
+    qp.attributes = QpAttributes{};
+    qp.attributes.path_mtu = config_.mtu;
+    qp.machine().on_modify(now, from);
+    qp.clear();
+    if (qp.init().send_cq != nullptr) qp.init().send_cq->purge(qp.qpn());
+    if (qp.init().receive_cq != nullptr) qp.init().receive_cq->purge(qp.qpn());
+    if (qp.window == nullptr) return;
+    windows_.remove_waiter(qp);
+    windows_.release(*qp.window);
+    qp.window = nullptr;
+}
+
+Result<void> Engine::attach_multicast(QueuePair& qp, const Gid& group) {
+    if (qp.type() != QpType::Ud || !group.is_multicast())
+        return Error{EINVAL, "only a UD queue pair can join, and only a multicast address"};
+    const Result<bool> is_new = groups_.attach(group, qp);
+    if (!is_new) return is_new.error();
+    if (!*is_new || parts_.port.join_group(group)) return {};
+    ASSERT(groups_.detach(group, qp).has_value());
+    return Error{EADDRNOTAVAIL, "the network interface cannot join this multicast group"};
+}
+
+Result<void> Engine::detach_multicast(QueuePair& qp, const Gid& group) {
+    const Result<bool> was_last = groups_.detach(group, qp);
+    if (!was_last) return was_last.error();
+    if (*was_last) parts_.port.leave_group(group);
+    return {};
+}
+
+Result<void> Engine::post_send(Instant now, QueuePair& qp, const transport::SendWr& wr) {
+    TRY(qp.post_send(now, wr));
+    if (!qp.is_ready) settle(now, qp);
+    return {};
+}
+
+Result<void> Engine::post_receive(Instant now, QueuePair& qp, const transport::ReceiveWr& wr) {
+    return qp.post_receive(now, wr);
+}
+
+void Engine::make_ready(QueuePair& qp) {
+    if (qp.is_ready) return;
+    qp.is_ready = true;
+    ready_.push(&qp);
+}
+
+void Engine::settle(Instant now, QueuePair& qp) {
+    transport::Machine& machine = qp.machine();
+    if (machine.wants_to_send(now)) {
+        make_ready(qp);
+    } else if (machine.waits_for_window(now)) {
+        windows_.add_waiter(qp);
+    }
+    timers_.update(qp, machine.deadline());
+}
+
+void Engine::run(Instant now) {
+    last_run_ = now;
+    run_timers(now);
+    windows_.wake(now, [this](QueuePair& qp) { make_ready(qp); });
+    run_ready(now);
+    transmit_.flush();
+    counters_.values[static_cast<std::size_t>(transport::Counter::SentPackets)] =
+        transmit_.packets_sent();
+}
+
+void Engine::run_timers(Instant now) {
+    while (QueuePair* qp = timers_.pop_due(now)) {
+        if (qp->machine().deadline() <= now) qp->machine().on_timer(now);
+        ASSERT(qp->machine().deadline() > now);  // Else this loop would never end.
+        settle(now, *qp);
+    }
+}
+
+// Each queue pair that is ready now has one turn; whoever wants more waits for the next run.
+void Engine::run_ready(Instant now) {
+    for (std::size_t turns = ready_.size(); turns > 0; --turns) {
+        QueuePair* qp = ready_.front();
+        ready_.pop();
+        qp->is_ready = false;
+        qp->machine().pump(now, kTurnPackets);
+        settle(now, *qp);
+    }
+}
+
+bool Engine::has_work() const {
+    return !ready_.empty() || windows_.next_pacing(last_run_) <= last_run_;
+}
+
+Instant Engine::next_wakeup() const {
+    if (!ready_.empty()) return last_run_;
+    return std::min(timers_.next(), windows_.next_pacing(last_run_));
+}
+
+void Engine::qp_event(QueuePair& qp, transport::AsyncEventType type) {
+    parts_.events.on_qp_event(qp, type);
+}
+
+void Engine::srq_event(transport::ReceiveQueue& srq, transport::AsyncEventType type) {
+    parts_.events.on_srq_event(srq, type);
+}
+
+transport::XrcTarget Engine::find_xrc_srq(SrqNumber number, std::uint32_t xrc_domain) {
+    return parts_.xrc.find(number, xrc_domain);
+}
+
+}  // namespace feroce::device

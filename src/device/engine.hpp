@@ -1,0 +1,113 @@
+// Engine: one shard of the soft NIC, a passive object. Packets, posts and time come in as
+// arguments; packets go out through the Port, completions into CompletionQueues, events into the
+// EventQueue. It has no thread, clock or socket: whoever calls it must hold the shard's lock.
+#pragma once
+
+#include <cstdint>
+
+#include "base/random.hpp"
+#include "base/result.hpp"
+#include "base/ring.hpp"
+#include "base/time.hpp"
+#include "device/completion_queue.hpp"
+#include "device/events.hpp"
+#include "device/icrc_check.hpp"
+#include "device/multicast.hpp"
+#include "device/port.hpp"
+#include "device/qp_table.hpp"
+#include "device/timers.hpp"
+#include "device/windows.hpp"
+#include "device/xrc.hpp"
+#include "mem/memory.hpp"
+#include "transport/qp_state.hpp"
+#include "transport/queue_pair.hpp"
+
+namespace feroce::device {
+
+class Engine final : public transport::EventSink {
+public:
+    struct Config {
+        std::uint8_t slot = 1;  // Top byte of every QPN of this shard; steers packets to it.
+        std::uint32_t qp_max = 65536;
+        std::size_t arena_bytes = 512 * 1024;
+        std::uint32_t mtu = 1024;  // Largest IB MTU of the port: the limit of a datagram.
+        bool verify_icrc = true;   // Off only under fuzzing.
+        transport::SendWindow::Limits window;
+    };
+
+    // Outlived by all of these. `memory` and `xrc` are shared by the shards of a process.
+    struct Parts {
+        mem::Memory& memory;
+        XrcDomains& xrc;
+        Port& port;
+        EventListener& events;
+        RandomSource& random;
+    };
+
+    Engine(const Config& config, const Parts& parts);
+    ~Engine() override;
+
+    // Objects.
+    Result<transport::QueuePair*> create_qp(const transport::QpInit& init);
+    // The general services QP (QPN 1), for the connection manager. One an engine.
+    Result<transport::QueuePair*> create_gsi_qp(const transport::QpInit& init);
+    void destroy_qp(transport::QueuePair& qp);
+    Result<void> modify_qp(Instant now, transport::QueuePair& qp,
+                           const transport::QpAttributes& attributes,
+                           transport::AttributeMask mask);
+    Result<void> attach_multicast(transport::QueuePair& qp, const Gid& group);
+    Result<void> detach_multicast(transport::QueuePair& qp, const Gid& group);
+
+    // Work. Packets leave at the next run().
+    Result<void> post_send(Instant now, transport::QueuePair& qp, const transport::SendWr& wr);
+    Result<void> post_receive(Instant now, transport::QueuePair& qp,
+                              const transport::ReceiveWr& wr);
+
+    // The world.
+    void receive(Instant now, const Datagram& datagram);
+    void run(Instant now);  // Timers that are due, acknowledgements owed, work, then transmit.
+    Instant next_wakeup() const;  // When run() should be called at the latest; kNever if idle.
+    bool has_work() const;        // run() would send something now.
+
+    const transport::Counters& counters() const { return counters_; }
+    const transport::ReasonLog& reasons() const { return reasons_; }
+    const QpTable& qps() const { return qps_; }
+    QpTable& qps() { return qps_; }
+
+    // transport::EventSink
+    void qp_event(transport::QueuePair& qp, transport::AsyncEventType type) override;
+    void srq_event(transport::ReceiveQueue& srq, transport::AsyncEventType type) override;
+    transport::XrcTarget find_xrc_srq(SrqNumber number, std::uint32_t xrc_domain) override;
+
+private:
+    Result<transport::QueuePair*> add_qp(Qpn qpn, const transport::QpInit& init);
+    void to_reset(Instant now, transport::QueuePair& qp);
+    // engine_receive.cpp
+    void dispatch(Instant now, const wire::Packet& packet, const Datagram& datagram);
+    void deliver_multicast(Instant now, const wire::Packet& packet, const Datagram& datagram);
+    void deliver(Instant now, transport::QueuePair& qp, const wire::Packet& packet,
+                 const Datagram& datagram);
+    bool comes_from_peer(transport::QueuePair& qp, const Datagram& datagram);
+    void notify_congestion(Instant now, transport::QueuePair& qp);
+
+    void settle(Instant now, transport::QueuePair& qp);  // After a call: ready list and timer.
+    void make_ready(transport::QueuePair& qp);
+    void run_timers(Instant now);
+    void run_ready(Instant now);
+
+    Config config_;
+    Parts parts_;
+    transport::Counters counters_;
+    transport::ReasonLog reasons_;
+    transport::TransmitBatch transmit_;
+    transport::Services services_;
+    QpTable qps_;
+    Timers timers_;
+    Windows windows_;
+    MulticastGroups groups_;
+    IcrcCheck icrc_;
+    Ring<transport::QueuePair*> ready_;  // First come first served.
+    Instant last_run_{};
+};
+
+}  // namespace feroce::device

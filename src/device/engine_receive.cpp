@@ -1,0 +1,113 @@
+// From a datagram to the queue pair it is for. Nothing of a packet is believed before its ICRC is
+// verified, and nothing of it reaches a queue pair unless it comes from that queue pair's peer.
+#include "device/engine.hpp"
+#include "transport/packet_builder.hpp"
+
+namespace feroce::device {
+
+using transport::Counter;
+using transport::DropReason;
+using transport::QpType;
+using transport::QueuePair;
+
+namespace {
+
+DropReason drop_reason(wire::ParseError error) {
+    switch (error) {
+        case wire::ParseError::UnknownOpcode:
+            return DropReason::UnknownOpcode;
+        case wire::ParseError::BadVersion:
+            return DropReason::BadVersion;
+        case wire::ParseError::BadPad:
+            return DropReason::BadPad;
+        case wire::ParseError::BadLength:
+            return DropReason::BadLength;
+        default:
+            return DropReason::TooShort;
+    }
+}
+
+// The top bit tells full from limited members; the partition is the rest.
+bool same_partition(Pkey pkey) {
+    return (pkey.raw & 0x7fff) == (kDefaultPkey.raw & 0x7fff);
+}
+
+constexpr std::uint8_t kCongestionExperienced = 3;
+// A marked flow hears of it at most this often: the reaction takes a round trip anyway.
+constexpr Duration kCongestionNoticeGap = std::chrono::microseconds(50);
+
+}  // namespace
+
+void Engine::receive(Instant now, const Datagram& datagram) {
+    counters_.add(Counter::ReceivedPackets);
+    wire::Packet packet;
+    if (const wire::ParseError error = wire::parse_packet(datagram.bytes, packet);
+        error != wire::ParseError::None)
+        return counters_.drop(drop_reason(error));
+    if (config_.verify_icrc) {
+        const IcrcVerdict verdict = icrc_.verify(now, datagram);
+        if (verdict == IcrcVerdict::Bad) return counters_.drop(DropReason::BadIcrc);
+        if (verdict == IcrcVerdict::Unsolvable) return counters_.drop(DropReason::UnsolvableId);
+    }
+    if (!same_partition(packet.bth.pkey)) return counters_.drop(DropReason::BadPkey);
+    dispatch(now, packet, datagram);
+}
+
+void Engine::dispatch(Instant now, const wire::Packet& packet, const Datagram& datagram) {
+    if (packet.bth.destination == kMulticastQpn) return deliver_multicast(now, packet, datagram);
+    QueuePair* qp = qps_.find(packet.bth.destination);
+    if (qp == nullptr) return counters_.drop(DropReason::NoSuchQp);
+    deliver(now, *qp, packet, datagram);
+}
+
+void Engine::deliver_multicast(Instant now, const wire::Packet& packet, const Datagram& datagram) {
+    const auto members = groups_.members(datagram.destination);
+    if (members.empty() || packet.info->service != wire::Service::Ud)
+        return counters_.drop(DropReason::MulticastNoGroup);
+    for (QueuePair* qp : members) deliver(now, *qp, packet, datagram);
+}
+
+void Engine::deliver(Instant now, QueuePair& qp, const wire::Packet& packet,
+                     const Datagram& datagram) {
+    if (qp.state() == transport::QpState::Reset || qp.state() == transport::QpState::Init)
+        return counters_.drop(DropReason::WrongQpState);
+    if (qp.type() != QpType::Ud && !comes_from_peer(qp, datagram)) return;
+    if (packet.info->verb == wire::Verb::Cnp) {
+        counters_.add(Counter::CongestionNotifications);
+        if (qp.window != nullptr) qp.window->on_congestion_mark(now);
+        return;
+    }
+    if ((datagram.traffic_class & 3) == kCongestionExperienced) notify_congestion(now, qp);
+    const transport::Arrival arrival{datagram.source, datagram.destination, datagram.source_port,
+                                     datagram.traffic_class, datagram.hop_limit};
+    qp.machine().on_packet(now, packet, arrival);
+    settle(now, qp);
+}
+
+bool Engine::comes_from_peer(QueuePair& qp, const Datagram& datagram) {
+    const transport::AddressVector& peer = qp.attributes.address;
+    if (datagram.source != peer.destination || datagram.destination != peer.source) {
+        counters_.drop(DropReason::WrongSource);
+        return false;
+    }
+    if (qp.peer_source_port == 0) qp.peer_source_port = datagram.source_port;
+    if (qp.peer_source_port == datagram.source_port) return true;
+    counters_.drop(DropReason::WrongSourcePort);
+    return false;
+}
+
+void Engine::notify_congestion(Instant now, QueuePair& qp) {
+    const bool first = qp.last_congestion_notice == Instant{};
+    if (qp.type() == QpType::Ud ||
+        (!first && now - qp.last_congestion_notice < kCongestionNoticeGap))
+        return;
+    qp.last_congestion_notice = now;
+    transport::PacketSpec spec;
+    spec.opcode = wire::Opcode::Cnp;
+    spec.destination = qp.attributes.destination_qpn;
+    spec.payload_size = 16;  // Reserved bytes, zero.
+    const ByteSpan payload = transport::append_packet(transmit_, qp.path(), spec);
+    std::fill(payload.begin(), payload.end(), std::byte{0});
+}
+
+}  // namespace feroce::device

@@ -1,0 +1,68 @@
+// Host: what the process-wide object needs of the world. port/ implements it on the real machine,
+// sim/ on a simulated node; nothing above knows which.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/gid.hpp"
+#include "base/random.hpp"
+#include "base/result.hpp"
+#include "base/time.hpp"
+#include "device/engine.hpp"
+#include "device/port.hpp"
+
+namespace feroce::device {
+
+struct Interface {
+    std::string name;  // "eth0"; the device is feroce_eth0.
+    std::uint32_t index = 0;
+    std::uint32_t mtu = 1500;
+    bool up = false;
+    std::array<std::uint8_t, 6> mac{};
+    std::vector<Gid> gids;  // Usable addresses in a stable order: IPv4, IPv6, link-local.
+};
+
+// A port on one slot of the shared UDP port, for all addresses of this machine.
+class HostPort : public Port {
+public:
+    // The slot that steers packets here: the top byte of the QPNs of the engine behind this port.
+    virtual std::uint8_t slot() const = 0;
+
+    // Feeds the engine with what has arrived; false if nothing had. Never blocks.
+    virtual bool poll(Instant now, Engine& engine) = 0;
+
+    // Whether an arrival ends wait(). A poller that is about to spin disarms, so that the waiting
+    // thread is not woken for packets the poller takes itself. Under the shard's lock.
+    virtual void arm() = 0;
+    virtual void disarm() = 0;
+
+    // Sleeps until a packet arrives while armed (true; it is then disarmed), wake() is called or
+    // `until` has passed (false). For one thread, which holds no lock.
+    virtual bool wait(Instant until) = 0;
+    virtual void wake() = 0;  // Any thread. Not lost if nobody waits yet.
+};
+
+// Something that runs beside its creator: a thread, or a fiber of a simulated node.
+class Task {
+public:
+    virtual ~Task() = default;  // Waits for the end of the body.
+};
+
+class Host {
+public:
+    virtual ~Host() = default;
+    virtual Instant now() = 0;
+    virtual RandomSource& random() = 0;  // Safe to use from any thread.
+    virtual std::vector<Interface> interfaces() = 0;
+    virtual Result<std::unique_ptr<HostPort>> open_port() = 0;
+    virtual Result<std::unique_ptr<Task>> spawn(std::function<void()> body) = 0;
+    // In a forked child: lets go of what must die with the parent. Takes no lock, calls no thread.
+    virtual void abandon() = 0;
+};
+
+}  // namespace feroce::device

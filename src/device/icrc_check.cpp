@@ -1,0 +1,84 @@
+#include "device/icrc_check.hpp"
+
+#include <bit>
+
+#include "wire/icrc.hpp"
+
+namespace feroce::device {
+
+namespace {
+
+// Spreads neighbouring addresses over the sets. It need not resist an enemy: one who can send from
+// many addresses can also compute an ICRC.
+std::size_t hash(const Gid& address) {
+    const auto words = std::bit_cast<std::array<std::uint64_t, 2>>(address.raw);
+    const std::uint64_t h = (words[0] ^ std::rotl(words[1], 32)) * 0x9e37'79b9'7f4a'7c15;
+    return static_cast<std::size_t>(h ^ h >> 32);
+}
+
+}  // namespace
+
+IcrcCheck::IcrcCheck() : sets_(kSets) {}
+
+IcrcVerdict IcrcCheck::verify(Instant now, const Datagram& datagram) {
+    const wire::DatagramAddress address{datagram.source, datagram.destination, datagram.source_port,
+                                        wire::kRocePort};
+    Source& source = source_of(now, datagram.source);
+    if (wire::verify(address, datagram.id_hint, datagram.bytes))
+        return accept(now, source, datagram.id_hint);
+    if (!datagram.destination.is_v4()) return reject(source, IcrcVerdict::Bad);
+    const auto id = wire::solve_id(address, datagram.bytes);
+    if (!id) return reject(source, IcrcVerdict::Bad);
+    if (!believable(now, source, *id)) return reject(source, IcrcVerdict::Unsolvable);
+    return accept(now, source, *id);
+}
+
+bool IcrcCheck::believable(Instant now, const Source& source, std::uint16_t id) {
+    if (source.good == 0 || now - source.last_good >= kSilence) return true;
+    if (id < kSegmentIds && source.sent_segment_id) return true;
+    return static_cast<std::uint16_t>(id - source.last_id) <= kIdLead;
+}
+
+IcrcVerdict IcrcCheck::accept(Instant now, Source& source, std::uint16_t id) {
+    // An address may be both a sender whose ids count on and, through address translation, one
+    // whose ids start from 0 with each send. The second must not lose us the place of the first.
+    const auto lead = static_cast<std::uint16_t>(id - source.last_id);
+    const bool counts_on = lead <= kIdLead || now - source.last_good >= kSilence;
+    if (source.good == 0 || counts_on || id >= kSegmentIds) source.last_id = id;
+    if (id < kSegmentIds) source.sent_segment_id = true;
+    source.last_good = now;
+    ++source.good;
+    return IcrcVerdict::Good;
+}
+
+IcrcVerdict IcrcCheck::reject(Source& source, IcrcVerdict verdict) {
+    ++source.bad;
+    return verdict;
+}
+
+IcrcCheck::Source& IcrcCheck::source_of(Instant now, const Gid& address) {
+    Set& set = sets_[hash(address) % kSets];
+    Source* oldest = &set[0];
+    for (Source& source : set) {
+        if (source.used && source.address == address) {
+            source.last_heard = now;
+            return source;
+        }
+        const bool older = !source.used || source.last_heard < oldest->last_heard;
+        if (oldest->used && older) oldest = &source;
+    }
+    *oldest = Source{};
+    oldest->address = address;
+    oldest->used = true;
+    oldest->last_heard = now;
+    return *oldest;
+}
+
+std::optional<Gid> IcrcCheck::never_verified(std::uint64_t threshold) const {
+    for (const Set& set : sets_)
+        for (const Source& source : set)
+            if (source.used && source.good == 0 && source.bad >= threshold) return source.address;
+    return std::nullopt;
+}
+
+}  // namespace feroce::device

@@ -1,0 +1,32 @@
+// Port: a way to the network, the only one an engine has. Implemented by port/ (UDP sockets), sim/
+// (a simulated link) and tests.
+#pragma once
+
+#include <cstdint>
+
+#include "base/bytes.hpp"
+#include "base/gid.hpp"
+#include "transport/transmit_batch.hpp"
+
+namespace feroce::device {
+
+class Port : public transport::RunSink {
+public:
+    // Multicast membership for a group address. False if the network cannot.
+    virtual bool join_group(const Gid& group) = 0;
+    virtual void leave_group(const Gid& group) = 0;
+};
+
+// What arrived, from the BTH to the ICRC. The bytes belong to the caller and are read only.
+struct Datagram {
+    ByteView bytes;
+    Gid source;
+    Gid destination;
+    std::uint16_t source_port = 0;
+    // The IPv4 id the sender most likely used: 0, or the place in a segmented send.
+    std::uint16_t id_hint = 0;
+    std::uint8_t traffic_class = 0;  // Low two bits: ECN.
+    std::uint8_t hop_limit = 64;
+};
+
+}  // namespace feroce::device

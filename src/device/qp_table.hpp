@@ -1,0 +1,63 @@
+// QpTable: the queue pairs of one shard by number, and the numbers themselves. A number is
+// slot << 16 | low part. The low part is unpredictable, so that nobody can aim a packet at a queue
+// pair it was not told of, and is kept out of use for as long as possible once freed, so that late
+// packets of a dead queue pair find nobody. Low parts 0, 1 and 0xffff are never given: they are
+// those of QP0, of the general services QP (which is inserted under its own number) and of
+// multicast. Owns its queue pairs. Engine lock.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "base/ids.hpp"
+#include "base/random.hpp"
+#include "base/result.hpp"
+#include "base/ring.hpp"
+#include "transport/queue_pair.hpp"
+
+namespace feroce::device {
+
+class QpTable {
+public:
+    QpTable(std::uint8_t slot, std::uint32_t qp_max, RandomSource& random);
+
+    // ENOMEM when qp_max queue pairs exist. The number must then be inserted.
+    Result<Qpn> allocate();
+    // Under a number from allocate(), or under QPN 1, which does not count against qp_max.
+    void insert(std::unique_ptr<transport::QueuePair> qp);
+    transport::QueuePair* find(Qpn qpn) const {
+        transport::QueuePair* qp = qps_[qpn.raw & kLowMask].get();
+        return qp != nullptr && qp->qpn() == qpn ? qp : nullptr;
+    }
+    void erase(Qpn qpn);  // Destroys it; it must be there.
+    std::size_t size() const { return size_; }
+
+    // In the order of numbers. `f` may erase the queue pair it is given. Looks at all 65,536
+    // places: not for the hot path.
+    template <class F>
+    void for_each(F&& f) {
+        for (auto& qp : qps_)
+            if (qp != nullptr) f(*qp);
+    }
+    template <class F>
+    void for_each(F&& f) const {
+        for (const auto& qp : qps_)
+            if (qp != nullptr) f(static_cast<const transport::QueuePair&>(*qp));
+    }
+
+private:
+    static constexpr std::uint32_t kLowMask = 0xffff;
+
+    std::uint8_t slot_;
+    std::uint32_t qp_max_;
+    RandomSource& random_;
+    std::vector<std::unique_ptr<transport::QueuePair>> qps_;  // By low part.
+    std::size_t size_ = 0;
+    std::uint32_t allocated_ = 0;
+    Ring<std::uint16_t> free_;  // Low parts, never used ones first, then by when they were freed.
+    std::size_t freed_ = 0;     // How many were ever given back.
+};
+
+}  // namespace feroce::device

@@ -1,0 +1,119 @@
+#include "device/qp_table.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cerrno>
+#include <set>
+#include <vector>
+
+#include "device/test_qp.hpp"
+
+namespace feroce::device {
+namespace {
+
+constexpr std::uint32_t kAll = 65'533;  // All low parts but 0, 1 and 0xffff.
+
+TEST(QpTable, GivesEveryNumberOfTheSlotOnceAndThenNone) {
+    Prng random(7);
+    QpTable table(0xff, 1'000'000, random);
+    std::set<std::uint32_t> given;
+    for (std::uint32_t i = 0; i < kAll; ++i) {
+        const Qpn qpn = table.allocate().value();
+        EXPECT_EQ(qpn.raw >> 16, 0xffu);
+        given.insert(qpn.raw & 0xffff);
+    }
+    EXPECT_EQ(given.size(), kAll);
+    EXPECT_FALSE(given.contains(0));
+    EXPECT_FALSE(given.contains(1));
+    EXPECT_FALSE(given.contains(0xffff));
+    ASSERT_FALSE(table.allocate().has_value());
+    EXPECT_EQ(table.allocate().error().code, ENOMEM);
+}
+
+TEST(QpTable, FollowsTheRandomSourceOverTheWholeRange) {
+    Prng one(1), other(2);
+    QpTable a(3, 100, one), b(3, 100, other);
+    std::uint32_t equal = 0, low_half = 0;
+    for (int i = 0; i < 100; ++i) {
+        const std::uint32_t x = a.allocate().value().raw;
+        equal += x == b.allocate().value().raw ? 1 : 0;
+        low_half += (x & 0x8000) == 0 ? 1 : 0;
+    }
+    EXPECT_LT(equal, 3u);
+    EXPECT_GT(low_half, 30u);
+    EXPECT_LT(low_half, 70u);
+}
+
+TEST(QpTable, AFreedNumberRests) {
+    Prng random(11);
+    QpMaker maker;
+    QpTable table(9, 16, random);
+    std::vector<std::uint64_t> freed_at(65'536, 0);
+    std::uint64_t shortest_rest = UINT64_MAX;
+    for (std::uint64_t i = 1; i <= 100'000; ++i) {
+        const Qpn qpn = table.allocate().value();
+        std::uint64_t& freed = freed_at[qpn.raw & 0xffff];
+        if (freed != 0) shortest_rest = std::min(shortest_rest, i - freed);
+        freed = i;
+        table.insert(maker.make(qpn));
+        table.erase(qpn);
+    }
+    EXPECT_GE(shortest_rest, kAll / 2);
+    EXPECT_LT(shortest_rest, kAll) << "in a fixed order it would be predictable";
+}
+
+TEST(QpTable, FindsByTheWholeNumber) {
+    Prng random(3);
+    QpMaker maker;
+    QpTable table(2, 16, random);
+    const Qpn qpn = table.allocate().value();
+    EXPECT_EQ(table.find(qpn), nullptr) << "not inserted yet";
+    table.insert(maker.make(qpn));
+    ASSERT_NE(table.find(qpn), nullptr);
+    EXPECT_EQ(table.find(qpn)->qpn(), qpn);
+    EXPECT_EQ(table.find(Qpn{qpn.raw ^ 0x01'0000}), nullptr) << "another shard's";
+    EXPECT_EQ(table.find(Qpn{qpn.raw ^ 1}), nullptr);
+    EXPECT_EQ(table.find(kMulticastQpn), nullptr);
+    EXPECT_EQ(table.size(), 1u);
+    table.erase(qpn);
+    EXPECT_EQ(table.find(qpn), nullptr);
+    EXPECT_EQ(table.size(), 0u);
+}
+
+TEST(QpTable, LimitCountsLivingQueuePairsAndNotGeneralServices) {
+    Prng random(4);
+    QpMaker maker;
+    QpTable table(1, 2, random);
+    table.insert(maker.make(kGeneralServicesQpn));
+    const Qpn a = table.allocate().value();
+    table.insert(maker.make(a));
+    const Qpn b = table.allocate().value();
+    table.insert(maker.make(b));
+    EXPECT_FALSE(table.allocate().has_value());
+    table.erase(a);
+    EXPECT_TRUE(table.allocate().has_value());
+    EXPECT_NE(table.find(kGeneralServicesQpn), nullptr);
+    table.erase(kGeneralServicesQpn);
+    EXPECT_EQ(table.find(kGeneralServicesQpn), nullptr);
+    EXPECT_FALSE(table.allocate().has_value()) << "QPN 1 gave no number back";
+}
+
+TEST(QpTable, WalksInOrderAndMayEraseOnTheWay) {
+    Prng random(5);
+    QpMaker maker;
+    QpTable table(1, 64, random);
+    table.insert(maker.make(kGeneralServicesQpn));
+    for (int i = 0; i < 40; ++i) table.insert(maker.make(table.allocate().value()));
+    std::vector<std::uint32_t> order;
+    table.for_each([&](transport::QueuePair& qp) {
+        order.push_back(qp.qpn().raw);
+        if (order.size() % 2 == 0) table.erase(qp.qpn());
+    });
+    ASSERT_EQ(order.size(), 41u);
+    EXPECT_EQ(order.front(), 1u);
+    EXPECT_TRUE(std::is_sorted(order.begin(), order.end()));
+    EXPECT_EQ(table.size(), 21u);
+}
+
+}  // namespace
+}  // namespace feroce::device

@@ -1,0 +1,62 @@
+#include "device/windows.hpp"
+
+#include "base/assert.hpp"
+#include "device/ring_tools.hpp"
+
+namespace feroce::device {
+
+transport::SendWindow& Windows::acquire(const Gid& destination, Qpn destination_qpn) {
+    const auto shard = static_cast<std::uint8_t>(destination_qpn.raw >> 16);
+    const auto [it, is_new] = entries_.try_emplace({destination, shard}, limits_);
+    Entry& entry = it->second;
+    if (is_new) entry.key = it->first;
+    ++entry.references;
+    if (entry.waiters.capacity() < entry.references)
+        regrow(entry.waiters, std::size_t{2} * entry.references);
+    if (blocked_.capacity() < entries_.size()) blocked_.reserve(2 * entries_.size());
+    return entry;
+}
+
+void Windows::release(transport::SendWindow& window) {
+    Entry& entry = entry_of(window);
+    ASSERT(entry.references > 0);
+    if (--entry.references > 0) return;
+    ASSERT(entry.waiters.empty() && !entry.listed);
+    // By a copy of the key: erase must not be handed a reference into what it destroys.
+    const auto key = entry.key;
+    entries_.erase(key);
+}
+
+void Windows::add_waiter(transport::QueuePair& qp) {
+    if (qp.waits_for_window) return;
+    ASSERT(qp.window != nullptr);
+    Entry& entry = entry_of(*qp.window);
+    entry.waiters.push(&qp);
+    qp.waits_for_window = true;
+    if (entry.listed) return;
+    entry.listed = true;
+    blocked_.push_back(&entry);
+}
+
+void Windows::remove_waiter(transport::QueuePair& qp) {
+    if (!qp.waits_for_window) return;
+    qp.waits_for_window = false;
+    remove_if(entry_of(*qp.window).waiters,
+              [&qp](const transport::QueuePair* waiter) { return waiter == &qp; });
+    drop_unblocked();
+}
+
+void Windows::drop_unblocked() {
+    std::erase_if(blocked_, [](Entry* entry) {
+        entry->listed = !entry->waiters.empty();
+        return !entry->listed;
+    });
+}
+
+Instant Windows::next_pacing(Instant now) const {
+    Instant first = kNever;
+    for (const Entry* entry : blocked_) first = std::min(first, entry->blocked_until(now));
+    return first;
+}
+
+}  // namespace feroce::device

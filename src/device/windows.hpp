@@ -1,0 +1,78 @@
+// Windows: one SendWindow for each destination shard (address and top byte of the QPN), because
+// that is where a receive buffer fills, and the queue pairs that wait for each to open, first come
+// first served. A window lives while queue pairs hold it, at one address. Waiting and waking
+// allocate nothing (room is made by acquire) and cost nothing for windows on which nobody waits.
+// Engine lock.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "base/gid.hpp"
+#include "base/ids.hpp"
+#include "base/ring.hpp"
+#include "base/time.hpp"
+#include "transport/queue_pair.hpp"
+#include "transport/window.hpp"
+
+namespace feroce::device {
+
+class Windows {
+public:
+    explicit Windows(const transport::SendWindow::Limits& limits) : limits_(limits) {}
+
+    // Counted: one release for each acquire. The last one forgets the window.
+    transport::SendWindow& acquire(const Gid& destination, Qpn destination_qpn);
+    void release(transport::SendWindow& window);
+    std::size_t size() const { return entries_.size(); }
+
+    // qp.window is one of ours. Once only, however often it is added: see qp.waits_for_window.
+    void add_waiter(transport::QueuePair& qp);
+    void remove_waiter(transport::QueuePair& qp);  // Before its window is released.
+    bool has_waiters() const { return !blocked_.empty(); }
+
+    // Takes waiters off, oldest first, for as long as their window may send, and calls f(qp). `f`
+    // may send and may add waiters (a waiter is woken once at most), but not remove or release.
+    template <class F>
+    void wake(Instant now, F&& f) {
+        const std::size_t count = blocked_.size();
+        for (std::size_t i = 0; i < count; ++i) wake_one(now, *blocked_[i], f);
+        drop_unblocked();
+    }
+    // When the first window with waiters opens by itself; kNever if acknowledgements must come.
+    Instant next_pacing(Instant now) const;
+
+private:
+    // Derived, so that the way from a window back to its entry is a cast.
+    struct Entry : transport::SendWindow {
+        explicit Entry(const Limits& limits) : SendWindow(limits) {}
+
+        std::uint32_t references = 0;
+        bool listed = false;  // In blocked_: true exactly when it has waiters, but during wake().
+        Ring<transport::QueuePair*> waiters{0};  // Capacity >= references.
+        std::pair<Gid, std::uint8_t> key;
+    };
+
+    static Entry& entry_of(transport::SendWindow& window) { return static_cast<Entry&>(window); }
+
+    template <class F>
+    void wake_one(Instant now, Entry& entry, F& f) {
+        for (std::size_t n = entry.waiters.size(); n > 0 && entry.may_send(now); --n) {
+            transport::QueuePair& qp = *entry.waiters.front();
+            entry.waiters.pop();
+            qp.waits_for_window = false;
+            f(qp);
+        }
+    }
+    void drop_unblocked();
+
+    transport::SendWindow::Limits limits_;
+    std::map<std::pair<Gid, std::uint8_t>, Entry> entries_;
+    std::vector<Entry*> blocked_;  // Capacity >= entries_.size().
+};
+
+}  // namespace feroce::device

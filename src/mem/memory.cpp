@@ -1,0 +1,312 @@
+// Memory: slots, keys, protection domains, regions and the lookups. Windows are in window.cpp.
+#include "mem/memory.hpp"
+
+#include <cerrno>
+#include <limits>
+#include <mutex>
+#include <new>
+
+#include "mem/guard.hpp"
+#include "mem/touch.hpp"
+
+namespace feroce::mem {
+
+namespace {
+
+using Hold = std::lock_guard<Spinlock>;
+
+constexpr std::uint64_t kWholeSpace = std::numeric_limits<std::uint64_t>::max();
+
+constexpr std::uint32_t index_of(std::uint32_t key) {
+    return key >> 16;
+}
+
+constexpr bool is_region(SlotKind kind) {
+    return kind == SlotKind::Region || kind == SlotKind::NullRegion;
+}
+
+Result<void> judge_access(AccessSet access) {
+    if (!(kMandatoryAccess | kOptionalAccess).covers(access))
+        return Error{EINVAL, "access flags that no region can have"};
+    if (access.overlaps(kRemoteChange) && !access.has(Access::LocalWrite))
+        return Error{EINVAL, "remote write or atomic access needs IBV_ACCESS_LOCAL_WRITE too"};
+    return {};
+}
+
+Result<void> judge_range(const SlotFields& f) {
+    if (f.length == 0) return Error{EINVAL, "a region of length zero"};
+    if (f.base + (f.length - 1) < f.base) return Error{EINVAL, "the region wraps around"};
+    if (f.iova + (f.length - 1) < f.iova) return Error{EINVAL, "the region's iova wraps around"};
+    return {};
+}
+
+void set_range(SlotFields& f, const RegionSpec& spec) {
+    f.base = spec.implicit ? 0 : reinterpret_cast<std::uintptr_t>(spec.address);
+    f.length = spec.implicit ? kWholeSpace : spec.length;
+    f.iova = spec.implicit || f.access.has(Access::ZeroBased) ? 0 : spec.iova;
+}
+
+// What rdma-core gives when it cannot pin. On-demand regions may be mapped later.
+Result<void> judge_mapping(const SlotFields& f) {
+    guard_recheck();
+    if (f.access.has(Access::OnDemand) || f.length == kWholeSpace) return {};
+    if (!probe_memory(reinterpret_cast<void*>(f.base), f.length, f.access.has(Access::LocalWrite)))
+        return Error{EFAULT, "the memory is not mapped, or read-only with local write access"};
+    return {};
+}
+
+Result<void> judge_region(const SlotFields& f) {
+    TRY(judge_access(f.access));
+    TRY(judge_range(f));
+    return judge_mapping(f);
+}
+
+constexpr Error kNoPd{EINVAL, "no such protection domain"};
+constexpr Error kNoRegion{EINVAL, "no such memory region"};
+constexpr Error kBound{EBUSY, "memory windows are bound to the region"};
+
+// Bounds without overflow, then the pointer.
+Lookup cut(const SlotFields& f, std::uint64_t address, std::uint64_t length) {
+    const std::uint64_t offset = address - f.iova;
+    if (address < f.iova || offset > f.length || length > f.length - offset)
+        return {Fault::OutOfBounds, {}};
+    if (f.kind == SlotKind::NullRegion) return {Fault::None, {nullptr, length}};
+    // Only an implicit region reaches address 0, which is never mapped and means the null region.
+    if (f.base + offset == 0) return {Fault::Unmapped, {}};
+    return {Fault::None, {reinterpret_cast<std::byte*>(f.base + offset), length}};
+}
+
+}  // namespace
+
+const char* to_string(Fault fault) {
+    switch (fault) {
+        case Fault::None:
+            return "no fault";
+        case Fault::NoSuchKey:
+            return "the key is unknown, stale or not bound";
+        case Fault::WrongPd:
+            return "the key belongs to another protection domain";
+        case Fault::NoPermission:
+            return "the region or window does not allow this access";
+        case Fault::OutOfBounds:
+            return "the access leaves the region, window or list";
+        case Fault::Misaligned:
+            return "an atomic must be aligned to 8 bytes";
+        case Fault::NotBoundToQp:
+            return "the window is bound to another queue pair";
+        case Fault::Unmapped:
+            return "the memory was unmapped or protected after registration";
+    }
+    return "unknown fault";
+}
+
+Memory::Memory(const Limits& limits, RandomSource& random)
+    : limits_(limits), random_(random), pds_(limits.pds) {
+    ASSERT(std::uint64_t{limits.regions} + limits.windows < kSlots);
+    chunk_owner_.reserve(kChunks);
+}
+
+Memory::Pd* Memory::find_pd(PdId pd) {
+    if (pd.raw == 0 || pd.raw > pds_.size() || !pds_[pd.raw - 1].live) return nullptr;
+    return &pds_[pd.raw - 1];
+}
+
+Result<PdId> Memory::alloc_pd() {
+    const Hold hold(lock_);
+    for (std::uint32_t i = 0; i < pds_.size(); ++i) {
+        if (pds_[i].live) continue;
+        pds_[i] = {true, 0};
+        return PdId{i + 1};
+    }
+    return Error{ENOMEM, "no protection domain is left"};
+}
+
+Result<void> Memory::dealloc_pd(PdId pd) {
+    const Hold hold(lock_);
+    Pd* const found = find_pd(pd);
+    if (found == nullptr) return kNoPd;
+    if (found->users != 0) return Error{EBUSY, "the protection domain is in use"};
+    found->live = false;
+    return {};
+}
+
+Result<void> Memory::pin_pd(PdId pd) {
+    const Hold hold(lock_);
+    Pd* const found = find_pd(pd);
+    if (found == nullptr) return kNoPd;
+    ++found->users;
+    return {};
+}
+
+void Memory::unpin_pd(PdId pd) {
+    const Hold hold(lock_);
+    Pd* const found = find_pd(pd);
+    ASSERT(found != nullptr && found->users > 0);
+    --found->users;
+}
+
+Slot* Memory::slot_of(std::uint32_t key) const {
+    const std::uint32_t index = index_of(key);
+    if (index == 0) return nullptr;  // Else key 0 would match a hidden slot's stamp.
+    // acquire: pairs with add_chunk's release, so the slots are constructed.
+    Slot* const chunk = chunks_[index / kChunkSlots].load(std::memory_order_acquire);
+    return chunk == nullptr ? nullptr : &chunk[index % kChunkSlots];
+}
+
+bool Memory::add_chunk() {
+    std::unique_ptr<Slot[]> chunk(new (std::nothrow) Slot[kChunkSlots]);
+    if (chunk == nullptr) return false;
+    chunks_[chunk_owner_.size()].store(chunk.get(), std::memory_order_release);
+    chunk_owner_.push_back(std::move(chunk));
+    return true;
+}
+
+Result<Slot*> Memory::take_slot(PdId pd, SlotKind kind) {
+    Pd* const domain = find_pd(pd);
+    if (domain == nullptr) return kNoPd;
+    std::uint32_t& count = is_region(kind) ? region_count_ : window_count_;
+    if (count == (is_region(kind) ? limits_.regions : limits_.windows))
+        return Error{ENOMEM, "no memory region or window is left"};
+
+    std::uint32_t index = slots_used_;
+    if (resting_ > kRestingSlots || slots_used_ == kSlots) {
+        ASSERT(resting_ > 0);
+        index = oldest_resting_;
+        oldest_resting_ = slot_of(index << 16)->next;
+        --resting_;
+    } else {
+        if (index / kChunkSlots == chunk_owner_.size() && !add_chunk())
+            return Error{ENOMEM, "out of memory for a table of memory regions"};
+        ++slots_used_;
+    }
+    Slot& slot = *slot_of(index << 16);
+    const std::uint64_t dice = random_.next();
+    const std::uint32_t low = dice & 0xff;
+    // Any upper byte but the last one's: a stale key does not come alive, whatever its low byte.
+    const std::uint32_t step = 1 + (dice >> 8) % 255;
+    const std::uint32_t upper = ((slot.key >> 8) + step) & 0xff;
+    slot.key = index << 16 | upper << 8 | low;
+    slot.bound = 0;
+    ++count;
+    ++domain->users;
+    return &slot;
+}
+
+void Memory::give_slot(Slot& slot) {
+    slot.hide();
+    const SlotFields old = slot.fields();
+    --(is_region(old.kind) ? region_count_ : window_count_);
+    --find_pd(old.pd)->users;
+    slot.change({});
+    const std::uint32_t index = index_of(slot.key);
+    if (resting_ == 0) {
+        oldest_resting_ = index;
+    } else {
+        slot_of(newest_resting_ << 16)->next = index;
+    }
+    newest_resting_ = index;
+    ++resting_;
+}
+
+Slot* Memory::find_region(LKey key) const {
+    Slot* const slot = slot_of(key.raw);
+    if (slot == nullptr || slot->key != key.raw || !is_region(slot->fields().kind)) return nullptr;
+    return slot;
+}
+
+Result<RegionKeys> Memory::publish_region(const SlotFields& fields, SlotKind kind) {
+    const Hold hold(lock_);
+    const auto taken = take_slot(fields.pd, kind);
+    if (!taken) return taken.error();
+    Slot& slot = **taken;
+    SlotFields complete = fields;
+    complete.kind = kind;
+    slot.change(complete);
+    slot.show();
+    return RegionKeys{{slot.key}, {slot.key}};
+}
+
+Result<RegionKeys> Memory::register_region(const RegionSpec& spec) {
+    SlotFields fields;
+    fields.pd = spec.pd;
+    fields.access = spec.access;
+    set_range(fields, spec);
+    TRY(judge_region(fields));
+    return publish_region(fields, SlotKind::Region);
+}
+
+Result<RegionKeys> Memory::register_null_region(PdId pd) {
+    SlotFields fields;
+    fields.pd = pd;
+    fields.access = Access::LocalWrite;
+    fields.length = kWholeSpace;
+    return publish_region(fields, SlotKind::NullRegion);
+}
+
+Result<void> Memory::deregister_region(LKey key) {
+    const Hold hold(lock_);
+    Slot* const slot = find_region(key);
+    if (slot == nullptr) return kNoRegion;
+    if (slot->bound != 0) return kBound;
+    give_slot(*slot);
+    return {};
+}
+
+Result<RegionKeys> Memory::reregister_region(LKey key, RegionChange change,
+                                             const RegionSpec& spec) {
+    SlotFields fields;
+    {
+        const Hold hold(lock_);
+        const Slot* const slot = find_region(key);
+        if (slot == nullptr || slot->fields().kind != SlotKind::Region) return kNoRegion;
+        fields = slot->fields();
+    }
+    const PdId old_pd = fields.pd;
+    if (change.pd) fields.pd = spec.pd;
+    if (change.access) fields.access = spec.access;
+    if (change.translation) set_range(fields, spec);
+    TRY(judge_region(fields));  // Outside of the lock: it makes system calls.
+
+    const Hold hold(lock_);
+    Slot* const slot = find_region(key);
+    if (slot == nullptr || slot->fields().pd != old_pd) return kNoRegion;
+    if (slot->bound != 0) return kBound;
+    Pd* const next = find_pd(fields.pd);
+    if (next == nullptr) return kNoPd;
+    ++next->users;
+    --find_pd(old_pd)->users;
+    slot->hide();
+    slot->change(fields);
+    slot->show();
+    return RegionKeys{{slot->key}, {slot->key}};
+}
+
+Lookup Memory::local(PdId pd, LKey key, std::uint64_t address, std::uint64_t length,
+                     AccessSet need) const {
+    if (length == 0) return {};
+    const Slot* const slot = slot_of(key.raw);
+    SlotFields f;
+    if (slot == nullptr || !slot->read(key.raw, f) || !is_region(f.kind))
+        return {Fault::NoSuchKey, {}};
+    if (f.pd != pd) return {Fault::WrongPd, {}};
+    if (!f.access.covers(need)) return {Fault::NoPermission, {}};
+    return cut(f, address, length);
+}
+
+Lookup Memory::remote(PdId pd, Qpn qpn, RKey key, std::uint64_t address, std::uint64_t length,
+                      AccessSet need) const {
+    if (length == 0) return {};
+    const Slot* const slot = slot_of(key.raw);
+    SlotFields f;
+    if (slot == nullptr || !slot->read(key.raw, f)) return {Fault::NoSuchKey, {}};
+    if (f.pd != pd) return {Fault::WrongPd, {}};
+    if (f.kind == SlotKind::Window2 && f.qpn != qpn) return {Fault::NotBoundToQp, {}};
+    if (f.kind == SlotKind::NullRegion || !f.access.covers(need)) return {Fault::NoPermission, {}};
+    const Lookup found = cut(f, address, length);
+    if (found.fault != Fault::None || !need.has(Access::RemoteAtomic)) return found;
+    // Both: IBTA asks it of the address on the wire, the CPU of the one in memory.
+    const bool aligned = address % 8 == 0 && is_aligned_word(found.slice);
+    return aligned ? found : Lookup{Fault::Misaligned, {}};
+}
+
+}  // namespace feroce::mem

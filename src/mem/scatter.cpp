@@ -1,0 +1,63 @@
+#include "mem/scatter.hpp"
+
+#include <algorithm>
+
+#include "mem/touch.hpp"
+
+namespace feroce::mem {
+
+namespace {
+
+// Calls copy(slice, done) for each touched piece, where done counts the bytes before it.
+template <class Copy>
+ListFault walk(const Memory& memory, PdId pd, std::span<const Sge> list, std::uint64_t offset,
+               std::uint64_t size, AccessSet need, Copy copy) {
+    std::uint64_t done = 0;
+    for (std::size_t i = 0; i < list.size() && done < size; ++i) {
+        const Sge& sge = list[i];
+        if (offset >= sge.length) {
+            offset -= sge.length;
+            continue;
+        }
+        const std::uint64_t piece = std::min(sge.length - offset, size - done);
+        // A sum that wraps could land in the region again, so it is refused here.
+        if (sge.address + offset < sge.address) return {Fault::OutOfBounds, i};
+        const Lookup found = memory.local(pd, sge.lkey, sge.address + offset, piece, need);
+        if (found.fault != Fault::None) return {found.fault, i};
+        if (!copy(found.slice, done)) return {Fault::Unmapped, i};
+        done += piece;
+        offset = 0;
+    }
+    return done == size ? ListFault{} : ListFault{Fault::OutOfBounds, list.size()};
+}
+
+}  // namespace
+
+std::uint64_t total_length(std::span<const Sge> list) {
+    std::uint64_t sum = 0;
+    for (const Sge& sge : list) sum += sge.length;
+    return sum;
+}
+
+ListFault check_list(const Memory& memory, PdId pd, std::span<const Sge> list, AccessSet need) {
+    return walk(memory, pd, list, 0, total_length(list), need,
+                [](Slice, std::uint64_t) { return true; });
+}
+
+ListFault gather(const Memory& memory, PdId pd, std::span<const Sge> list, std::uint64_t offset,
+                 ByteSpan into) {
+    return walk(memory, pd, list, offset, into.size(), AccessSet{},
+                [&](Slice slice, std::uint64_t done) {
+                    return read_memory(slice, into.subspan(done, slice.length));
+                });
+}
+
+ListFault scatter(const Memory& memory, PdId pd, std::span<const Sge> list, std::uint64_t offset,
+                  ByteView from) {
+    return walk(memory, pd, list, offset, from.size(), Access::LocalWrite,
+                [&](Slice slice, std::uint64_t done) {
+                    return write_memory(slice, from.subspan(done, slice.length));
+                });
+}
+
+}  // namespace feroce::mem

@@ -1,0 +1,74 @@
+// Counters under rxe's names, and a named reason for every packet that is dropped.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+namespace feroce::transport {
+
+enum class Counter : std::uint8_t {
+    SentPackets,
+    ReceivedPackets,
+    DuplicateRequest,
+    OutOfSequenceRequest,
+    ReceivedRnr,
+    SentRnr,
+    ReceivedSequenceError,
+    AckDeferred,
+    RetryExceeded,
+    RnrRetryExceeded,
+    CompleterRetry,
+    SendError,
+    LinkDowned,
+    RdmaSends,
+    RdmaReceives,
+    Retransmitted,
+    CongestionNotifications,
+    Count,
+};
+
+enum class DropReason : std::uint8_t {
+    TooShort,
+    UnknownOpcode,
+    BadVersion,
+    BadPad,
+    BadLength,
+    BadIcrc,
+    UnsolvableId,
+    NoSuchQp,
+    WrongQpType,
+    WrongQpState,
+    WrongSource,
+    WrongSourcePort,
+    BadPkey,
+    BadQkey,
+    NotForUs,
+    OutOfSequence,
+    DuplicateUnknownAtomic,
+    DuplicateReadBusy,
+    StaleAck,
+    UnexpectedResponse,
+    NoReceive,
+    ReceiveTooSmall,
+    UcGap,
+    UcBroken,
+    UcAccess,
+    MulticastNoGroup,
+    Count,
+};
+
+const char* name(Counter counter);  // rxe's hw_counters name where it has one.
+const char* name(DropReason reason);
+
+struct Counters {
+    std::array<std::uint64_t, static_cast<std::size_t>(Counter::Count)> values{};
+    std::array<std::uint64_t, static_cast<std::size_t>(DropReason::Count)> drops{};
+
+    void add(Counter c, std::uint64_t n = 1) { values[static_cast<std::size_t>(c)] += n; }
+    void drop(DropReason r) { ++drops[static_cast<std::size_t>(r)]; }
+    std::uint64_t operator[](Counter c) const { return values[static_cast<std::size_t>(c)]; }
+    std::uint64_t operator[](DropReason r) const { return drops[static_cast<std::size_t>(r)]; }
+};
+
+}  // namespace feroce::transport

@@ -1,0 +1,39 @@
+#include "transport/packet_builder.hpp"
+
+#include <algorithm>
+
+#include "mem/scatter.hpp"
+#include "transport/queue_pair.hpp"
+
+namespace feroce::transport {
+
+ByteSpan append_packet(TransmitBatch& batch, const Path& path, const PacketSpec& spec) {
+    const std::size_t size = wire::packet_size(spec.opcode, spec.payload_size);
+    const ByteSpan packet = batch.append(path, spec.destination, size);
+    const std::size_t pad = wire::pad_of(spec.payload_size);
+    const wire::Bth bth{.opcode = spec.opcode,
+                        .solicited = spec.solicited,
+                        .migrated = true,  // We never migrate: IBTA says such packets carry 1.
+                        .pad_count = static_cast<std::uint8_t>(pad),
+                        .destination = spec.destination,
+                        .ack_request = spec.ack_request,
+                        .psn = spec.psn};
+    const std::size_t header = wire::emit_headers(packet, bth, spec.extensions);
+    std::fill_n(packet.begin() + static_cast<std::ptrdiff_t>(header + spec.payload_size), pad,
+                std::byte{0});
+    return packet.subspan(header, spec.payload_size);
+}
+
+mem::Fault gather_payload(QueuePair& qp, std::uint64_t wqe_index, std::uint64_t offset,
+                          ByteSpan into) {
+    if (into.empty()) return mem::Fault::None;
+    SendQueue& queue = qp.send_queue();
+    const SendWqe& wqe = queue.at(wqe_index);
+    if (!wqe.wr.inlined)
+        return mem::gather(qp.services().memory, qp.init().pd, wqe.wr.sges, offset, into);
+    const ByteView bytes = queue.inline_data(wqe_index).subspan(offset, into.size());
+    std::copy(bytes.begin(), bytes.end(), into.begin());
+    return mem::Fault::None;
+}
+
+}  // namespace feroce::transport

@@ -1,0 +1,38 @@
+// How every transport makes a packet: headers into the batch's arena, payload by mem/ behind them.
+// The pad is zeroed; the four bytes of the ICRC are left to the port, which alone knows the IP id.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/bytes.hpp"
+#include "base/ids.hpp"
+#include "base/psn.hpp"
+#include "mem/memory.hpp"
+#include "transport/transmit_batch.hpp"
+#include "transport/types.hpp"
+#include "wire/packet.hpp"
+
+namespace feroce::transport {
+
+class QueuePair;
+
+struct PacketSpec {
+    wire::Opcode opcode = wire::Opcode::RcSendOnly;
+    Qpn destination;
+    Psn psn;
+    bool ack_request = false;
+    bool solicited = false;
+    wire::Extensions extensions;
+    std::size_t payload_size = 0;
+};
+
+// Returns the payload area, which the caller must fill before the next append or flush. If it
+// cannot, it takes the packet back: retract(wire::packet_size(opcode, payload_size)).
+ByteSpan append_packet(TransmitBatch& batch, const Path& path, const PacketSpec& spec);
+
+// Fills `into` with the bytes from `offset` of the request's message: inline data or a gather.
+mem::Fault gather_payload(QueuePair& qp, std::uint64_t wqe_index, std::uint64_t offset,
+                          ByteSpan into);
+
+}  // namespace feroce::transport

@@ -1,0 +1,190 @@
+#include "transport/queue_pair.hpp"
+
+#include <cerrno>
+
+#include "base/assert.hpp"
+#include "transport/rc/rc_machine.hpp"
+#include "transport/uc/uc_machine.hpp"
+#include "transport/ud/ud_machine.hpp"
+
+namespace feroce::transport {
+
+namespace {
+
+std::unique_ptr<Machine> make_machine(QueuePair& qp) {
+    switch (qp.type()) {
+        case QpType::Rc:
+        case QpType::XrcInitiator:
+        case QpType::XrcTarget:
+            return std::make_unique<rc::RcMachine>(qp);
+        case QpType::Uc:
+            return std::make_unique<UcMachine>(qp);
+        case QpType::Ud:
+            return std::make_unique<UdMachine>(qp);
+    }
+    ASSERT(false);
+    return nullptr;
+}
+
+std::uint64_t nanoseconds(Instant now) {
+    return static_cast<std::uint64_t>(now.time_since_epoch().count());
+}
+
+bool is_datagram_op(SendOp op) {
+    return op == SendOp::Send || op == SendOp::SendImmediate;
+}
+
+bool supports(QpType type, SendOp op) {
+    switch (type) {
+        case QpType::Ud:
+            return is_datagram_op(op);
+        case QpType::Uc:
+            return is_datagram_op(op) || op == SendOp::Write || op == SendOp::WriteImmediate ||
+                   op == SendOp::BindWindow || op == SendOp::LocalInvalidate;
+        case QpType::XrcTarget:
+            return false;
+        default:
+            return true;
+    }
+}
+
+bool is_word_operation(SendOp op) {
+    return op == SendOp::CompareSwap || op == SendOp::FetchAdd;
+}
+
+}  // namespace
+
+QueuePair::QueuePair(Qpn qpn, const QpInit& init, Services& services)
+    : qpn_(qpn),
+      init_(init),
+      services_(services),
+      send_queue_(init.capabilities, init.signal_all),
+      own_receive_queue_(init.srq != nullptr ? nullptr
+                                             : std::make_unique<ReceiveQueue>(
+                                                   init.pd, init.capabilities.receive_wr_max,
+                                                   init.capabilities.receive_sge_max)),
+      receive_queue_(init.srq != nullptr ? init.srq : own_receive_queue_.get()),
+      machine_(make_machine(*this)) {}
+
+Result<void> QueuePair::post_send(Instant now, const SendWr& wr) {
+    if (!supports(type(), wr.op))
+        return Error{EINVAL, "this operation does not exist on this type of queue pair"};
+    switch (state()) {
+        case QpState::Reset:
+        case QpState::Init:
+        case QpState::Rtr:
+            return Error{EINVAL, "the queue pair cannot send yet: bring it to RTS"};
+        default:
+            break;
+    }
+    TRY(send_queue_.post(wr));
+    const SendWqe& wqe = send_queue_.at(send_queue_.tail() - 1);
+    if (is_word_operation(wr.op) && wqe.length != 8) {
+        send_queue_.withdraw();
+        return Error{EINVAL, "an atomic needs exactly eight bytes for its result"};
+    }
+    if (state() == QpState::Err || state() == QpState::Sqe) flush_sends(now);
+    return {};
+}
+
+Result<void> QueuePair::post_receive(Instant now, const ReceiveWr& wr) {
+    if (uses_srq()) return Error{EINVAL, "this queue pair takes receives from its SRQ: post there"};
+    if (type() == QpType::XrcInitiator || type() == QpType::XrcTarget)
+        return Error{EINVAL, "an XRC queue pair has no receive queue"};
+    if (state() == QpState::Reset)
+        return Error{EINVAL, "the queue pair cannot receive yet: bring it to INIT"};
+    TRY(receive_queue_->post(wr));
+    if (state() == QpState::Err) flush_receives(now);
+    return {};
+}
+
+void QueuePair::complete_send(Instant now, const SendWqe& wqe, WcStatus status,
+                              std::uint32_t reason) {
+    if (status == WcStatus::Success && !wqe.wr.signaled) return;
+    Completion completion;
+    completion.wr_id = wqe.wr.wr_id;
+    completion.timestamp_ns = nanoseconds(now);
+    completion.status = status;
+    completion.opcode = completion_opcode(wqe.wr.op);
+    completion.byte_length = wqe.length;
+    completion.reason = reason;
+    completion.qpn = qpn_;
+    init_.send_cq->push(completion);
+}
+
+void QueuePair::complete_receive(const Completion& completion) {
+    init_.receive_cq->push(completion);
+}
+
+std::uint32_t QueuePair::record(const Reason& reason) {
+    Reason full = reason;
+    full.qpn = qpn_;
+    const std::uint32_t id = services_.reasons.record(full);
+    if (first_reason_ == 0) first_reason_ = id;
+    return id;
+}
+
+void QueuePair::enter_error(Instant now) {
+    const QpState from = attributes.state;
+    attributes.state = QpState::Err;
+    machine_->on_modify(now, from);
+    flush_sends(now);
+    flush_receives(now);
+}
+
+void QueuePair::fail(Instant now, const Reason& reason) {
+    record(reason);
+    enter_error(now);
+}
+
+void QueuePair::fail_send(Instant now, const Reason& reason) {
+    const std::uint32_t id = record(reason);
+    complete_send(now, send_queue_.at(send_queue_.head()), reason.status, id);
+    send_queue_.retire();
+    enter_error(now);
+}
+
+void QueuePair::fail_receive(Instant now, const Reason& reason, Completion receive,
+                             CompletionSink* cq) {
+    receive.status = reason.status;
+    receive.reason = record(reason);
+    cq->push(receive);
+    enter_error(now);
+}
+
+void QueuePair::flush_sends(Instant now) {
+    for (; !send_queue_.empty(); send_queue_.retire())
+        complete_send(now, send_queue_.at(send_queue_.head()), WcStatus::FlushError, first_reason_);
+}
+
+void QueuePair::flush_receives(Instant now) {
+    if (uses_srq()) return services_.events.qp_event(*this, AsyncEventType::QpLastWqeReached);
+    if (init_.receive_cq == nullptr) return;
+    ReceiveWqe wqe;
+    while (receive_queue_->take(wqe)) {
+        Completion completion;
+        completion.wr_id = wqe.wr_id;
+        completion.timestamp_ns = nanoseconds(now);
+        completion.status = WcStatus::FlushError;
+        completion.opcode = WcOpcode::Receive;
+        completion.reason = first_reason_;
+        completion.qpn = qpn_;
+        init_.receive_cq->push(completion);
+    }
+}
+
+void QueuePair::clear() {
+    send_queue_.clear();
+    if (!uses_srq()) receive_queue_->clear();
+    first_reason_ = 0;
+    peer_source_port = 0;
+}
+
+// One conversation keeps one UDP source port, and different ones spread over several.
+Path QueuePair::path() const {
+    const AddressVector& to = attributes.address;
+    const auto flow = static_cast<std::uint16_t>(attributes.destination_qpn.raw >> 16);
+    return {to.source, to.destination, to.traffic_class, to.hop_limit, flow};
+}
+
+}  // namespace feroce::transport

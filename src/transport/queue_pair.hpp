@@ -1,0 +1,146 @@
+// QueuePair: what all transports share, and the Machine that a transport is. The device owns queue
+// pairs, feeds them packets, time and posts, and asks them afterwards what they want:
+// wants_to_send() and deadline(). A machine never calls back into the device but through Services.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "base/ids.hpp"
+#include "base/time.hpp"
+#include "mem/memory.hpp"
+#include "transport/counters.hpp"
+#include "transport/reason.hpp"
+#include "transport/receive_queue.hpp"
+#include "transport/send_queue.hpp"
+#include "transport/transmit_batch.hpp"
+#include "transport/types.hpp"
+#include "transport/window.hpp"
+#include "transport/work.hpp"
+#include "wire/packet.hpp"
+
+namespace feroce::transport {
+
+class QueuePair;
+
+// The receive queue an XRC request names, and where its completions go. Both null or neither.
+struct XrcTarget {
+    ReceiveQueue* queue = nullptr;
+    CompletionSink* cq = nullptr;
+};
+
+// Asynchronous events as data; the device turns them into what its owner polls.
+class EventSink {
+public:
+    virtual ~EventSink() = default;
+    virtual void qp_event(QueuePair& qp, AsyncEventType type) = 0;
+    virtual void srq_event(ReceiveQueue& srq, AsyncEventType type) = 0;
+    // Null members if there is none of that number or its domain is another.
+    virtual XrcTarget find_xrc_srq(SrqNumber number, std::uint32_t xrc_domain) = 0;
+};
+
+// What an engine lends its queue pairs. Outlives them.
+struct Services {
+    mem::Memory& memory;
+    TransmitBatch& transmit;
+    Counters& counters;
+    ReasonLog& reasons;
+    EventSink& events;
+};
+
+struct QpInit {
+    QpType type = QpType::Rc;
+    PdId pd;
+    CompletionSink* send_cq = nullptr;     // Null only for an XRC target.
+    CompletionSink* receive_cq = nullptr;  // Null only for XRC.
+    ReceiveQueue* srq = nullptr;
+    QpCapabilities capabilities;
+    bool signal_all = false;
+    std::uint32_t xrc_domain = 0;
+    void* owner = nullptr;  // The device's user: handed back with events.
+};
+
+// Where a packet came from.
+struct Arrival {
+    Gid source;
+    Gid destination;
+    std::uint16_t source_port = 0;
+    std::uint8_t traffic_class = 0;
+    std::uint8_t hop_limit = 0;
+};
+
+class Machine {
+public:
+    virtual ~Machine() = default;
+
+    virtual void on_packet(Instant now, const wire::Packet& packet, const Arrival& arrival) = 0;
+    // Sends up to `packets_max` packets into the transmit batch.
+    virtual void pump(Instant now, std::uint32_t packets_max) = 0;
+    virtual bool wants_to_send(Instant now) const = 0;  // pump() would make progress now.
+    // It would, if only the window were open.
+    virtual bool waits_for_window(Instant) const { return false; }
+    virtual void on_timer(Instant now) = 0;
+    virtual Instant deadline() const = 0;  // kNever if no timer runs.
+    // After the queue pair's state or attributes changed by modify.
+    virtual void on_modify(Instant now, QpState from) = 0;
+};
+
+class QueuePair {
+public:
+    QueuePair(Qpn qpn, const QpInit& init, Services& services);
+
+    Qpn qpn() const { return qpn_; }
+    QpType type() const { return init_.type; }
+    QpState state() const { return attributes.state; }
+    const QpInit& init() const { return init_; }
+    Services& services() { return services_; }
+    SendQueue& send_queue() { return send_queue_; }
+    const SendQueue& send_queue() const { return send_queue_; }
+    ReceiveQueue& receive_queue() { return *receive_queue_; }
+    bool uses_srq() const { return init_.srq != nullptr; }
+    Machine& machine() { return *machine_; }
+
+    Result<void> post_send(Instant now, const SendWr& wr);
+    Result<void> post_receive(Instant now, const ReceiveWr& wr);
+
+    void complete_send(Instant now, const SendWqe& wqe, WcStatus status, std::uint32_t reason);
+    void complete_receive(const Completion& completion);
+
+    // First cause recorded, state ERR, everything posted flushed in post order.
+    void fail(Instant now, const Reason& reason);
+    // As fail, but the oldest send completes with the reason's status, signalled or not.
+    void fail_send(Instant now, const Reason& reason);
+    // As fail, but a receive taken off its queue completes first, with the reason's status.
+    void fail_receive(Instant now, const Reason& reason, Completion receive, CompletionSink* cq);
+    std::uint32_t record(const Reason& reason);  // Remembers it as first cause if it is the first.
+    // Flushes what is left of both queues; the state is ERR already (or SQE: sends only).
+    void flush_sends(Instant now);
+    void flush_receives(Instant now);
+    std::uint32_t first_reason() const { return first_reason_; }
+    void clear();  // To RESET: queues empty, no completions.
+
+    Path path() const;  // From the address vector; the flow follows from both QPNs.
+
+    QpAttributes attributes;
+    SendWindow* window = nullptr;  // Set by the device when the path is known (RTR).
+    // UDP source port of the peer, 0 until the first good packet; then no other is believed.
+    std::uint16_t peer_source_port = 0;
+    Instant last_congestion_notice{};  // When we last told the peer that its packets were marked.
+    // The device's bookkeeping: in its ready list, its timer's place, waiting for the window.
+    bool is_ready = false;
+    bool waits_for_window = false;
+    std::uint32_t timer_position = 0;
+
+private:
+    Qpn qpn_;
+    QpInit init_;
+    Services& services_;
+    SendQueue send_queue_;
+    std::unique_ptr<ReceiveQueue> own_receive_queue_;
+    ReceiveQueue* receive_queue_;  // Own or shared.
+    std::unique_ptr<Machine> machine_;
+    std::uint32_t first_reason_ = 0;
+    void enter_error(Instant now);
+};
+
+}  // namespace feroce::transport

@@ -1,0 +1,324 @@
+// The answers to what the requester sent: acknowledgements, NAKs, READ and atomic responses. Moves
+// una_ forward, retires requests in post order, and decides when to go back.
+#include <algorithm>
+
+#include "base/assert.hpp"
+#include "mem/scatter.hpp"
+#include "transport/rc/credits.hpp"
+#include "transport/rc/requester.hpp"
+
+namespace feroce::transport::rc {
+
+namespace {
+
+// IBTA 9.7.6.1.3: 4.096 us * 2^timeout.
+Duration ack_timeout(std::uint8_t timeout) {
+    return Duration(std::int64_t{4096} << timeout);
+}
+
+WcStatus status_of(wire::NakCode code) {
+    switch (code) {
+        case wire::NakCode::InvalidRequest:
+            return WcStatus::RemoteInvalidRequestError;
+        case wire::NakCode::RemoteAccess:
+            return WcStatus::RemoteAccessError;
+        case wire::NakCode::RemoteOperational:
+            return WcStatus::RemoteOperationError;
+        default:
+            return WcStatus::BadResponseError;
+    }
+}
+
+}  // namespace
+
+void Requester::on_response(Instant now, const wire::Packet& packet) {
+    switch (packet.info->verb) {
+        case wire::Verb::ReadResponse:
+            return on_read_response(now, packet);
+        case wire::Verb::AtomicAck:
+            return on_atomic_response(now, packet);
+        default:
+            break;
+    }
+    const wire::Aeth aeth = packet.aeth();
+    switch (aeth.syndrome.kind()) {
+        case wire::Syndrome::Kind::Ack:
+            return on_ack(now, packet.bth.psn, aeth);
+        case wire::Syndrome::Kind::Rnr:
+            return on_rnr(now, packet.bth.psn, aeth.syndrome.value());
+        case wire::Syndrome::Kind::Nak:
+            return on_nak(now, packet.bth.psn, aeth.syndrome);
+        case wire::Syndrome::Kind::Reserved:
+            break;
+    }
+    qp_.services().counters.drop(DropReason::UnexpectedResponse);
+}
+
+bool Requester::answers_something_sent(Psn psn) const {
+    return distance(una_, psn) >= 0 && distance(psn, sent_end_) > 0;
+}
+
+// The first PSN in [una_, end) that waits for a response of its own; `end` if there is none.
+Psn Requester::first_unanswered_before(Psn end) const {
+    const SendQueue& queue = qp_.send_queue();
+    for (std::uint64_t i = queue.head(); i != queue.tail(); ++i) {
+        const SendWqe& wqe = queue.at(i);
+        if (!wqe.numbered || distance(wqe.first_psn, end) <= 0) break;
+        if (!needs_response(wqe.wr.op)) continue;
+        return distance(wqe.first_psn, una_) > 0 ? una_ : wqe.first_psn;
+    }
+    return end;
+}
+
+void Requester::on_ack(Instant now, Psn psn, wire::Aeth aeth) {
+    if (!answers_something_sent(psn)) {
+        // The credits of a repeated acknowledgement may be news: a receive was posted meanwhile.
+        if (psn + 1 == una_) return update_credits(aeth);
+        return qp_.services().counters.drop(DropReason::StaleAck);
+    }
+    const Psn end = psn + 1;
+    const Psn reach = first_unanswered_before(end);
+    advance(now, reach);
+    update_credits(aeth);
+    if (reach == end || qp_.state() == QpState::Err || gap_reported_) return;
+    // IBTA 9.7.5.1.2: acknowledging past an unanswered READ means its response was lost.
+    gap_reported_ = true;
+    qp_.services().counters.add(Counter::CompleterRetry);
+    go_back(now, Rule::RetryLimit, WcStatus::RetryExceededError, aeth.syndrome.raw);
+}
+
+void Requester::update_credits(wire::Aeth aeth) {
+    const std::uint8_t field = aeth.syndrome.value();
+    credits_known_ = field < kCreditCounts.size();
+    if (credits_known_) sequence_limit_ = (aeth.msn + kCreditCounts[field]) & 0xff'ffff;
+}
+
+void Requester::on_nak(Instant now, Psn psn, wire::Syndrome syndrome) {
+    // A sequence NAK names the PSN that is missing, which may be one we sent long ago.
+    if (!answers_something_sent(psn)) return qp_.services().counters.drop(DropReason::StaleAck);
+    const Psn reach = first_unanswered_before(psn);
+    advance(now, reach);
+    if (qp_.state() == QpState::Err) return;
+    const bool sequence = syndrome.nak_code() == wire::NakCode::SequenceError;
+    if (sequence || reach != psn) {
+        qp_.services().counters.add(Counter::ReceivedSequenceError);
+        if (qp_.window != nullptr) qp_.window->on_loss(now);
+        return go_back(now, Rule::PeerRefused, WcStatus::RetryExceededError, syndrome.raw);
+    }
+    fail_head(now, Rule::PeerRefused, status_of(syndrome.nak_code()), syndrome.raw);
+}
+
+void Requester::on_rnr(Instant now, Psn psn, std::uint8_t timer) {
+    if (!answers_something_sent(psn)) return qp_.services().counters.drop(DropReason::StaleAck);
+    qp_.services().counters.add(Counter::ReceivedRnr);
+    advance(now, first_unanswered_before(psn));
+    if (qp_.state() == QpState::Err) return;
+    constexpr std::uint8_t kForEver = 7;
+    if (qp_.attributes.rnr_retry != kForEver) {
+        if (rnr_left_ == 0) {
+            qp_.services().counters.add(Counter::RnrRetryExceeded);
+            return fail_head(now, Rule::RnrLimit, WcStatus::RnrRetryExceededError,
+                             wire::Syndrome::rnr(timer).raw);
+        }
+        --rnr_left_;
+    }
+    rewind();
+    rnr_until_ = now + std::chrono::microseconds(wire::rnr_timer_us(timer));
+}
+
+// The READ or atomic that the PSN belongs to, if it is the next one that must be answered.
+SendWqe* Requester::awaiting_response(Psn psn) {
+    SendQueue& queue = qp_.send_queue();
+    for (std::uint64_t i = queue.head(); i != queue.tail(); ++i) {
+        SendWqe& wqe = queue.at(i);
+        if (!wqe.numbered || distance(wqe.first_psn, psn) < 0) return nullptr;
+        if (distance(wqe.first_psn + wqe.packets, psn) >= 0) {
+            if (needs_response(wqe.wr.op)) return nullptr;  // An earlier one is still open.
+            continue;
+        }
+        return needs_response(wqe.wr.op) ? &wqe : nullptr;
+    }
+    return nullptr;
+}
+
+void Requester::on_read_response(Instant now, const wire::Packet& packet) {
+    const Psn psn = packet.bth.psn;
+    if (!answers_something_sent(psn)) return qp_.services().counters.drop(DropReason::StaleAck);
+    const Psn open = first_unanswered_before(psn + 1);
+    if (open == psn + 1) return qp_.services().counters.drop(DropReason::UnexpectedResponse);
+    if (open != psn) {
+        // A response before this one was lost. Ask again, once; the rest of the flight is stale.
+        if (gap_reported_) return qp_.services().counters.drop(DropReason::OutOfSequence);
+        advance(now, open);
+        if (qp_.state() == QpState::Err) return;
+        gap_reported_ = true;
+        qp_.services().counters.add(Counter::CompleterRetry);
+        if (qp_.window != nullptr) qp_.window->on_loss(now);
+        return go_back(now, Rule::RetryLimit, WcStatus::RetryExceededError, 0);
+    }
+    SendWqe* wqe = awaiting_response(psn);
+    const bool is_atomic =
+        wqe != nullptr && (wqe->wr.op == SendOp::CompareSwap || wqe->wr.op == SendOp::FetchAdd);
+    if (wqe == nullptr || is_atomic)
+        return qp_.services().counters.drop(DropReason::UnexpectedResponse);
+    const std::uint64_t mtu = qp_.attributes.path_mtu;
+    const std::uint64_t offset = static_cast<std::uint64_t>(distance(wqe->first_psn, psn)) * mtu;
+    const std::uint64_t expected =
+        wqe->wr.op == SendOp::Read ? std::min(mtu, wqe->length - offset) : 0;
+    advance(now, psn);  // What was sent before is acknowledged by implication.
+    if (qp_.state() == QpState::Err) return;
+    if (packet.payload.size() != expected)
+        return fail_head(now, Rule::ResponseMalformed, WcStatus::BadResponseError, 0);
+    if (store_response(now, *wqe, offset, packet.payload)) advance(now, psn + 1);
+}
+
+void Requester::on_atomic_response(Instant now, const wire::Packet& packet) {
+    const Psn psn = packet.bth.psn;
+    if (!answers_something_sent(psn)) return qp_.services().counters.drop(DropReason::StaleAck);
+    SendWqe* wqe = awaiting_response(psn);
+    const bool is_atomic =
+        wqe != nullptr && (wqe->wr.op == SendOp::CompareSwap || wqe->wr.op == SendOp::FetchAdd);
+    if (!is_atomic) return qp_.services().counters.drop(DropReason::UnexpectedResponse);
+    advance(now, psn);
+    if (qp_.state() == QpState::Err) return;
+    const std::uint64_t original = packet.atomic_ack().original;
+    if (store_response(now, *wqe, 0, std::as_bytes(std::span(&original, 1)))) advance(now, psn + 1);
+}
+
+bool Requester::store_response(Instant now, const SendWqe& wqe, std::uint64_t offset,
+                               ByteView bytes) {
+    if (bytes.empty()) return true;
+    const mem::Fault fault =
+        mem::scatter(qp_.services().memory, qp_.init().pd, wqe.wr.sges, offset, bytes);
+    if (fault == mem::Fault::None) return true;
+    fail_head(now, fault == mem::Fault::Unmapped ? Rule::LocalMemoryGone : Rule::LocalKey,
+              WcStatus::LocalProtectionError, 0, fault);
+    return false;
+}
+
+// Everything before `to` is acknowledged.
+void Requester::advance(Instant now, Psn to) {
+    if (distance(una_, to) <= 0) return;
+    const Psn position = position_psn();
+    std::uint32_t acknowledged = in_flight_;
+    if (distance(to, position) > 0) {
+        acknowledged = 0;
+        const SendQueue& queue = qp_.send_queue();
+        for (std::uint64_t i = queue.head(); i != queue.tail(); ++i) {
+            const SendWqe& wqe = queue.at(i);
+            if (!wqe.numbered || distance(wqe.first_psn, to) <= 0) break;
+            const auto from =
+                static_cast<std::uint32_t>(std::max(0, distance(wqe.first_psn, una_)));
+            const auto end = static_cast<std::uint32_t>(distance(wqe.first_psn, to));
+            if (from < wqe.packets) acknowledged += cost(wqe, from, std::min(end, wqe.packets));
+        }
+        acknowledged = std::min(acknowledged, in_flight_);
+    }
+    in_flight_ -= acknowledged;
+    qp_.window->on_acked(now, acknowledged);
+    una_ = to;
+    if (sampling_ && distance(sample_psn_, to) > 0) {
+        sampling_ = false;
+        qp_.window->on_rtt(now, now - sample_sent_);
+    }
+    while (!read_ends_.empty() && distance(read_ends_.front(), to) >= 0) read_ends_.pop();
+    retries_left_ = qp_.attributes.retry_count;
+    rnr_left_ = qp_.attributes.rnr_retry;
+    gap_reported_ = false;
+    retry_deadline_ = kNever;
+    retire_finished(now);
+    if (qp_.state() == QpState::Err) return;
+    // An answer to what was sent before a rewind may overtake the position: nothing to resend
+    // there.
+    if (distance(position, una_) > 0) rewind();
+    if (in_flight_ > 0) arm(now);
+}
+
+void Requester::retire_finished(Instant now) {
+    SendQueue& queue = qp_.send_queue();
+    while (!queue.empty()) {
+        const SendWqe& wqe = queue.at(queue.head());
+        if (!wqe.numbered || distance(wqe.first_psn + wqe.packets, una_) < 0) break;
+        if (wqe.packets == 0 && !wqe.executed) break;
+        qp_.complete_send(now, wqe, WcStatus::Success, 0);
+        queue.retire();
+    }
+    if (send_index_ < queue.head()) {
+        send_index_ = queue.head();
+        send_packet_ = 0;
+    }
+    fail_if_faulty_head(now);
+}
+
+// The position goes back to una_. What was in flight is forgotten: all of it will be sent again.
+void Requester::rewind() {
+    qp_.window->on_forgotten(in_flight_);
+    in_flight_ = 0;
+    read_ends_.clear();
+    sampling_ = false;
+    retry_deadline_ = kNever;
+    since_ack_request_ = 0;
+    const SendQueue& queue = qp_.send_queue();
+    send_index_ = queue.head();
+    send_packet_ = 0;
+    if (queue.empty()) return;
+    const SendWqe& wqe = queue.at(send_index_);
+    if (wqe.numbered && wqe.packets > 0)
+        send_packet_ = static_cast<std::uint32_t>(distance(wqe.first_psn, una_));
+}
+
+void Requester::go_back(Instant now, Rule rule, WcStatus status, std::uint8_t syndrome) {
+    if (retries_left_ == 0) {
+        qp_.services().counters.add(Counter::RetryExceeded);
+        return fail_head(now, rule, status, syndrome);
+    }
+    --retries_left_;
+    rewind();
+}
+
+void Requester::on_timer(Instant now) {
+    if (rnr_until_ != kNever && now >= rnr_until_) rnr_until_ = kNever;  // Pump goes on by itself.
+    if (retry_deadline_ == kNever || now < retry_deadline_) return;
+    qp_.services().counters.add(Counter::CompleterRetry);
+    qp_.window->on_loss(now);
+    gap_reported_ = false;
+    go_back(now, Rule::RetryLimit, WcStatus::RetryExceededError, 0);
+}
+
+Instant Requester::deadline() const {
+    return std::min(retry_deadline_, rnr_until_);
+}
+
+void Requester::arm(Instant now) {
+    const std::uint8_t timeout = qp_.attributes.timeout;
+    retry_deadline_ = timeout == 0 ? kNever : now + ack_timeout(timeout);
+}
+
+void Requester::fail_head(Instant now, Rule rule, WcStatus status, std::uint8_t syndrome,
+                          mem::Fault fault) {
+    SendQueue& queue = qp_.send_queue();
+    ASSERT(!queue.empty());
+    const SendWqe& wqe = queue.at(queue.head());
+    Reason reason;
+    reason.rule = rule;
+    reason.status = status;
+    reason.fault = fault;
+    reason.syndrome = syndrome;
+    reason.retries = qp_.attributes.retry_count;
+    reason.psn = una_;
+    reason.wr_id = wqe.wr.wr_id;
+    stop();
+    qp_.fail_send(now, reason);
+}
+
+void Requester::fail_if_faulty_head(Instant now) {
+    SendQueue& queue = qp_.send_queue();
+    if (queue.empty() || qp_.state() == QpState::Err) return;
+    const SendWqe& wqe = queue.at(queue.head());
+    if (wqe.fault == mem::Fault::None) return;
+    // Packets of it that did go out are never acknowledged as a message; it is the oldest: fail.
+    fail_head(now, wqe.fault == mem::Fault::Unmapped ? Rule::LocalMemoryGone : Rule::LocalKey,
+              WcStatus::LocalProtectionError, 0, wqe.fault);
+}
+
+}  // namespace feroce::transport::rc

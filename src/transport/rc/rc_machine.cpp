@@ -1,0 +1,81 @@
+#include "transport/rc/rc_machine.hpp"
+
+namespace feroce::transport::rc {
+
+namespace {
+
+wire::Service service_of(QpType type) {
+    return type == QpType::Rc ? wire::Service::Rc : wire::Service::Xrc;
+}
+
+bool is_response(wire::Verb verb) {
+    return verb == wire::Verb::ReadResponse || verb == wire::Verb::Ack ||
+           verb == wire::Verb::AtomicAck;
+}
+
+}  // namespace
+
+RcMachine::RcMachine(QueuePair& qp)
+    : qp_(qp),
+      service_(service_of(qp.type())),
+      requester_(qp, service_),
+      responder_(qp, service_) {}
+
+void RcMachine::on_packet(Instant now, const wire::Packet& packet, const Arrival&) {
+    Counters& counters = qp_.services().counters;
+    if (packet.info->service != service_) return counters.drop(DropReason::WrongQpType);
+    const bool response = is_response(packet.info->verb);
+    const QpState state = qp_.state();
+    if (state == QpState::Err && !response) return responder_.repeat_last_word(packet);
+    const bool sends = state == QpState::Rts || state == QpState::Sqd;
+    if (response) {
+        if (!sends || qp_.type() == QpType::XrcTarget)
+            return counters.drop(DropReason::WrongQpState);
+        requester_.on_response(now, packet);
+        return tell_when_drained();
+    }
+    if ((!sends && state != QpState::Rtr) || qp_.type() == QpType::XrcInitiator)
+        return counters.drop(DropReason::WrongQpState);
+    responder_.on_request(now, packet);
+}
+
+void RcMachine::pump(Instant now, std::uint32_t packets_max) {
+    // Answers first: they free the peer's window.
+    responder_.pump(now, packets_max);
+    requester_.pump(now, packets_max);
+    tell_when_drained();
+}
+
+bool RcMachine::wants_to_send(Instant now) const {
+    return responder_.wants_to_send() || requester_.wants_to_send(now);
+}
+
+void RcMachine::on_timer(Instant now) {
+    requester_.on_timer(now);
+}
+
+void RcMachine::on_modify(Instant now, QpState from) {
+    const QpState to = qp_.state();
+    if (to == QpState::Reset || to == QpState::Err) {
+        requester_.stop();
+        if (to == QpState::Err) responder_.flush_held(now);
+        responder_.stop();
+        drain_pending_ = false;
+        return;
+    }
+    if (from == QpState::Init && to == QpState::Rtr) responder_.start();
+    if (from == QpState::Rtr && to == QpState::Rts) requester_.start(now);
+    if (from == QpState::Rts && to == QpState::Sqd) {
+        drain_pending_ = qp_.attributes.drain_notify;
+        tell_when_drained();
+    }
+    if (to == QpState::Rts) drain_pending_ = false;
+}
+
+void RcMachine::tell_when_drained() {
+    if (!drain_pending_ || qp_.state() != QpState::Sqd || !requester_.idle()) return;
+    drain_pending_ = false;
+    qp_.services().events.qp_event(qp_, AsyncEventType::SendQueueDrained);
+}
+
+}  // namespace feroce::transport::rc

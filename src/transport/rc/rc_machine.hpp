@@ -1,0 +1,33 @@
+// A reliable connection, plain or extended (XRC): a Requester and a Responder that know nothing of
+// each other. An XRC initiator only asks, an XRC target only answers.
+#pragma once
+
+#include "transport/queue_pair.hpp"
+#include "transport/rc/requester.hpp"
+#include "transport/rc/responder.hpp"
+
+namespace feroce::transport::rc {
+
+class RcMachine final : public Machine {
+public:
+    explicit RcMachine(QueuePair& qp);
+
+    void on_packet(Instant now, const wire::Packet& packet, const Arrival& arrival) override;
+    void pump(Instant now, std::uint32_t packets_max) override;
+    bool wants_to_send(Instant now) const override;
+    bool waits_for_window(Instant now) const override { return requester_.waits_for_window(now); }
+    void on_timer(Instant now) override;
+    Instant deadline() const override { return requester_.deadline(); }
+    void on_modify(Instant now, QpState from) override;
+
+private:
+    void tell_when_drained();
+
+    QueuePair& qp_;
+    wire::Service service_;
+    Requester requester_;
+    Responder responder_;
+    bool drain_pending_ = false;  // In SQD, and the program asked to be told when it is empty.
+};
+
+}  // namespace feroce::transport::rc

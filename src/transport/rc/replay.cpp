@@ -1,0 +1,142 @@
+// Duplicates, and the packets that answer requests. IBTA 9.7.5.1.4: a duplicate SEND or WRITE is
+// acknowledged again, a duplicate READ is executed again, a duplicate atomic gets its old answer.
+#include <algorithm>
+
+#include "mem/touch.hpp"
+#include "transport/rc/credits.hpp"
+#include "transport/rc/responder.hpp"
+
+namespace feroce::transport::rc {
+
+using wire::NakCode;
+using wire::Syndrome;
+using wire::Verb;
+
+void Responder::replay(Instant now, const wire::Packet& packet) {
+    qp_.services().counters.add(Counter::DuplicateRequest);
+    switch (packet.info->verb) {
+        case Verb::ReadRequest:
+            return replay_read(now, packet);
+        case Verb::CompareSwap:
+        case Verb::FetchAdd:
+        case Verb::AtomicWrite:
+        case Verb::Flush:
+            return replay_atomic(packet);
+        default:
+            ack_owed_ = true;
+            return;
+    }
+}
+
+void Responder::replay_read(Instant now, const wire::Packet& packet) {
+    Counters& counters = qp_.services().counters;
+    const wire::Reth reth = packet.reth();
+    const Psn end = packet.bth.psn + read_packets(reth.length);
+    if (distance(end, expected_) < 0) return counters.drop(DropReason::OutOfSequence);
+    // Its answer may still be on its way out: asking again changes nothing.
+    for (std::size_t i = 0; i < jobs_.size(); ++i) {
+        const std::int32_t behind = distance(jobs_[i].psn, packet.bth.psn);
+        if (behind >= 0 && behind < static_cast<std::int32_t>(read_packets(jobs_[i].left)))
+            return counters.drop(DropReason::DuplicateReadBusy);
+    }
+    if (jobs_.size() > qp_.attributes.dest_read_atomic_max)
+        return counters.drop(DropReason::DuplicateReadBusy);
+    if (auto refusal = check_operation(packet)) return refuse(now, *refusal);
+    jobs_.push(Job{JobKind::Read, false, packet.bth.psn, reth.length, reth.address, reth.rkey, 0});
+}
+
+void Responder::replay_atomic(const wire::Packet& packet) {
+    Counters& counters = qp_.services().counters;
+    if (jobs_.size() > qp_.attributes.dest_read_atomic_max)
+        return counters.drop(DropReason::DuplicateReadBusy);
+    for (std::size_t i = 0; i < atomics_.size(); ++i) {
+        const AtomicResult& result = atomics_[i];
+        if (result.psn != packet.bth.psn) continue;
+        jobs_.push(Job{result.kind, false, result.psn, 0, 0, RKey{}, result.original});
+        return;
+    }
+    counters.drop(DropReason::DuplicateUnknownAtomic);
+}
+
+void Responder::pump(Instant now, std::uint32_t packets_max) {
+    for (std::uint32_t i = 0; i < packets_max && !jobs_.empty(); ++i)
+        if (!send_job_packet(now, jobs_.front())) return;
+    if (!jobs_.empty() || !ack_owed_) return;
+    ack_owed_ = false;
+    send_ack(expected_ - 1, credits());
+}
+
+bool Responder::send_job_packet(Instant now, Job& job) {
+    if (job.kind == JobKind::Read) return send_read_packet(now, job);
+    PacketSpec spec;
+    const bool atomic = job.kind == JobKind::Atomic;
+    spec.opcode = wire::opcode_of(
+        service_, atomic ? wire::Opcode::RcAtomicAck : wire::Opcode::RcReadResponseOnly);
+    spec.destination = qp_.attributes.destination_qpn;
+    spec.psn = job.psn;
+    spec.extensions.aeth = {credits(), msn_};
+    spec.extensions.atomic_ack = {job.original};
+    append_packet(qp_.services().transmit, path_, spec);
+    jobs_.pop();
+    return true;
+}
+
+bool Responder::send_read_packet(Instant now, Job& job) {
+    const std::uint32_t mtu = qp_.attributes.path_mtu;
+    const bool first = !job.started;
+    const bool last = job.left <= mtu;
+    // One fence a READ: it must not see memory from before a delivery that was acknowledged.
+    if (first) mem::order_before_read();
+    PacketSpec spec;
+    const wire::Opcode opcode = first && last ? wire::Opcode::RcReadResponseOnly
+                                : first       ? wire::Opcode::RcReadResponseFirst
+                                : last        ? wire::Opcode::RcReadResponseLast
+                                              : wire::Opcode::RcReadResponseMiddle;
+    spec.opcode = wire::opcode_of(service_, opcode);
+    spec.destination = qp_.attributes.destination_qpn;
+    spec.psn = job.psn;
+    spec.extensions.aeth = {credits(), msn_};
+    spec.payload_size = std::min(job.left, mtu);
+    const mem::Lookup source =
+        qp_.services().memory.remote(qp_.init().pd, qp_.qpn(), job.rkey, job.address,
+                                     spec.payload_size, mem::Access::RemoteRead);
+    const bool found = source.fault == mem::Fault::None;
+    const ByteSpan payload = append_packet(qp_.services().transmit, path_, spec);
+    if (!found || (!payload.empty() && !mem::read_memory(source.slice, payload))) {
+        qp_.services().transmit.retract(wire::packet_size(spec.opcode, spec.payload_size));
+        expected_ = job.psn;  // The NAK names the packet that could not be read.
+        jobs_.clear();
+        refuse(now, {Syndrome::nak(found ? NakCode::RemoteOperational : NakCode::RemoteAccess),
+                     found ? Rule::RemoteMemoryGone : Rule::RemoteKey, WcStatus::Success,
+                     found ? mem::Fault::Unmapped : source.fault});
+        return false;
+    }
+    job.started = true;
+    job.psn = job.psn + 1;
+    job.address += spec.payload_size;
+    job.left -= static_cast<std::uint32_t>(spec.payload_size);
+    if (last) jobs_.pop();
+    return true;
+}
+
+void Responder::send_ack(Psn psn, Syndrome syndrome) {
+    PacketSpec spec;
+    spec.opcode = wire::opcode_of(service_, wire::Opcode::RcAck);
+    spec.destination = qp_.attributes.destination_qpn;
+    spec.psn = psn;
+    spec.extensions.aeth = {syndrome, msn_};
+    append_packet(qp_.services().transmit, path_, spec);
+}
+
+// A shared receive queue belongs to nobody in particular: no credits.
+Syndrome Responder::credits() {
+    if (qp_.uses_srq() || service_ == wire::Service::Xrc) return Syndrome::ack(wire::kNoCredits);
+    return Syndrome::ack(encode_credits(qp_.receive_queue().available()));
+}
+
+std::uint32_t Responder::read_packets(std::uint32_t length) const {
+    const std::uint32_t mtu = qp_.attributes.path_mtu;
+    return std::max(1U, length / mtu + (length % mtu != 0 ? 1 : 0));
+}
+
+}  // namespace feroce::transport::rc

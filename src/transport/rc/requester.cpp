@@ -1,0 +1,341 @@
+#include "transport/rc/requester.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/assert.hpp"
+
+namespace feroce::transport::rc {
+
+namespace {
+
+// What a packet costs a receiver's buffer beside its payload (socket buffer bookkeeping).
+constexpr std::uint32_t kPacketOverhead = 512;
+// A READ is asked for in pieces, so that the window bounds its responses, which nobody acknowledges
+// (ADR 0009). The fewer may be outstanding, the larger they are.
+std::uint32_t read_piece_bytes(std::uint32_t outstanding_max) {
+    return std::clamp(256 * 1024 / std::max(outstanding_max, 1U), 16U * 1024, 32U * 1024);
+}
+
+bool is_local(SendOp op) {
+    return op == SendOp::LocalInvalidate || op == SendOp::BindWindow;
+}
+
+bool takes_receive(SendOp op) {
+    return op == SendOp::Send || op == SendOp::SendImmediate || op == SendOp::SendInvalidate ||
+           op == SendOp::WriteImmediate;
+}
+
+bool is_write(SendOp op) {
+    return op == SendOp::Write || op == SendOp::WriteImmediate;
+}
+
+wire::Opcode last_opcode(SendOp op) {
+    switch (op) {
+        case SendOp::SendImmediate:
+            return wire::Opcode::RcSendLastImmediate;
+        case SendOp::SendInvalidate:
+            return wire::Opcode::RcSendLastInvalidate;
+        case SendOp::Write:
+            return wire::Opcode::RcWriteLast;
+        case SendOp::WriteImmediate:
+            return wire::Opcode::RcWriteLastImmediate;
+        default:
+            return wire::Opcode::RcSendLast;
+    }
+}
+
+wire::Opcode only_opcode(SendOp op) {
+    switch (op) {
+        case SendOp::SendImmediate:
+            return wire::Opcode::RcSendOnlyImmediate;
+        case SendOp::SendInvalidate:
+            return wire::Opcode::RcSendOnlyInvalidate;
+        case SendOp::Write:
+            return wire::Opcode::RcWriteOnly;
+        case SendOp::WriteImmediate:
+            return wire::Opcode::RcWriteOnlyImmediate;
+        case SendOp::CompareSwap:
+            return wire::Opcode::RcCompareSwap;
+        case SendOp::FetchAdd:
+            return wire::Opcode::RcFetchAdd;
+        case SendOp::AtomicWrite:
+            return wire::Opcode::RcAtomicWrite;
+        case SendOp::Flush:
+            return wire::Opcode::RcFlush;
+        default:
+            return wire::Opcode::RcSendOnly;
+    }
+}
+
+wire::Opcode message_opcode(SendOp op, bool first, bool last) {
+    if (first && last) return only_opcode(op);
+    if (last) return last_opcode(op);
+    if (first) return is_write(op) ? wire::Opcode::RcWriteFirst : wire::Opcode::RcSendFirst;
+    return is_write(op) ? wire::Opcode::RcWriteMiddle : wire::Opcode::RcSendMiddle;
+}
+
+}  // namespace
+
+Requester::Requester(QueuePair& qp, wire::Service service)
+    : qp_(qp), service_(service), read_ends_(1) {}
+
+void Requester::start(Instant) {
+    path_ = qp_.path();
+    una_ = fresh_psn_ = sent_end_ = qp_.attributes.send_psn;
+    send_index_ = qp_.send_queue().head();
+    send_packet_ = 0;
+    retries_left_ = qp_.attributes.retry_count;
+    rnr_left_ = qp_.attributes.rnr_retry;
+    read_ends_ = Ring<Psn>(std::max<std::size_t>(qp_.attributes.read_atomic_max, 1));
+    read_piece_packets_ =
+        read_piece_bytes(qp_.attributes.read_atomic_max) / qp_.attributes.path_mtu;
+    next_sequence_ = sequence_limit_ = 0;
+    credits_known_ = false;
+}
+
+void Requester::stop() {
+    if (qp_.window != nullptr) qp_.window->on_forgotten(in_flight_);
+    in_flight_ = 0;
+    read_ends_.clear();
+    retry_deadline_ = rnr_until_ = kNever;
+    sampling_ = gap_reported_ = false;
+    since_ack_request_ = 0;
+}
+
+bool Requester::idle() const {
+    return una_ == sent_end_ &&
+           (qp_.send_queue().empty() || !qp_.send_queue().at(qp_.send_queue().head()).numbered);
+}
+
+bool Requester::wants_to_send(Instant now) const {
+    return may_send_next(now) && window_open(now);
+}
+
+bool Requester::waits_for_window(Instant now) const {
+    return may_send_next(now) && !window_open(now);
+}
+
+bool Requester::window_open(Instant now) const {
+    return is_local(qp_.send_queue().at(send_index_).wr.op) || qp_.window->may_send(now);
+}
+
+bool Requester::may_send_next(Instant now) const {
+    const QpState state = qp_.state();
+    if (state != QpState::Rts && state != QpState::Sqd) return false;
+    if (send_index_ == qp_.send_queue().tail()) return false;
+    if (rnr_until_ != kNever && now < rnr_until_) return false;
+    const SendWqe& wqe = qp_.send_queue().at(send_index_);
+    if (wqe.fault != mem::Fault::None) return false;
+    if (state == QpState::Sqd && !wqe.numbered) return false;  // Finish what was begun, no more.
+    return may_start(wqe);
+}
+
+bool Requester::may_start(const SendWqe& wqe) const {
+    const SendOp op = wqe.wr.op;
+    if (wqe.wr.fence && send_packet_ == 0 && !read_ends_.empty()) return false;
+    // A bind or an invalidation takes effect when all before it are done, fence or not: the peer
+    // may still be using the old key.
+    if (is_local(op)) return wqe.executed || send_index_ == qp_.send_queue().head();
+    if (needs_response(op)) return !read_ends_.full();
+    return send_packet_ > 0 || within_credits(wqe);
+}
+
+// IBTA 9.7.7.2: beyond the credits one message may go out while none is outstanding, as a probe.
+bool Requester::within_credits(const SendWqe& wqe) const {
+    if (!credits_known_ || !takes_receive(wqe.wr.op)) return true;
+    const std::uint32_t sequence = wqe.numbered ? wqe.send_sequence : next_sequence_;
+    const bool allowed = static_cast<std::int32_t>((sequence_limit_ - sequence) << 8) > 0;
+    return allowed || una_ == position_psn();
+}
+
+Psn Requester::position_psn() const {
+    if (send_index_ == qp_.send_queue().tail()) return fresh_psn_;
+    const SendWqe& wqe = qp_.send_queue().at(send_index_);
+    return wqe.numbered ? wqe.first_psn + send_packet_ : fresh_psn_;
+}
+
+std::uint32_t Requester::packets_of(const SendWqe& wqe) const {
+    if (is_local(wqe.wr.op)) return 0;
+    if (needs_response(wqe.wr.op) && wqe.wr.op != SendOp::Read) return 1;
+    const std::uint32_t mtu = qp_.attributes.path_mtu;
+    return std::max(1U, wqe.length / mtu + (wqe.length % mtu != 0 ? 1 : 0));
+}
+
+void Requester::number(SendWqe& wqe) {
+    if (wqe.numbered) return;
+    wqe.numbered = true;
+    wqe.first_psn = fresh_psn_;
+    wqe.packets = packets_of(wqe);
+    fresh_psn_ = fresh_psn_ + wqe.packets;
+    if (wqe.packets > 0) wqe.send_sequence = next_sequence_++;
+}
+
+std::uint32_t Requester::cost(const SendWqe& wqe, std::uint32_t from, std::uint32_t to) const {
+    const std::uint64_t mtu = qp_.attributes.path_mtu;
+    const std::uint64_t begin = std::min<std::uint64_t>(wqe.length, from * mtu);
+    const std::uint64_t end = std::min<std::uint64_t>(wqe.length, to * mtu);
+    return static_cast<std::uint32_t>(end - begin) + (to - from) * kPacketOverhead;
+}
+
+void Requester::pump(Instant now, std::uint32_t packets_max) {
+    for (std::uint32_t i = 0; i < packets_max && wants_to_send(now); ++i) {
+        if (!send_next(now)) return;
+    }
+}
+
+bool Requester::send_next(Instant now) {
+    rnr_until_ = kNever;  // Its time is over, or we would not be here.
+    SendWqe& wqe = qp_.send_queue().at(send_index_);
+    number(wqe);
+    switch (wqe.wr.op) {
+        case SendOp::LocalInvalidate:
+        case SendOp::BindWindow:
+            return execute_local(now, wqe);
+        case SendOp::Read:
+            return send_read(now, wqe);
+        case SendOp::CompareSwap:
+        case SendOp::FetchAdd:
+        case SendOp::AtomicWrite:
+        case SendOp::Flush:
+            return send_single(now, wqe);
+        default:
+            return send_message_packet(now, wqe);
+    }
+}
+
+bool Requester::send_message_packet(Instant now, SendWqe& wqe) {
+    const bool first = send_packet_ == 0;
+    const bool last = send_packet_ + 1 == wqe.packets;
+    const std::uint64_t mtu = qp_.attributes.path_mtu;
+    const std::uint64_t offset = send_packet_ * mtu;
+    PacketSpec spec;
+    spec.opcode = wire::opcode_of(service_, message_opcode(wqe.wr.op, first, last));
+    spec.payload_size = static_cast<std::size_t>(std::min(mtu, wqe.length - offset));
+    spec.solicited = last && wqe.wr.solicited;
+    spec.ack_request = wants_ack(last, cost(wqe, send_packet_, send_packet_ + 1));
+    spec.extensions.reth = {wqe.wr.remote_address, wqe.wr.rkey, wqe.length};
+    spec.extensions.immediate = wqe.wr.immediate;
+    spec.extensions.invalidate = wqe.wr.invalidate;
+    return transmit(now, wqe, spec, 1);
+}
+
+bool Requester::send_read(Instant now, SendWqe& wqe) {
+    const std::uint32_t mtu = qp_.attributes.path_mtu;
+    // Pieces end at fixed places. A resent piece may begin late, where responses are missing, but
+    // one that reached past its old end would be neither new nor a duplicate to the peer.
+    const std::uint32_t to_piece_end = read_piece_packets_ - send_packet_ % read_piece_packets_;
+    const std::uint32_t packets = std::min(to_piece_end, wqe.packets - send_packet_);
+    const std::uint64_t offset = std::uint64_t{send_packet_} * mtu;
+    const std::uint64_t length =
+        std::min<std::uint64_t>(std::uint64_t{packets} * mtu, wqe.length - offset);
+    PacketSpec spec;
+    spec.opcode = wire::opcode_of(service_, wire::Opcode::RcReadRequest);
+    spec.ack_request = true;
+    spec.extensions.reth = {wqe.wr.remote_address + offset, wqe.wr.rkey,
+                            static_cast<std::uint32_t>(length)};
+    return transmit(now, wqe, spec, packets);
+}
+
+bool Requester::send_single(Instant now, SendWqe& wqe) {
+    PacketSpec spec;
+    spec.opcode = wire::opcode_of(service_, only_opcode(wqe.wr.op));
+    spec.ack_request = true;
+    const bool is_swap = wqe.wr.op == SendOp::CompareSwap;
+    spec.extensions.atomic = {wqe.wr.remote_address, wqe.wr.rkey,
+                              is_swap ? wqe.wr.swap : wqe.wr.compare_add,
+                              is_swap ? wqe.wr.compare_add : 0};
+    spec.extensions.reth = {wqe.wr.remote_address, wqe.wr.rkey, wqe.length};
+    spec.extensions.feth.placement = wqe.wr.flush_type & 0xf;
+    spec.extensions.feth.selectivity = wqe.wr.flush_type >> 4 & 3;
+    if (wqe.wr.op == SendOp::AtomicWrite) {
+        spec.extensions.reth.length = 8;
+        spec.payload_size = 8;
+    }
+    return transmit(now, wqe, spec, 1);
+}
+
+bool Requester::wants_ack(bool last, std::uint32_t packet_cost) {
+    since_ack_request_ += packet_cost;
+    const SendWindow& window = *qp_.window;
+    // The window must hear of it four times a round, and whenever this packet closes it: then
+    // some queue pair is always about to be answered, however many share the window.
+    const bool asks =
+        last || since_ack_request_ >= window.size() / 4 || window.available() <= packet_cost;
+    if (asks) since_ack_request_ = 0;
+    return asks;
+}
+
+// Appends the packet, fills it, and accounts for it. `packets` is how many PSNs it uses: more than
+// one only for a READ request, whose responses own the rest.
+bool Requester::transmit(Instant now, SendWqe& wqe, PacketSpec& spec, std::uint32_t packets) {
+    Services& services = qp_.services();
+    spec.destination = qp_.attributes.destination_qpn;
+    spec.psn = wqe.first_psn + send_packet_;
+    spec.extensions.xrceth.srq = wqe.wr.remote_srq;
+    const ByteSpan payload = append_packet(services.transmit, path_, spec);
+    mem::Fault fault = mem::Fault::None;
+    if (wqe.wr.op == SendOp::AtomicWrite) {
+        // Eight bytes as they shall stand in memory, not a number: no byte order.
+        std::memcpy(payload.data(), &wqe.wr.compare_add, 8);
+    } else if (!payload.empty()) {
+        fault = gather_payload(qp_, send_index_,
+                               std::uint64_t{send_packet_} * qp_.attributes.path_mtu, payload);
+    }
+    if (fault != mem::Fault::None) {
+        services.transmit.retract(wire::packet_size(spec.opcode, spec.payload_size));
+        wqe.fault = fault;
+        fail_if_faulty_head(now);
+        return false;
+    }
+    const std::uint32_t bytes = cost(wqe, send_packet_, send_packet_ + packets);
+    const bool resent = distance(spec.psn, sent_end_) > 0;
+    if (resent) services.counters.add(Counter::Retransmitted);
+    if (needs_response(wqe.wr.op)) read_ends_.push(spec.psn + packets);
+    if (!sampling_ && !resent && spec.ack_request) {
+        sampling_ = true;
+        sample_psn_ = spec.psn;
+        sample_sent_ = now;
+    }
+    in_flight_ += bytes;
+    qp_.window->on_sent(now, bytes);
+    advance_position(wqe, packets);
+    if (retry_deadline_ == kNever) arm(now);
+    return true;
+}
+
+void Requester::advance_position(const SendWqe& wqe, std::uint32_t packets) {
+    send_packet_ += packets;
+    if (const Psn end = wqe.first_psn + send_packet_; distance(sent_end_, end) > 0) sent_end_ = end;
+    if (send_packet_ >= wqe.packets) {
+        ++send_index_;
+        send_packet_ = 0;
+    }
+}
+
+bool Requester::execute_local(Instant now, SendWqe& wqe) {
+    if (!wqe.executed) {
+        mem::Memory& memory = qp_.services().memory;
+        bool done = false;
+        if (wqe.wr.op == SendOp::LocalInvalidate) {
+            done = memory.invalidate_local(qp_.init().pd, qp_.qpn(), wqe.wr.invalidate) ==
+                   mem::Fault::None;
+        } else {
+            mem::WindowBind bind = wqe.wr.bind;
+            bind.qpn = qp_.qpn();
+            bind.pd = qp_.init().pd;
+            done = mem::succeeded(memory.bind_window(bind));
+        }
+        if (!done) {
+            fail_head(now, wqe.wr.op == SendOp::BindWindow ? Rule::BindRefused : Rule::LocalKey,
+                      WcStatus::WindowBindError, 0);
+            return false;
+        }
+        wqe.executed = true;
+    }
+    advance_position(wqe, 0);
+    retire_finished(now);
+    return true;
+}
+
+}  // namespace feroce::transport::rc

@@ -1,0 +1,108 @@
+// The sending half of a reliable connection: cuts requests into packets, remembers only positions
+// (never bytes: a resend reads the program's memory again), and goes back on loss.
+//
+// Invariants. una_ is the oldest PSN not yet acknowledged; the position (send_index_, send_packet_)
+// is what goes out next and never lies before una_; sent_end_ is one past the highest PSN ever
+// sent. A rewind sets the position back to una_. The PSNs of READs and atomics are acknowledged
+// only by their responses. in_flight_ is this queue pair's share of its window's bytes.
+#pragma once
+
+#include <cstdint>
+
+#include "base/ring.hpp"
+#include "base/time.hpp"
+#include "transport/packet_builder.hpp"
+#include "transport/queue_pair.hpp"
+#include "wire/opcode.hpp"
+
+namespace feroce::transport::rc {
+
+// Answered by a response of its own, which no other acknowledgement can stand for.
+constexpr bool needs_response(SendOp op) {
+    return op == SendOp::Read || op == SendOp::CompareSwap || op == SendOp::FetchAdd ||
+           op == SendOp::AtomicWrite || op == SendOp::Flush;
+}
+
+class Requester {
+public:
+    Requester(QueuePair& qp, wire::Service service);
+
+    void start(Instant now);  // RTR to RTS: numbers begin at the send PSN.
+    void stop();              // ERR or RESET: timers off, nothing in flight.
+
+    void pump(Instant now, std::uint32_t packets_max);
+    bool wants_to_send(Instant now) const;
+    bool waits_for_window(Instant now) const;
+    void on_response(Instant now, const wire::Packet& packet);
+    void on_timer(Instant now);
+    Instant deadline() const;
+    bool idle() const;  // Nothing sent is unanswered: SQD may call itself drained.
+
+private:
+    // Sending (requester.cpp).
+    bool may_send_next(Instant now) const;  // But for the window.
+    bool window_open(Instant now) const;
+    bool may_start(const SendWqe& wqe) const;
+    bool within_credits(const SendWqe& wqe) const;
+    void number(SendWqe& wqe);
+    bool send_next(Instant now);  // False if the queue pair failed.
+    bool send_message_packet(Instant now, SendWqe& wqe);
+    bool send_read(Instant now, SendWqe& wqe);
+    bool send_single(Instant now, SendWqe& wqe);  // Atomics, ATOMIC WRITE and FLUSH.
+    bool execute_local(Instant now, SendWqe& wqe);
+    bool transmit(Instant now, SendWqe& wqe, PacketSpec& spec, std::uint32_t packets);
+    bool wants_ack(bool last, std::uint32_t packet_cost);
+    void advance_position(const SendWqe& wqe, std::uint32_t packets);
+    std::uint32_t cost(const SendWqe& wqe, std::uint32_t from, std::uint32_t to) const;
+    std::uint32_t packets_of(const SendWqe& wqe) const;
+    Psn position_psn() const;
+
+    // Answers (completer.cpp).
+    void on_ack(Instant now, Psn psn, wire::Aeth aeth);
+    void on_nak(Instant now, Psn psn, wire::Syndrome syndrome);
+    void on_rnr(Instant now, Psn psn, std::uint8_t timer);
+    void on_read_response(Instant now, const wire::Packet& packet);
+    void on_atomic_response(Instant now, const wire::Packet& packet);
+    bool answers_something_sent(Psn psn) const;
+    Psn first_unanswered_before(Psn end) const;
+    SendWqe* awaiting_response(Psn psn);
+    bool store_response(Instant now, const SendWqe& wqe, std::uint64_t offset, ByteView bytes);
+    void update_credits(wire::Aeth aeth);
+    void advance(Instant now, Psn to);
+    void retire_finished(Instant now);
+    void rewind();
+    void go_back(Instant now, Rule rule, WcStatus status, std::uint8_t syndrome);
+    void fail_head(Instant now, Rule rule, WcStatus status, std::uint8_t syndrome,
+                   mem::Fault fault = mem::Fault::None);
+    void fail_if_faulty_head(Instant now);
+    void arm(Instant now);
+
+    QueuePair& qp_;
+    wire::Service service_;
+    Path path_;  // Valid from start().
+    std::uint64_t send_index_ = 0;
+    std::uint32_t send_packet_ = 0;
+    Psn una_;
+    Psn fresh_psn_;  // First PSN that no request owns yet.
+    Psn sent_end_;
+    std::uint32_t in_flight_ = 0;
+    std::uint32_t since_ack_request_ = 0;  // Bytes sent since an acknowledgement was asked for.
+    // Capacity read_atomic_max, set by start().
+    Ring<Psn> read_ends_;  // One past the last PSN of each outstanding READ or atomic request.
+    std::uint32_t read_piece_packets_ = 1;  // Set by start().
+    std::uint8_t retries_left_ = 0;
+    std::uint8_t rnr_left_ = 0;
+    bool gap_reported_ = false;  // A lost response was noticed; once until progress is made.
+    Instant retry_deadline_ = kNever;
+    Instant rnr_until_ = kNever;  // Not kNever: the peer asked for silence until then.
+    // One round-trip sample at a time (Karn: never of a resent packet).
+    bool sampling_ = false;
+    Psn sample_psn_;
+    Instant sample_sent_;
+    // End-to-end credits: messages that take a receive may start up to this number.
+    bool credits_known_ = false;
+    std::uint32_t next_sequence_ = 0;
+    std::uint32_t sequence_limit_ = 0;
+};
+
+}  // namespace feroce::transport::rc

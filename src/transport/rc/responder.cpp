@@ -1,0 +1,219 @@
+#include "transport/rc/responder.hpp"
+
+#include <algorithm>
+
+#include "base/assert.hpp"
+
+namespace feroce::transport::rc {
+
+namespace {
+
+using wire::NakCode;
+using wire::Syndrome;
+using wire::Verb;
+
+bool is_atomic(Verb verb) {
+    return verb == Verb::CompareSwap || verb == Verb::FetchAdd;
+}
+
+bool takes_receive(const wire::Packet& packet) {
+    if (packet.info->verb == Verb::Send) return packet.info->starts_message();
+    return packet.info->has(wire::Header::Immediate);  // WRITE with immediate, at its end.
+}
+
+}  // namespace
+
+Responder::Responder(QueuePair& qp, wire::Service service)
+    : qp_(qp), service_(service), jobs_(1), atomics_(1) {}
+
+void Responder::start() {
+    path_ = qp_.path();
+    expected_ = qp_.attributes.receive_psn;
+    msn_ = 0;
+    // Twice: what is asked for once, and what is asked for again at the same time.
+    const std::size_t depth = qp_.attributes.dest_read_atomic_max;
+    jobs_ = Ring<Job>(2 * depth + 2);
+    atomics_ = Ring<AtomicResult>(std::max<std::size_t>(depth, 1));
+    established_ = last_word_valid_ = false;
+}
+
+void Responder::stop() {
+    jobs_.clear();
+    atomics_.clear();
+    message_ = Message::None;
+    receive_held_ = nak_sent_ = ack_owed_ = false;
+}
+
+void Responder::flush_held(Instant now) {
+    if (!receive_held_) return;
+    Completion completion = receive_completion(now);
+    completion.status = WcStatus::FlushError;
+    completion.reason = qp_.first_reason();
+    receive_held_ = false;
+    receive_cq_->push(completion);
+}
+
+void Responder::on_request(Instant now, const wire::Packet& packet) {
+    establish();
+    const std::int32_t ahead = distance(expected_, packet.bth.psn);
+    if (ahead < 0) return replay(now, packet);
+    if (ahead > 0) return on_gap(now);
+    nak_sent_ = false;
+    if (auto refusal = check_sequence(packet)) return refuse(now, *refusal);
+    if (auto refusal = check_operation(packet)) return refuse(now, *refusal);
+    if (auto refusal = check_length(packet)) return refuse(now, *refusal);
+    if (auto refusal = check_rkey(packet)) return refuse(now, *refusal);
+    if (auto refusal = check_resources(packet)) return refuse(now, *refusal);
+    if (auto refusal = execute(now, packet)) return refuse(now, *refusal);
+    // READs and atomics are acknowledged by their responses.
+    const Verb verb = packet.info->verb;
+    if (packet.bth.ack_request && (verb == Verb::Send || verb == Verb::Write)) ack_owed_ = true;
+}
+
+// A program in RTR learns that its peer is there from the first request.
+void Responder::establish() {
+    if (established_) return;
+    established_ = true;
+    if (qp_.state() == QpState::Rtr)
+        qp_.services().events.qp_event(qp_, AsyncEventType::CommunicationEstablished);
+}
+
+void Responder::on_gap(Instant now) {
+    Counters& counters = qp_.services().counters;
+    counters.add(Counter::OutOfSequenceRequest);
+    counters.drop(DropReason::OutOfSequence);
+    if (nak_sent_) return;
+    nak_sent_ = true;
+    while (!jobs_.empty())
+        if (!send_job_packet(now, jobs_.front())) return;
+    send_ack(expected_, Syndrome::nak(NakCode::SequenceError));
+}
+
+// IBTA 9.7.4.1.2: the order of FIRST, MIDDLE, LAST and ONLY.
+Responder::Check Responder::check_sequence(const wire::Packet& packet) const {
+    const wire::OpcodeInfo& info = *packet.info;
+    const Message kind = info.verb == Verb::Send    ? Message::Send
+                         : info.verb == Verb::Write ? Message::Write
+                                                    : Message::None;
+    const bool continues = !info.starts_message();
+    const bool fits = continues ? message_ == kind : message_ == Message::None;
+    if (fits) return {};
+    return Refusal{Syndrome::nak(NakCode::InvalidRequest), Rule::OperationSequence};
+}
+
+Responder::Check Responder::check_operation(const wire::Packet& packet) const {
+    const mem::AccessSet access = qp_.attributes.access;
+    bool enabled = true;
+    switch (packet.info->verb) {
+        case Verb::Send:
+            break;
+        case Verb::Write:
+        case Verb::AtomicWrite:
+            enabled = access.has(mem::Access::RemoteWrite);
+            break;
+        case Verb::ReadRequest:
+            enabled = access.has(mem::Access::RemoteRead);
+            break;
+        case Verb::CompareSwap:
+        case Verb::FetchAdd:
+            enabled = access.has(mem::Access::RemoteAtomic);
+            break;
+        // The flush bits are in no queue pair attribute of this ABI; the region's key decides.
+        case Verb::Flush:
+            break;
+        default:
+            return Refusal{Syndrome::nak(NakCode::InvalidRequest), Rule::OperationUnsupported};
+    }
+    if (enabled) return {};
+    return Refusal{Syndrome::nak(NakCode::InvalidRequest), Rule::OperationNotEnabled};
+}
+
+// IBTA 9.7.4.1.7: every packet but the last is full; the last has at least a byte.
+Responder::Check Responder::check_length(const wire::Packet& packet) const {
+    const wire::OpcodeInfo& info = *packet.info;
+    const std::size_t mtu = qp_.attributes.path_mtu;
+    const std::size_t size = packet.payload.size();
+    const Refusal refusal{Syndrome::nak(NakCode::InvalidRequest), Rule::MessageLength};
+    if (info.verb == Verb::AtomicWrite) return size == 8 ? Check{} : Check{refusal};
+    if (info.verb != Verb::Send && info.verb != Verb::Write) return {};
+    if (!info.ends_message() && size != mtu) return refusal;
+    if (size > mtu || (info.position == wire::Position::Last && size == 0)) return refusal;
+    if (info.verb == Verb::Send) return {};
+    const std::uint64_t length = info.starts_message() ? packet.reth().length : write_length_;
+    const std::uint64_t before = info.starts_message() ? 0 : received_bytes_;
+    const bool adds_up = info.ends_message() ? before + size == length : before + size < length;
+    return adds_up ? Check{} : Check{refusal};
+}
+
+Responder::Check Responder::check_rkey(const wire::Packet& packet) const {
+    const wire::OpcodeInfo& info = *packet.info;
+    mem::Lookup lookup;
+    const mem::Memory& memory = qp_.services().memory;
+    const PdId pd = qp_.init().pd;
+    if (is_atomic(info.verb)) {
+        const wire::AtomicEth eth = packet.atomic_eth();
+        if (eth.address % 8 != 0)
+            return Refusal{Syndrome::nak(NakCode::InvalidRequest), Rule::Misaligned};
+        lookup = memory.remote(pd, qp_.qpn(), eth.rkey, eth.address, 8, mem::Access::RemoteAtomic);
+    } else if (info.has(wire::Header::Reth)) {
+        // The whole range at once: a WRITE that would leave its region writes nothing at all.
+        const wire::Reth reth = packet.reth();
+        const mem::AccessSet need = info.verb == Verb::ReadRequest ? mem::Access::RemoteRead
+                                    : info.verb == Verb::Flush     ? mem::AccessSet{}
+                                                                   : mem::Access::RemoteWrite;
+        lookup = memory.remote(pd, qp_.qpn(), reth.rkey, reth.address, reth.length, need);
+    }
+    if (lookup.fault == mem::Fault::None) return {};
+    return Refusal{Syndrome::nak(NakCode::RemoteAccess), Rule::RemoteKey, WcStatus::Success,
+                   lookup.fault};
+}
+
+Responder::Check Responder::check_resources(const wire::Packet& packet) {
+    const Verb verb = packet.info->verb;
+    if (verb == Verb::ReadRequest || is_atomic(verb) || verb == Verb::AtomicWrite ||
+        verb == Verb::Flush) {
+        if (qp_.attributes.dest_read_atomic_max > 0 && !jobs_.full()) return {};
+        return Refusal{Syndrome::nak(NakCode::InvalidRequest), Rule::TooManyReads};
+    }
+    if (!takes_receive(packet) || receive_held_ || take_receive(packet)) return {};
+    return Refusal{Syndrome::rnr(qp_.attributes.min_rnr_timer)};
+}
+
+void Responder::refuse(Instant now, const Refusal& refusal) {
+    Services& services = qp_.services();
+    // What was asked before is answered before.
+    while (!jobs_.empty())
+        if (!send_job_packet(now, jobs_.front())) return;
+    send_ack(expected_, refusal.syndrome);
+    if (refusal.syndrome.kind() == Syndrome::Kind::Rnr) {
+        services.counters.add(Counter::SentRnr);
+        services.counters.drop(DropReason::NoReceive);
+        nak_sent_ = true;
+        return;
+    }
+    last_word_ = refusal.syndrome;
+    last_word_psn_ = expected_;
+    last_word_valid_ = true;
+    Reason reason;
+    reason.rule = refusal.rule;
+    reason.fault = refusal.fault;
+    reason.syndrome = refusal.syndrome.raw;
+    reason.at_responder = true;
+    reason.psn = expected_;
+    reason.wr_id = receive_held_ ? receive_.wr_id : 0;
+    reason.status = refusal.receive_status == WcStatus::Success ? WcStatus::RemoteAccessError
+                                                                : refusal.receive_status;
+    const bool access = refusal.syndrome == Syndrome::nak(NakCode::RemoteAccess);
+    services.events.qp_event(
+        qp_, access ? AsyncEventType::QpAccessError : AsyncEventType::QpRequestError);
+    if (!receive_held_) return qp_.fail(now, reason);
+    if (refusal.receive_status == WcStatus::Success) reason.status = WcStatus::LocalAccessError;
+    receive_held_ = false;
+    qp_.fail_receive(now, reason, receive_completion(now), receive_cq_);
+}
+
+void Responder::repeat_last_word(const wire::Packet& packet) {
+    if (last_word_valid_ && packet.bth.psn == last_word_psn_) send_ack(last_word_psn_, last_word_);
+}
+
+}  // namespace feroce::transport::rc

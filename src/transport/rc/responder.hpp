@@ -1,0 +1,123 @@
+// The receiving half of a reliable connection: takes requests in PSN order, executes each once, and
+// answers. An in-order request passes a chain of checks, each of which may refuse it with a NAK;
+// duplicates are answered again without being executed again (replay.cpp).
+//
+// Invariants. Answers leave in request order: READ and atomic responses queue up in jobs_, and an
+// acknowledgement or NAK of a later request waits until they are out. An atomic is remembered in
+// atomics_ until dest_read_atomic_max younger ones have come: that long the peer may ask again.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "base/ring.hpp"
+#include "base/time.hpp"
+#include "transport/packet_builder.hpp"
+#include "transport/queue_pair.hpp"
+#include "wire/opcode.hpp"
+
+namespace feroce::transport::rc {
+
+class Responder {
+public:
+    Responder(QueuePair& qp, wire::Service service);
+
+    void start();  // INIT to RTR: numbers begin at the receive PSN.
+    void stop();   // ERR or RESET.
+    // Before stop() into ERR: the receive of a message cut short is flushed before all others.
+    void flush_held(Instant now);
+
+    void on_request(Instant now, const wire::Packet& packet);
+    // In ERR: the peer may not have heard our last word; it is repeated when asked.
+    void repeat_last_word(const wire::Packet& packet);
+    void pump(Instant now, std::uint32_t packets_max);
+    bool wants_to_send() const { return !jobs_.empty() || ack_owed_; }
+
+private:
+    // Why a request is not executed, and what the peer is told.
+    struct Refusal {
+        wire::Syndrome syndrome;
+        Rule rule = Rule::None;
+        // Of our own receive, if one is held; Success if the fault is the peer's alone.
+        WcStatus receive_status = WcStatus::Success;
+        mem::Fault fault = mem::Fault::None;
+    };
+    using Check = std::optional<Refusal>;
+
+    enum class JobKind : std::uint8_t { Read, Atomic, Empty };
+    struct Job {
+        JobKind kind = JobKind::Read;
+        bool started = false;
+        Psn psn;                    // Of the next packet.
+        std::uint32_t left = 0;     // Bytes of a READ still to send.
+        std::uint64_t address = 0;  // Where they stand.
+        RKey rkey;
+        std::uint64_t original = 0;  // An atomic's answer.
+    };
+    struct AtomicResult {
+        Psn psn;
+        JobKind kind = JobKind::Atomic;
+        std::uint64_t original = 0;
+    };
+    enum class Message : std::uint8_t { None, Send, Write };
+
+    // responder.cpp: the chain of checks.
+    Check check_sequence(const wire::Packet& packet) const;
+    Check check_operation(const wire::Packet& packet) const;
+    Check check_length(const wire::Packet& packet) const;
+    Check check_rkey(const wire::Packet& packet) const;
+    Check check_resources(const wire::Packet& packet);
+    void on_gap(Instant now);
+    void refuse(Instant now, const Refusal& refusal);
+    void establish();
+
+    // responder_execute.cpp: what a good request does.
+    Check execute(Instant now, const wire::Packet& packet);
+    Check execute_send(const wire::Packet& packet);
+    Check execute_write(const wire::Packet& packet);
+    Check execute_read(const wire::Packet& packet);
+    Check execute_atomic(const wire::Packet& packet);
+    Check execute_atomic_write(const wire::Packet& packet);
+    Check execute_flush(const wire::Packet& packet);
+    Check answer_once(const wire::Packet& packet, JobKind kind, std::uint64_t original);
+    void complete_receive(Instant now, const wire::Packet& packet);
+    bool take_receive(const wire::Packet& packet);
+    Completion receive_completion(Instant now) const;
+
+    // replay.cpp: duplicates, and the packets that answer.
+    void replay(Instant now, const wire::Packet& packet);
+    void replay_read(Instant now, const wire::Packet& packet);
+    void replay_atomic(const wire::Packet& packet);
+    bool send_job_packet(Instant now, Job& job);  // False if the queue pair failed.
+    bool send_read_packet(Instant now, Job& job);
+    void send_ack(Psn psn, wire::Syndrome syndrome);
+    wire::Syndrome credits();
+    std::uint32_t read_packets(std::uint32_t length) const;
+
+    QueuePair& qp_;
+    wire::Service service_;
+    Path path_;  // Valid from start().
+    Psn expected_;
+    std::uint32_t msn_ = 0;
+    Message message_ = Message::None;
+    // The message under way: how far it is, and for a WRITE where it goes.
+    std::uint64_t received_bytes_ = 0;
+    std::uint64_t write_address_ = 0;
+    std::uint32_t write_length_ = 0;
+    RKey write_rkey_;
+    // The receive it goes to; valid while receive_held_.
+    bool receive_held_ = false;
+    ReceiveWqe receive_;
+    PdId receive_pd_;
+    CompletionSink* receive_cq_ = nullptr;
+    bool nak_sent_ = false;  // One NAK a gap; silence until the expected packet comes.
+    bool ack_owed_ = false;
+    bool established_ = false;
+    bool last_word_valid_ = false;
+    Psn last_word_psn_;
+    wire::Syndrome last_word_;
+    Ring<Job> jobs_;  // Sized by start().
+    Ring<AtomicResult> atomics_;
+};
+
+}  // namespace feroce::transport::rc

@@ -1,0 +1,191 @@
+// What a request does once all checks have passed. Only memory can still refuse: it may have been
+// unmapped, or a receive may name a bad key.
+#include <cstring>
+
+#include "base/assert.hpp"
+#include "mem/scatter.hpp"
+#include "mem/touch.hpp"
+#include "transport/rc/responder.hpp"
+
+namespace feroce::transport::rc {
+
+using wire::NakCode;
+using wire::Syndrome;
+using wire::Verb;
+
+Responder::Check Responder::execute(Instant now, const wire::Packet& packet) {
+    switch (packet.info->verb) {
+        case Verb::ReadRequest:
+            return execute_read(packet);
+        case Verb::CompareSwap:
+        case Verb::FetchAdd:
+            return execute_atomic(packet);
+        case Verb::AtomicWrite:
+            return execute_atomic_write(packet);
+        case Verb::Flush:
+            return execute_flush(packet);
+        case Verb::Write:
+            if (auto refusal = execute_write(packet)) return refusal;
+            break;
+        default:
+            if (auto refusal = execute_send(packet)) return refusal;
+            break;
+    }
+    received_bytes_ += packet.payload.size();
+    expected_ = expected_ + 1;
+    if (!packet.info->ends_message()) return {};
+    message_ = Message::None;
+    msn_ = (msn_ + 1) & 0xff'ffff;
+    if (receive_held_) complete_receive(now, packet);
+    return {};
+}
+
+Responder::Check Responder::execute_send(const wire::Packet& packet) {
+    if (packet.info->starts_message()) {
+        message_ = Message::Send;
+        received_bytes_ = 0;
+    }
+    if (received_bytes_ + packet.payload.size() > receive_.length)
+        return Refusal{Syndrome::nak(NakCode::InvalidRequest), Rule::ReceiveTooSmall,
+                       WcStatus::LocalLengthError};
+    if (!packet.payload.empty()) {
+        const mem::Fault fault = mem::scatter(qp_.services().memory, receive_pd_, receive_.list(),
+                                              received_bytes_, packet.payload);
+        if (fault != mem::Fault::None)
+            return Refusal{Syndrome::nak(NakCode::RemoteOperational),
+                           fault == mem::Fault::Unmapped ? Rule::LocalMemoryGone : Rule::ReceiveKey,
+                           WcStatus::LocalProtectionError, fault};
+    }
+    if (!packet.info->has(wire::Header::Ieth)) return {};
+    const mem::Fault fault =
+        qp_.services().memory.invalidate_remote(qp_.init().pd, qp_.qpn(), packet.invalidate());
+    if (fault == mem::Fault::None) return {};
+    return Refusal{Syndrome::nak(NakCode::RemoteAccess), Rule::InvalidateRefused,
+                   WcStatus::LocalAccessError, fault};
+}
+
+Responder::Check Responder::execute_write(const wire::Packet& packet) {
+    if (packet.info->starts_message()) {
+        const wire::Reth reth = packet.reth();
+        message_ = Message::Write;
+        received_bytes_ = 0;
+        write_address_ = reth.address;
+        write_length_ = reth.length;
+        write_rkey_ = reth.rkey;
+    }
+    if (packet.payload.empty()) return {};
+    // Looked up again for every packet: the region may have been deregistered since the first.
+    const mem::Lookup target = qp_.services().memory.remote(
+        qp_.init().pd, qp_.qpn(), write_rkey_, write_address_ + received_bytes_,
+        packet.payload.size(), mem::Access::RemoteWrite);
+    if (target.fault != mem::Fault::None)
+        return Refusal{Syndrome::nak(NakCode::RemoteAccess), Rule::RemoteKey, WcStatus::Success,
+                       target.fault};
+    if (mem::write_memory(target.slice, packet.payload)) return {};
+    return Refusal{Syndrome::nak(NakCode::RemoteOperational), Rule::RemoteMemoryGone,
+                   WcStatus::Success, mem::Fault::Unmapped};
+}
+
+Responder::Check Responder::execute_read(const wire::Packet& packet) {
+    const wire::Reth reth = packet.reth();
+    jobs_.push(Job{JobKind::Read, false, expected_, reth.length, reth.address, reth.rkey, 0});
+    expected_ = expected_ + read_packets(reth.length);
+    msn_ = (msn_ + 1) & 0xff'ffff;
+    return {};
+}
+
+Responder::Check Responder::execute_atomic(const wire::Packet& packet) {
+    const wire::AtomicEth eth = packet.atomic_eth();
+    const mem::Lookup target = qp_.services().memory.remote(
+        qp_.init().pd, qp_.qpn(), eth.rkey, eth.address, 8, mem::Access::RemoteAtomic);
+    const bool found = target.fault == mem::Fault::None;
+    std::optional<std::uint64_t> original;
+    if (found)
+        original = packet.info->verb == Verb::CompareSwap
+                       ? mem::compare_swap(target.slice, eth.compare, eth.swap_or_add)
+                       : mem::fetch_add(target.slice, eth.swap_or_add);
+    if (original) return answer_once(packet, JobKind::Atomic, *original);
+    return Refusal{Syndrome::nak(found ? NakCode::RemoteOperational : NakCode::RemoteAccess),
+                   found ? Rule::RemoteMemoryGone : Rule::RemoteKey, WcStatus::Success,
+                   found ? mem::Fault::Unmapped : target.fault};
+}
+
+Responder::Check Responder::execute_atomic_write(const wire::Packet& packet) {
+    const wire::Reth reth = packet.reth();
+    const mem::Lookup target = qp_.services().memory.remote(
+        qp_.init().pd, qp_.qpn(), reth.rkey, reth.address, 8, mem::Access::RemoteWrite);
+    if (target.fault != mem::Fault::None)
+        return Refusal{Syndrome::nak(NakCode::RemoteAccess), Rule::RemoteKey, WcStatus::Success,
+                       target.fault};
+    if (!mem::is_aligned_word(target.slice))
+        return Refusal{Syndrome::nak(NakCode::InvalidRequest), Rule::Misaligned};
+    std::uint64_t value = 0;
+    std::memcpy(&value, packet.payload.data(), sizeof value);
+    if (mem::atomic_write(target.slice, value)) return answer_once(packet, JobKind::Empty, 0);
+    return Refusal{Syndrome::nak(NakCode::RemoteOperational), Rule::RemoteMemoryGone,
+                   WcStatus::Success, mem::Fault::Unmapped};
+}
+
+// Stores of a soft NIC are visible to the CPU when they are made; the answer need only come later.
+Responder::Check Responder::execute_flush(const wire::Packet& packet) {
+    mem::order_before_read();
+    return answer_once(packet, JobKind::Empty, 0);
+}
+
+Responder::Check Responder::answer_once(const wire::Packet& packet, JobKind kind,
+                                        std::uint64_t original) {
+    if (atomics_.full()) atomics_.pop();
+    atomics_.push(AtomicResult{packet.bth.psn, kind, original});
+    jobs_.push(Job{kind, false, packet.bth.psn, 0, 0, RKey{}, original});
+    expected_ = expected_ + 1;
+    msn_ = (msn_ + 1) & 0xff'ffff;
+    return {};
+}
+
+bool Responder::take_receive(const wire::Packet& packet) {
+    ReceiveQueue* queue = nullptr;
+    if (service_ == wire::Service::Xrc) {
+        const XrcTarget target =
+            qp_.services().events.find_xrc_srq(packet.xrceth().srq, qp_.init().xrc_domain);
+        queue = target.queue;
+        receive_cq_ = target.cq;
+    } else {
+        queue = &qp_.receive_queue();
+        receive_cq_ = qp_.init().receive_cq;
+    }
+    if (queue == nullptr || !queue->take(receive_)) return false;
+    receive_held_ = true;
+    receive_pd_ = queue->pd();
+    if (queue->consume_limit_event())
+        qp_.services().events.srq_event(*queue, AsyncEventType::SrqLimitReached);
+    return true;
+}
+
+Completion Responder::receive_completion(Instant now) const {
+    Completion completion;
+    completion.wr_id = receive_.wr_id;
+    completion.timestamp_ns = static_cast<std::uint64_t>(now.time_since_epoch().count());
+    completion.opcode = WcOpcode::Receive;
+    completion.byte_length = static_cast<std::uint32_t>(received_bytes_);
+    completion.qpn = qp_.qpn();
+    completion.source_qpn = qp_.attributes.destination_qpn;
+    return completion;
+}
+
+void Responder::complete_receive(Instant now, const wire::Packet& packet) {
+    Completion completion = receive_completion(now);
+    if (packet.info->verb == Verb::Write) completion.opcode = WcOpcode::ReceiveWriteImmediate;
+    completion.solicited = packet.bth.solicited;
+    if (packet.info->has(wire::Header::Immediate)) {
+        completion.has_immediate = true;
+        completion.immediate = packet.immediate();
+    }
+    if (packet.info->has(wire::Header::Ieth)) {
+        completion.has_invalidate = true;
+        completion.immediate = packet.invalidate().raw;
+    }
+    receive_held_ = false;
+    receive_cq_->push(completion);
+}
+
+}  // namespace feroce::transport::rc

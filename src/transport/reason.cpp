@@ -1,0 +1,123 @@
+#include "transport/reason.hpp"
+
+#include <cstdio>
+
+#include "base/assert.hpp"
+#include "wire/print.hpp"
+
+namespace feroce::transport {
+
+namespace {
+
+// The names that programs print, so that a person can search for what they see.
+constexpr const char* kStatusNames[] = {
+    "IBV_WC_SUCCESS",           "IBV_WC_LOC_LEN_ERR",
+    "IBV_WC_LOC_QP_OP_ERR",     "IBV_WC_LOC_EEC_OP_ERR",
+    "IBV_WC_LOC_PROT_ERR",      "IBV_WC_WR_FLUSH_ERR",
+    "IBV_WC_MW_BIND_ERR",       "IBV_WC_BAD_RESP_ERR",
+    "IBV_WC_LOC_ACCESS_ERR",    "IBV_WC_REM_INV_REQ_ERR",
+    "IBV_WC_REM_ACCESS_ERR",    "IBV_WC_REM_OP_ERR",
+    "IBV_WC_RETRY_EXC_ERR",     "IBV_WC_RNR_RETRY_EXC_ERR",
+    "IBV_WC_LOC_RDD_VIOL_ERR",  "IBV_WC_REM_INV_RD_REQ_ERR",
+    "IBV_WC_REM_ABORT_ERR",     "IBV_WC_INV_EECN_ERR",
+    "IBV_WC_INV_EEC_STATE_ERR", "IBV_WC_FATAL_ERR",
+    "IBV_WC_RESP_TIMEOUT_ERR",  "IBV_WC_GENERAL_ERR",
+};
+static_assert(std::size(kStatusNames) == static_cast<std::size_t>(WcStatus::GeneralError) + 1);
+
+bool has_retries(Rule rule) {
+    return rule == Rule::RetryLimit || rule == Rule::RnrLimit;
+}
+
+}  // namespace
+
+const char* text(Rule rule) {
+    switch (rule) {
+        case Rule::None:
+            return "nothing is known to be wrong";
+        case Rule::RetryLimit:
+            return "the peer did not acknowledge";
+        case Rule::RnrLimit:
+            return "the peer had no receive posted";
+        case Rule::PeerRefused:
+            return "the peer refused the request";
+        case Rule::LocalKey:
+            return "a local buffer may not be used";
+        case Rule::LocalMemoryGone:
+            return "the memory of a local buffer is no longer mapped";
+        case Rule::ResponseMalformed:
+            return "the peer's response answers nothing that was asked";
+        case Rule::RemoteKey:
+            return "the peer named memory that it may not use";
+        case Rule::RemoteMemoryGone:
+            return "the memory that the peer named is no longer mapped";
+        case Rule::OperationNotEnabled:
+            return "the queue pair's access flags forbid the operation";
+        case Rule::OperationSequence:
+            return "the packets of a message came in an impossible order";
+        case Rule::OperationUnsupported:
+            return "this kind of queue pair cannot do the operation";
+        case Rule::MessageLength:
+            return "the payload does not add up to the announced length";
+        case Rule::ReceiveTooSmall:
+            return "the message is longer than the posted receive";
+        case Rule::ReceiveKey:
+            return "the posted receive names memory that may not be written";
+        case Rule::Misaligned:
+            return "the address of an atomic is not a multiple of eight";
+        case Rule::TooManyReads:
+            return "more READs and atomics at once than max_dest_rd_atomic";
+        case Rule::InvalidateRefused:
+            return "the key may not be invalidated by this queue pair";
+        case Rule::BindRefused:
+            return "the memory window may not be bound like this";
+        case Rule::CompletionOverflow:
+            return "the completion queue was full";
+        case Rule::MovedToError:
+            return "the program moved the queue pair to the error state";
+        case Rule::MessageTooLong:
+            return "the datagram is longer than the path MTU";
+        case Rule::ProcessForked:
+            return "the queue pair belongs to the parent process";
+    }
+    ASSERT(false);
+    return "";
+}
+
+std::string describe(const Reason& reason) {
+    char head[160];
+    const char* status = kStatusNames[static_cast<std::size_t>(reason.status)];
+    const unsigned long long wr_id = reason.wr_id;
+    if (reason.at_responder) {
+        std::snprintf(head, sizeof head,
+                      "QP 0x%06x refused its peer at PSN %u (%s): ", reason.qpn.raw,
+                      reason.psn.raw(), status);
+    } else {
+        std::snprintf(head, sizeof head,
+                      "work request 0x%llx of QP 0x%06x failed at PSN %u (%s): ", wr_id,
+                      reason.qpn.raw, reason.psn.raw(), status);
+    }
+    std::string sentence = std::string(head) + text(reason.rule);
+    if (has_retries(reason.rule)) sentence += " (" + std::to_string(reason.retries) + " retries)";
+    if (reason.fault != mem::Fault::None)
+        sentence += std::string(": ") + mem::to_string(reason.fault);
+    if (reason.syndrome != 0) {
+        sentence += reason.at_responder ? "; answered with " : "; the peer answered with ";
+        sentence += wire::to_string(wire::Syndrome{reason.syndrome});
+    }
+    return sentence;
+}
+
+std::uint32_t ReasonLog::record(Reason reason) {
+    reason.id = next_id_++;
+    if (next_id_ == 0) next_id_ = 1;  // 0 means "no reason" in a completion.
+    reasons_[reason.id % kCapacity] = reason;
+    return reason.id;
+}
+
+const Reason* ReasonLog::find(std::uint32_t id) const {
+    const Reason& slot = reasons_[id % kCapacity];
+    return id != 0 && slot.id == id ? &slot : nullptr;
+}
+
+}  // namespace feroce::transport

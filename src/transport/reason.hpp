@@ -1,0 +1,75 @@
+// The reason chain: why a work completion failed. Each failing completion carries the id of the
+// first cause, recorded once when a queue pair goes wrong; everything flushed afterwards points at
+// it.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+
+#include "base/ids.hpp"
+#include "base/psn.hpp"
+#include "mem/memory.hpp"
+#include "transport/work.hpp"
+
+namespace feroce::transport {
+
+// The rule that was broken, or the limit that was reached.
+enum class Rule : std::uint8_t {
+    None,
+    RetryLimit,            // No acknowledgement within retry_count resends.
+    RnrLimit,              // The peer had no receive posted, rnr_retry times.
+    PeerRefused,           // A NAK; `syndrome` says which.
+    LocalKey,              // An SGE of ours names memory we may not use.
+    LocalMemoryGone,       // Registered memory was unmapped or protected.
+    ResponseMalformed,     // A response that answers nothing we asked.
+    RemoteKey,             // The peer's rkey, bounds or permission (we refused it).
+    RemoteMemoryGone,      // The peer's target memory is no longer mapped.
+    OperationNotEnabled,   // The queue pair's access flags forbid the operation.
+    OperationSequence,     // FIRST, MIDDLE, LAST in an order that makes no sense.
+    OperationUnsupported,  // An opcode this queue pair type does not serve.
+    MessageLength,         // Payload does not add up to what the header promised.
+    ReceiveTooSmall,       // The message is longer than the posted receive.
+    ReceiveKey,            // The posted receive names memory we may not write.
+    Misaligned,            // An atomic on an address that is not a multiple of eight.
+    TooManyReads,          // More outstanding READs and atomics than dest_read_atomic_max.
+    InvalidateRefused,     // SEND with invalidate named a key it may not invalidate.
+    BindRefused,           // A memory window bind that the rules forbid.
+    CompletionOverflow,    // The completion queue was full.
+    MovedToError,          // The program itself moved the queue pair to ERR.
+    MessageTooLong,        // A datagram longer than the path MTU.
+    ProcessForked,         // The object belongs to the parent process.
+};
+
+const char* text(Rule rule);
+
+struct Reason {
+    std::uint32_t id = 0;
+    Rule rule = Rule::None;
+    WcStatus status = WcStatus::Success;
+    mem::Fault fault = mem::Fault::None;
+    std::uint8_t syndrome = 0;  // From the peer's AETH, or the one we sent.
+    bool at_responder = false;  // We refused the peer, rather than the peer us.
+    std::uint8_t retries = 0;
+    Qpn qpn;
+    Psn psn;
+    std::uint64_t wr_id = 0;
+};
+
+std::string describe(const Reason& reason);  // One sentence for a person.
+
+// The last reasons of one engine, addressed by id. Old ones are overwritten.
+class ReasonLog {
+public:
+    static constexpr std::size_t kCapacity = 256;
+
+    std::uint32_t record(Reason reason);
+    const Reason* find(std::uint32_t id) const;  // Null when unknown or overwritten.
+    std::uint32_t last_id() const { return next_id_ - 1; }
+
+private:
+    std::array<Reason, kCapacity> reasons_{};
+    std::uint32_t next_id_ = 1;
+};
+
+}  // namespace feroce::transport

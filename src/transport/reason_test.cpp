@@ -1,0 +1,82 @@
+#include "transport/reason.hpp"
+
+#include <gtest/gtest.h>
+
+#include <set>
+#include <string>
+
+#include "transport/counters.hpp"
+
+namespace feroce::transport {
+namespace {
+
+TEST(Reason, LogKeepsTheLastOnes) {
+    ReasonLog log;
+    EXPECT_EQ(log.find(0), nullptr);
+    EXPECT_EQ(log.find(1), nullptr);
+    Reason reason;
+    for (std::uint64_t i = 1; i <= ReasonLog::kCapacity + 1; ++i) {
+        reason.wr_id = i;
+        EXPECT_EQ(log.record(reason), i);
+    }
+    EXPECT_EQ(log.find(1), nullptr);
+    ASSERT_NE(log.find(2), nullptr);
+    EXPECT_EQ(log.find(2)->wr_id, 2U);
+    EXPECT_EQ(log.find(log.last_id())->wr_id, ReasonLog::kCapacity + 1);
+}
+
+TEST(Reason, SentenceNamesRequestPsnRuleAndSyndrome) {
+    Reason reason;
+    reason.rule = Rule::PeerRefused;
+    reason.status = WcStatus::RemoteAccessError;
+    reason.syndrome = 0x62;
+    reason.qpn = Qpn{0x11};
+    reason.psn = Psn(77);
+    reason.wr_id = 0xab;
+    EXPECT_EQ(describe(reason),
+              "work request 0xab of QP 0x000011 failed at PSN 77 (IBV_WC_REM_ACCESS_ERR): the peer "
+              "refused the request; the peer answered with NAK remote access error");
+
+    reason.rule = Rule::RetryLimit;
+    reason.status = WcStatus::RetryExceededError;
+    reason.syndrome = 0;
+    reason.retries = 7;
+    EXPECT_EQ(describe(reason),
+              "work request 0xab of QP 0x000011 failed at PSN 77 (IBV_WC_RETRY_EXC_ERR): the peer "
+              "did not acknowledge (7 retries)");
+
+    reason.rule = Rule::RemoteKey;
+    reason.status = WcStatus::RemoteAccessError;
+    reason.at_responder = true;
+    reason.fault = mem::Fault::WrongPd;
+    EXPECT_EQ(describe(reason), std::string("QP 0x000011 refused its peer at PSN 77 "
+                                            "(IBV_WC_REM_ACCESS_ERR): the peer named memory that "
+                                            "it may not use: ") +
+                                    mem::to_string(mem::Fault::WrongPd));
+}
+
+template <class Enum>
+void expect_distinct_names(Enum end) {
+    std::set<std::string> names;
+    for (int i = 0; i < static_cast<int>(end); ++i) names.insert(name(static_cast<Enum>(i)));
+    EXPECT_EQ(names.size(), static_cast<std::size_t>(end));
+    EXPECT_EQ(names.count(""), 0U);
+}
+
+TEST(Counters, EachHasItsOwnName) {
+    expect_distinct_names(Counter::Count);
+    expect_distinct_names(DropReason::Count);
+}
+
+TEST(Counters, CountSeparately) {
+    Counters counters;
+    counters.add(Counter::SentPackets, 3);
+    counters.drop(DropReason::BadQkey);
+    EXPECT_EQ(counters[Counter::SentPackets], 3U);
+    EXPECT_EQ(counters[Counter::ReceivedPackets], 0U);
+    EXPECT_EQ(counters[DropReason::BadQkey], 1U);
+    EXPECT_EQ(counters[DropReason::BadPkey], 0U);
+}
+
+}  // namespace
+}  // namespace feroce::transport

@@ -1,0 +1,64 @@
+#include "transport/transmit_batch.hpp"
+
+#include "base/assert.hpp"
+
+namespace feroce::transport {
+
+namespace {
+
+constexpr std::size_t kRunsMax = 256;
+
+std::uint8_t slot_of(Qpn qpn) {
+    return static_cast<std::uint8_t>(qpn.raw >> 16);
+}
+
+}  // namespace
+
+TransmitBatch::TransmitBatch(RunSink& sink, std::size_t arena_bytes)
+    : sink_(sink), arena_(arena_bytes) {
+    runs_.reserve(kRunsMax);
+}
+
+bool TransmitBatch::extends_last_run(const Path& path, std::uint8_t slot, std::size_t size) const {
+    if (runs_.empty()) return false;
+    const TransmitRun& run = runs_.back();
+    const bool last_is_full = run.bytes.size() == std::size_t{run.segment_size} * run.packet_count;
+    return last_is_full && size <= run.segment_size && run.destination_slot == slot &&
+           run.packet_count < kRunPacketsMax && run.bytes.size() + size <= kRunBytesMax &&
+           run.path == path;
+}
+
+ByteSpan TransmitBatch::append(const Path& path, Qpn destination, std::size_t size) {
+    ASSERT(size > 0 && size <= arena_.size());
+    if (used_ + size > arena_.size() || runs_.size() == kRunsMax) flush();
+    const ByteSpan packet = ByteSpan(arena_).subspan(used_, size);
+    used_ += size;
+    const std::uint8_t slot = slot_of(destination);
+    if (extends_last_run(path, slot, size)) {
+        TransmitRun& run = runs_.back();
+        run.bytes = {run.bytes.data(), run.bytes.size() + size};
+        ++run.packet_count;
+    } else {
+        runs_.push_back({path, packet, static_cast<std::uint32_t>(size), 1, slot});
+    }
+    ++packets_sent_;
+    return packet;
+}
+
+void TransmitBatch::retract(std::size_t size) {
+    ASSERT(!runs_.empty() && used_ >= size);
+    TransmitRun& run = runs_.back();
+    used_ -= size;
+    --packets_sent_;
+    run.bytes = run.bytes.first(run.bytes.size() - size);
+    if (--run.packet_count == 0) runs_.pop_back();
+}
+
+void TransmitBatch::flush() {
+    if (runs_.empty()) return;
+    sink_.transmit(runs_);
+    runs_.clear();
+    used_ = 0;
+}
+
+}  // namespace feroce::transport

@@ -1,0 +1,61 @@
+// TransmitBatch: where packets are built. An arena of whole packets, laid out as runs: consecutive
+// packets to one path of one size (the last may be shorter), which a port can hand to the kernel as
+// one segmented send. Payload is copied in by mem/, so what the port seals cannot change under it.
+// Engine thread only; allocates nothing after construction.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/bytes.hpp"
+#include "base/ids.hpp"
+#include "transport/types.hpp"
+
+namespace feroce::transport {
+
+// Packets from the BTH to the four bytes reserved for the ICRC, back to back.
+struct TransmitRun {
+    Path path;
+    ByteSpan bytes;
+    std::uint32_t segment_size = 0;
+    std::uint32_t packet_count = 0;
+    // All packets of a run go to one slot of the peer, which a steering receiver needs.
+    std::uint8_t destination_slot = 0;
+};
+
+class RunSink {
+public:
+    virtual ~RunSink() = default;
+    // Seals and sends. May drop, never blocks; the bytes are the sink's only during the call.
+    virtual void transmit(std::span<const TransmitRun> runs) = 0;
+};
+
+class TransmitBatch {
+public:
+    // The kernel segments at most 64 KiB less headers and 128 packets at once; 64 is what every
+    // kernel since UDP_SEGMENT was introduced takes.
+    static constexpr std::size_t kRunBytesMax = 65000;
+    static constexpr std::uint32_t kRunPacketsMax = 64;
+
+    TransmitBatch(RunSink& sink, std::size_t arena_bytes);
+
+    // Room for one packet of `size` bytes; flushes first if the arena is full.
+    ByteSpan append(const Path& path, Qpn destination, std::size_t size);
+    // Takes back the packet appended last.
+    void retract(std::size_t size);
+    void flush();
+    std::uint64_t packets_sent() const { return packets_sent_; }
+
+private:
+    bool extends_last_run(const Path& path, std::uint8_t slot, std::size_t size) const;
+
+    RunSink& sink_;
+    std::vector<std::byte> arena_;
+    std::size_t used_ = 0;
+    std::vector<TransmitRun> runs_;  // Capacity reserved: never grows past it.
+    std::uint64_t packets_sent_ = 0;
+};
+
+}  // namespace feroce::transport

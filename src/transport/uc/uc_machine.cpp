@@ -1,0 +1,246 @@
+#include "transport/uc/uc_machine.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "mem/touch.hpp"
+#include "transport/packet_builder.hpp"
+#include "transport/send_error.hpp"
+
+namespace feroce::transport {
+
+namespace {
+
+using wire::Header;
+using wire::Opcode;
+using wire::Verb;
+
+bool is_local(SendOp op) {
+    return op == SendOp::BindWindow || op == SendOp::LocalInvalidate;
+}
+
+Opcode opcode_of(SendOp op, bool is_first, bool is_last) {
+    const bool is_write = op == SendOp::Write || op == SendOp::WriteImmediate;
+    const bool is_immediate = op == SendOp::SendImmediate || op == SendOp::WriteImmediate;
+    if (is_first && is_last) {
+        if (is_write) return is_immediate ? Opcode::UcWriteOnlyImmediate : Opcode::UcWriteOnly;
+        return is_immediate ? Opcode::UcSendOnlyImmediate : Opcode::UcSendOnly;
+    }
+    if (is_first) return is_write ? Opcode::UcWriteFirst : Opcode::UcSendFirst;
+    if (!is_last) return is_write ? Opcode::UcWriteMiddle : Opcode::UcSendMiddle;
+    if (is_write) return is_immediate ? Opcode::UcWriteLastImmediate : Opcode::UcWriteLast;
+    return is_immediate ? Opcode::UcSendLastImmediate : Opcode::UcSendLast;
+}
+
+bool receives(QpState state) {
+    return state == QpState::Rtr || state == QpState::Rts || state == QpState::Sqd ||
+           state == QpState::Sqe;
+}
+
+}  // namespace
+
+void UcMachine::pump(Instant now, std::uint32_t packets_max) {
+    while (packets_max > 0 && wants_to_send(now))
+        if (advance_head(now)) --packets_max;
+    tell_when_drained();
+}
+
+// In SQD a message that was begun is finished; no new one is.
+bool UcMachine::wants_to_send(Instant) const {
+    if (qp_.send_queue().empty()) return false;
+    return qp_.state() == QpState::Rts || (qp_.state() == QpState::Sqd && sent_of_head_ > 0);
+}
+
+bool UcMachine::advance_head(Instant now) {
+    SendQueue& queue = qp_.send_queue();
+    const SendWqe& wqe = queue.at(queue.head());
+    if (is_local(wqe.wr.op)) {
+        execute_local(now, wqe);
+        return false;
+    }
+    send_packet(now, wqe);
+    return true;
+}
+
+void UcMachine::send_packet(Instant now, const SendWqe& wqe) {
+    const SendWr& wr = wqe.wr;
+    SendQueue& queue = qp_.send_queue();
+    const std::uint64_t mtu = qp_.attributes.path_mtu;
+    const std::uint64_t offset = sent_of_head_ * mtu;
+    const bool is_first = sent_of_head_ == 0;
+    const bool is_last = wqe.length <= offset + mtu;
+
+    PacketSpec spec;
+    spec.opcode = opcode_of(wr.op, is_first, is_last);
+    spec.destination = qp_.attributes.destination_qpn;
+    spec.psn = next_psn_;
+    spec.solicited = is_last && wr.solicited;
+    spec.payload_size = static_cast<std::size_t>(std::min(mtu, wqe.length - offset));
+    spec.extensions.reth = {wr.remote_address, wr.rkey, wqe.length};
+    spec.extensions.immediate = wr.immediate;
+    TransmitBatch& batch = qp_.services().transmit;
+    const ByteSpan payload = append_packet(batch, qp_.path(), spec);
+    const mem::Fault fault = gather_payload(qp_, queue.head(), offset, payload);
+    if (fault != mem::Fault::None) {
+        batch.retract(wire::packet_size(spec.opcode, spec.payload_size));
+        sent_of_head_ = 0;
+        return fail_unreliable_send(now, qp_, next_psn_, key_failure(fault));
+    }
+    next_psn_ = next_psn_ + 1;
+    ++sent_of_head_;
+    if (!is_last) return;
+    sent_of_head_ = 0;
+    qp_.complete_send(now, wqe, WcStatus::Success, 0);
+    queue.retire();
+}
+
+void UcMachine::execute_local(Instant now, const SendWqe& wqe) {
+    mem::Memory& memory = qp_.services().memory;
+    SendFailure failure{.status = WcStatus::WindowBindError};
+    if (wqe.wr.op == SendOp::BindWindow) {
+        mem::WindowBind bind = wqe.wr.bind;
+        bind.qpn = qp_.qpn();
+        bind.pd = qp_.init().pd;
+        if (!mem::succeeded(memory.bind_window(bind))) failure.rule = Rule::BindRefused;
+    } else {
+        failure.fault = memory.invalidate_local(qp_.init().pd, qp_.qpn(), wqe.wr.invalidate);
+        if (failure.fault != mem::Fault::None) failure.rule = Rule::InvalidateRefused;
+    }
+    if (failure.rule != Rule::None) return fail_unreliable_send(now, qp_, next_psn_, failure);
+    qp_.complete_send(now, wqe, WcStatus::Success, 0);
+    qp_.send_queue().retire();
+}
+
+void UcMachine::tell_when_drained() {
+    if (!drain_pending_ || sent_of_head_ > 0) return;
+    drain_pending_ = false;
+    qp_.services().events.qp_event(qp_, AsyncEventType::SendQueueDrained);
+}
+
+void UcMachine::on_packet(Instant now, const wire::Packet& packet, const Arrival&) {
+    Counters& counters = qp_.services().counters;
+    if (packet.info->service != wire::Service::Uc) return counters.drop(DropReason::WrongQpType);
+    if (!receives(qp_.state())) return counters.drop(DropReason::WrongQpState);
+    if (!std::exchange(established_, true) && qp_.state() == QpState::Rtr)
+        qp_.services().events.qp_event(qp_, AsyncEventType::CommunicationEstablished);
+    if (!check_sequence(packet)) return;
+    if (!check_length(packet)) return;
+    if (packet.info->starts_message() && !begin(packet)) return;
+    if (!store(now, packet)) return;
+    if (packet.info->ends_message()) finish(now, packet);
+}
+
+// IBTA 9.8.2.2.1: after a gap only the beginning of a message is taken, and it sets the number to
+// expect. What lay before it is lost, and so is a message that was under way.
+bool UcMachine::check_sequence(const wire::Packet& packet) {
+    const bool starts = packet.info->starts_message();
+    const bool is_expected = packet.bth.psn == expected_psn_;
+    if (!is_expected && !starts) return drop(DropReason::UcGap);
+    expected_psn_ = packet.bth.psn + 1;
+    if (starts) {
+        if (message_.open) drop(is_expected ? DropReason::UcBroken : DropReason::UcGap);
+        return true;
+    }
+    if (!message_.open || message_.verb != packet.info->verb) return drop(DropReason::UcBroken);
+    return true;
+}
+
+bool UcMachine::check_length(const wire::Packet& packet) {
+    const std::size_t size = packet.payload.size();
+    const std::size_t mtu = qp_.attributes.path_mtu;
+    bool fits = size <= mtu;
+    if (!packet.info->ends_message()) fits = size == mtu;
+    if (packet.info->position == wire::Position::Last) fits = fits && size > 0;
+    return fits || drop(DropReason::UcBroken);
+}
+
+bool UcMachine::begin(const wire::Packet& packet) {
+    message_ = Message{};
+    message_.open = true;
+    message_.verb = packet.info->verb;
+    if (packet.info->verb == Verb::Write) return begin_write(packet.reth());
+    return receive_.take() || drop(DropReason::NoReceive);
+}
+
+bool UcMachine::begin_write(const wire::Reth& reth) {
+    message_.reth = reth;
+    const bool is_enabled = qp_.attributes.access.has(mem::Access::RemoteWrite);
+    const mem::Lookup target = qp_.services().memory.remote(
+        qp_.init().pd, qp_.qpn(), reth.rkey, reth.address, reth.length, mem::Access::RemoteWrite);
+    return (is_enabled && target.fault == mem::Fault::None) || drop(DropReason::UcAccess);
+}
+
+bool UcMachine::store(Instant now, const wire::Packet& packet) {
+    if (packet.info->verb == Verb::Send) return store_send(now, packet);
+    return store_write(packet);
+}
+
+bool UcMachine::store_send(Instant now, const wire::Packet& packet) {
+    if (message_.received + packet.payload.size() > receive_.length())
+        return drop(DropReason::ReceiveTooSmall);
+    const mem::Fault fault = receive_.write(message_.received, packet.payload);
+    if (fault != mem::Fault::None) {
+        receive_.fail(now, packet.bth.psn, fault);
+        return false;
+    }
+    message_.received += packet.payload.size();
+    return true;
+}
+
+bool UcMachine::store_write(const wire::Packet& packet) {
+    const std::uint64_t size = packet.payload.size();
+    const std::uint64_t end = message_.received + size;
+    const wire::Reth& reth = message_.reth;
+    const bool is_last = packet.info->ends_message();
+    if (is_last ? end != reth.length : end >= reth.length) return drop(DropReason::UcBroken);
+    if (packet.info->has(Header::Immediate) && !receive_.take()) return drop(DropReason::NoReceive);
+    // Looked up again for each packet: the region may be gone since the first.
+    const mem::Lookup target = qp_.services().memory.remote(qp_.init().pd, qp_.qpn(), reth.rkey,
+                                                            reth.address + message_.received, size,
+                                                            mem::Access::RemoteWrite);
+    if (target.fault != mem::Fault::None || !mem::write_memory(target.slice, packet.payload))
+        return drop(DropReason::UcAccess);
+    message_.received = end;
+    return true;
+}
+
+void UcMachine::finish(Instant now, const wire::Packet& packet) {
+    message_.open = false;
+    const bool is_write = packet.info->verb == Verb::Write;
+    const bool has_immediate = packet.info->has(Header::Immediate);
+    if (is_write && !has_immediate) return;
+    Completion completion = receive_.completion(now);
+    if (is_write) completion.opcode = WcOpcode::ReceiveWriteImmediate;
+    completion.byte_length = static_cast<std::uint32_t>(message_.received);
+    completion.source_qpn = qp_.attributes.destination_qpn;
+    completion.solicited = packet.bth.solicited;
+    completion.has_immediate = has_immediate;
+    if (has_immediate) completion.immediate = packet.immediate();
+    receive_.complete(completion);
+}
+
+bool UcMachine::drop(DropReason reason) {
+    message_.open = false;
+    qp_.services().counters.drop(reason);
+    return false;
+}
+
+void UcMachine::on_modify(Instant now, QpState from) {
+    const QpState to = qp_.state();
+    if (to == QpState::Reset || to == QpState::Err) {
+        if (to == QpState::Err) receive_.flush(now);
+        receive_.forget();
+        message_.open = established_ = drain_pending_ = false;
+        sent_of_head_ = 0;
+        return;
+    }
+    if (from == QpState::Init && to == QpState::Rtr) expected_psn_ = qp_.attributes.receive_psn;
+    if (from == QpState::Rtr && to == QpState::Rts) next_psn_ = qp_.attributes.send_psn;
+    if (to == QpState::Rts) drain_pending_ = false;
+    if (from == QpState::Rts && to == QpState::Sqd) {
+        drain_pending_ = qp_.attributes.drain_notify;
+        tell_when_drained();
+    }
+}
+
+}  // namespace feroce::transport

@@ -1,0 +1,61 @@
+// UcMachine: unreliable connections. The requester cuts messages into packets and forgets them; the
+// responder takes a message only if all of its packets arrive in order, and waits for the next
+// FIRST or ONLY after a gap. Nothing is acknowledged, so nothing counts in the send window.
+#pragma once
+
+#include <cstdint>
+
+#include "base/psn.hpp"
+#include "transport/held_receive.hpp"
+#include "transport/queue_pair.hpp"
+
+namespace feroce::transport {
+
+class UcMachine final : public Machine {
+public:
+    explicit UcMachine(QueuePair& qp) : qp_(qp), receive_(qp) {}
+
+    void on_packet(Instant now, const wire::Packet& packet, const Arrival& arrival) override;
+    void pump(Instant now, std::uint32_t packets_max) override;
+    bool wants_to_send(Instant now) const override;
+    void on_timer(Instant) override {}
+    Instant deadline() const override { return kNever; }
+    void on_modify(Instant now, QpState from) override;
+
+private:
+    // The message being received. The rest is valid while `open`.
+    struct Message {
+        bool open = false;
+        wire::Verb verb = wire::Verb::Send;
+        std::uint64_t received = 0;
+        wire::Reth reth;  // WRITE only.
+    };
+
+    // Requester.
+    bool advance_head(Instant now);  // False if it was a local operation: no packet.
+    void send_packet(Instant now, const SendWqe& wqe);
+    void execute_local(Instant now, const SendWqe& wqe);
+    void tell_when_drained();
+
+    // Responder. Each check returns true to go on; on false the packet was dropped and counted.
+    bool check_sequence(const wire::Packet& packet);
+    bool check_length(const wire::Packet& packet);
+    bool begin(const wire::Packet& packet);
+    bool begin_write(const wire::Reth& reth);
+    bool store(Instant now, const wire::Packet& packet);
+    bool store_send(Instant now, const wire::Packet& packet);
+    bool store_write(const wire::Packet& packet);
+    void finish(Instant now, const wire::Packet& packet);
+    bool drop(DropReason reason);  // With the message, if one is open. Returns false.
+
+    QueuePair& qp_;
+    Psn next_psn_;                    // Valid from RTS.
+    std::uint32_t sent_of_head_ = 0;  // Packets of the oldest request that are on their way.
+    bool drain_pending_ = false;      // In SQD, and the program wants to know when it is drained.
+    Psn expected_psn_;                // Valid from RTR.
+    bool established_ = false;        // The peer has been heard.
+    Message message_;
+    HeldReceive receive_;
+};
+
+}  // namespace feroce::transport

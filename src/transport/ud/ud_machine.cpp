@@ -1,0 +1,102 @@
+#include "transport/ud/ud_machine.hpp"
+
+#include <algorithm>
+
+#include "transport/packet_builder.hpp"
+#include "transport/send_error.hpp"
+#include "transport/ud/grh.hpp"
+
+namespace feroce::transport {
+
+namespace {
+
+// IBTA 10.2.5: a request whose Q_Key has the top bit set is sent with the queue pair's own, so that
+// only those who may set that one can use the controlled half of all Q_Keys.
+constexpr std::uint32_t kControlledQkey = 0x8000'0000;
+
+bool receives(QpState state) {
+    return state == QpState::Rtr || state == QpState::Rts || state == QpState::Sqd ||
+           state == QpState::Sqe;
+}
+
+}  // namespace
+
+void UdMachine::pump(Instant now, std::uint32_t packets_max) {
+    for (; packets_max > 0 && wants_to_send(now); --packets_max) send_head(now);
+}
+
+bool UdMachine::wants_to_send(Instant) const {
+    return qp_.state() == QpState::Rts && !qp_.send_queue().empty();
+}
+
+void UdMachine::send_head(Instant now) {
+    SendQueue& queue = qp_.send_queue();
+    const SendWqe& wqe = queue.at(queue.head());
+    const SendWr& wr = wqe.wr;
+    if (wqe.length > qp_.attributes.path_mtu)
+        return fail_unreliable_send(now, qp_, next_psn_, {.rule = Rule::MessageTooLong});
+
+    PacketSpec spec;
+    spec.opcode = wr.op == SendOp::SendImmediate ? wire::Opcode::UdSendOnlyImmediate
+                                                 : wire::Opcode::UdSendOnly;
+    spec.destination = wr.destination_qpn;
+    spec.psn = next_psn_;
+    spec.solicited = wr.solicited;
+    spec.payload_size = wqe.length;
+    spec.extensions.immediate = wr.immediate;
+    const bool is_controlled = (wr.qkey.raw & kControlledQkey) != 0;
+    spec.extensions.deth = {.qkey = is_controlled ? qp_.attributes.qkey : wr.qkey,
+                            .source = qp_.qpn()};
+    TransmitBatch& batch = qp_.services().transmit;
+    const ByteSpan payload = append_packet(batch, wr.path, spec);
+    const mem::Fault fault = gather_payload(qp_, queue.head(), 0, payload);
+    if (fault != mem::Fault::None) {
+        batch.retract(wire::packet_size(spec.opcode, spec.payload_size));
+        return fail_unreliable_send(now, qp_, next_psn_, key_failure(fault));
+    }
+    next_psn_ = next_psn_ + 1;
+    qp_.complete_send(now, wqe, WcStatus::Success, 0);
+    queue.retire();
+}
+
+void UdMachine::on_packet(Instant now, const wire::Packet& packet, const Arrival& arrival) {
+    Counters& counters = qp_.services().counters;
+    if (packet.info->service != wire::Service::Ud) return counters.drop(DropReason::WrongQpType);
+    if (!receives(qp_.state())) return counters.drop(DropReason::WrongQpState);
+    if (packet.deth().qkey != qp_.attributes.qkey) return counters.drop(DropReason::BadQkey);
+    if (!receive_.take()) return counters.drop(DropReason::NoReceive);
+    // A datagram that does not fit is dropped and the receive waits for the next one: IBTA's class
+    // D of responder errors, which rxe follows too. Nobody is told but the counter.
+    if (receive_.length() < kGrhBytes + packet.payload.size())
+        return counters.drop(DropReason::ReceiveTooSmall);
+    deliver(now, packet, arrival);
+}
+
+void UdMachine::deliver(Instant now, const wire::Packet& packet, const Arrival& arrival) {
+    const auto grh = make_grh(arrival, wire::packet_size(packet.bth.opcode, packet.payload.size()));
+    mem::Fault fault = receive_.write(0, grh);
+    if (fault == mem::Fault::None) fault = receive_.write(kGrhBytes, packet.payload);
+    if (fault != mem::Fault::None) return receive_.fail(now, packet.bth.psn, fault);
+
+    Completion completion = receive_.completion(now);
+    completion.has_grh = true;
+    completion.over_ipv6 = !arrival.destination.is_v4();
+    completion.solicited = packet.bth.solicited;
+    completion.byte_length = kGrhBytes + static_cast<std::uint32_t>(packet.payload.size());
+    completion.source_qpn = packet.deth().source;
+    completion.has_immediate = packet.info->has(wire::Header::Immediate);
+    if (completion.has_immediate) completion.immediate = packet.immediate();
+    receive_.complete(completion);
+}
+
+void UdMachine::on_modify(Instant now, QpState from) {
+    const QpState to = qp_.state();
+    if (to == QpState::Reset) receive_.forget();
+    if (to == QpState::Err) receive_.flush(now);
+    if (from == QpState::Rtr && to == QpState::Rts) next_psn_ = qp_.attributes.send_psn;
+    // A datagram is sent as soon as it is begun, so there is never anything left to drain.
+    if (from == QpState::Rts && to == QpState::Sqd && qp_.attributes.drain_notify)
+        qp_.services().events.qp_event(qp_, AsyncEventType::SendQueueDrained);
+}
+
+}  // namespace feroce::transport

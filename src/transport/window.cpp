@@ -1,0 +1,192 @@
+#include "transport/window.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "base/assert.hpp"
+
+namespace feroce::transport {
+
+namespace {
+
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+// Two time slices of a busy machine; less would take sleeping processes for full queues.
+constexpr Duration kTargetCalm = milliseconds(10);
+constexpr Duration kTargetMin = microseconds(30);
+// After this long without a loss the learned target is doubled: the network may have changed.
+constexpr Duration kTargetMemory = seconds(1);
+constexpr Duration kBasePeriod = seconds(5);
+// Below this, what looks like queueing is the jitter of timers and schedulers.
+constexpr Duration kJitter = microseconds(40);
+// A decrease is recent for so many round trips.
+constexpr int kPacingRounds = 64;
+// Rounds without a decrease before growth gets faster than one packet a round.
+constexpr std::uint32_t kPatienceRounds = 8;
+
+constexpr double kCutAtCongestion = 0.6;
+constexpr double kCutAtRandomLoss = 0.875;
+constexpr double kCutAtMark = 0.75;
+constexpr double kCutAtDelayMin = 0.8;
+constexpr double kDelayGain = 0.8;
+
+// A window below bytes_min means a slower pace, down to this.
+constexpr double kPaceBytesMin = 256;
+
+double count(Duration d) {
+    return static_cast<double>(d.count());
+}
+
+}  // namespace
+
+SendWindow::SendWindow(const Limits& limits)
+    : limits_(limits), window_bytes_(limits.initial_bytes), target_(kTargetCalm) {
+    ASSERT(limits.bytes_min > 0 && limits.bytes_min <= limits.initial_bytes &&
+           limits.initial_bytes <= limits.bytes_max);
+}
+
+bool SendWindow::may_send(Instant now) const {
+    return in_flight_ < size() && (!is_pacing(now) || next_send_ <= now + burst());
+}
+
+Instant SendWindow::blocked_until(Instant now) const {
+    if (in_flight_ >= size()) return kNever;
+    return may_send(now) ? now : next_send_ - burst();
+}
+
+std::uint32_t SendWindow::size() const {
+    return std::max(static_cast<std::uint32_t>(window_bytes_), limits_.bytes_min);
+}
+
+std::uint32_t SendWindow::available() const {
+    return in_flight_ < size() ? size() - in_flight_ : 0;
+}
+
+// Never in the start phase: there the window must find out what the path can take.
+bool SendWindow::is_pacing(Instant now) const {
+    if (!has_decreased_) return false;
+    return window_bytes_ < limits_.bytes_min ||
+           now - last_decrease_ < smoothed_rtt_ * kPacingRounds;
+}
+
+// Small windows put up with more queueing than large ones: that is what makes flows that share a
+// bottleneck converge (as in Swift), whoever came first. Nine packets get what was learned.
+Duration SendWindow::target() const {
+    if (target_ == kTargetCalm) return target_;
+    const double packets = std::max(window_bytes_ / packet_bytes_, 1.0);
+    const double scale = std::clamp(3.0 / std::sqrt(packets), 0.5, 1.7);
+    return Duration(static_cast<Duration::rep>(count(target_) * scale));
+}
+
+// Not less than what a timer of the kernel may be late by.
+Duration SendWindow::burst() const {
+    return std::max(smoothed_rtt_ / 8, Duration(microseconds(50)));
+}
+
+Duration SendWindow::queueing(Duration rtt) const {
+    return std::max(rtt - base_rtt_, Duration(0));
+}
+
+void SendWindow::on_sent(Instant now, std::uint32_t bytes) {
+    in_flight_ += bytes;
+    // A READ counts all of its responses at once: no packet is larger than the smallest window.
+    packet_bytes_ =
+        std::max(std::min(bytes, limits_.bytes_min), packet_bytes_ - packet_bytes_ / 16);
+    if (!is_pacing(now)) return;
+    const auto spacing = static_cast<Duration::rep>(count(smoothed_rtt_) * bytes / window_bytes_);
+    next_send_ = std::max(next_send_, now) + Duration(spacing);
+}
+
+void SendWindow::on_acked(Instant now, std::uint32_t bytes) {
+    ASSERT(bytes <= in_flight_);
+    // A window that is not used proves nothing and does not grow.
+    const bool is_limited = in_flight_ >= window_bytes_ / 2;
+    in_flight_ -= bytes;
+    if (now - round_start_ >= smoothed_rtt_) end_round(now);
+    if (!is_limited || queueing(recent_rtt_) > target()) return;
+    const double step = packet_bytes_ * (1.0 + calm_rounds_ / kPatienceRounds);
+    const double unit = std::max<double>(window_bytes_, packet_bytes_);
+    const double growth = is_starting_ ? bytes : step * bytes / unit;
+    window_bytes_ = std::min<double>(window_bytes_ + growth, limits_.bytes_max);
+}
+
+void SendWindow::on_forgotten(std::uint32_t bytes) {
+    ASSERT(bytes <= in_flight_);
+    in_flight_ -= bytes;
+}
+
+void SendWindow::on_rtt(Instant now, Duration sample) {
+    sample = std::max(sample, Duration(1));
+    const bool is_first = smoothed_rtt_ == Duration(0);
+    smoothed_rtt_ = is_first ? sample : smoothed_rtt_ + (sample - smoothed_rtt_) / 8;
+    recent_rtt_ = is_first ? sample : std::min(last_rtt_, sample);
+    last_rtt_ = sample;
+    if (round_rtt_min_ == Duration(0) || sample < round_rtt_min_) round_rtt_min_ = sample;
+    note_base(now, sample);
+}
+
+void SendWindow::note_base(Instant now, Duration sample) {
+    if (base_rtt_ == Duration(0)) {
+        base_rtt_now_ = base_rtt_before_ = sample;
+        base_period_start_ = now;
+    } else if (now - base_period_start_ >= kBasePeriod) {
+        base_rtt_before_ = std::exchange(base_rtt_now_, sample);
+        base_period_start_ = now;
+    }
+    base_rtt_now_ = std::min(base_rtt_now_, sample);
+    base_rtt_ = std::min(base_rtt_now_, base_rtt_before_);
+}
+
+void SendWindow::end_round(Instant now) {
+    const Duration shortest = std::exchange(round_rtt_min_, Duration(0));
+    round_start_ = now;
+    ++calm_rounds_;
+    if (target_ < kTargetCalm && now - target_learned_ >= kTargetMemory) {
+        target_ = std::min(target_ * 2, kTargetCalm);
+        target_learned_ = now;
+    }
+    if (shortest == Duration(0) || queueing(shortest) <= target()) return;
+    is_starting_ = false;
+    const double excess = count(queueing(shortest) - target()) / count(queueing(shortest));
+    const double factor = std::max(kCutAtDelayMin, 1.0 - kDelayGain * excess);
+    const bool has_learned = target_ < kTargetCalm;
+    decrease(now, factor, has_learned ? kPaceBytesMin : limits_.initial_bytes);
+}
+
+// At most once a round trip: the answers to what was sent before say nothing about the new window.
+void SendWindow::decrease(Instant now, double factor, double floor_bytes) {
+    if (has_decreased_ && now - last_decrease_ < smoothed_rtt_) return;
+    const double smaller = std::max(window_bytes_ * factor, floor_bytes);
+    if (smaller >= window_bytes_) return;
+    window_bytes_ = smaller;
+    last_decrease_ = now;
+    has_decreased_ = true;
+    calm_rounds_ = 0;
+}
+
+// Two thirds of the queueing at which packets were lost: short of the queue's end, but enough to
+// keep the line busy while several senders take turns in backing off.
+void SendWindow::learn_target(Instant now, Duration seen) {
+    target_ = std::clamp(seen * 2 / 3, kTargetMin, kTargetCalm);
+    target_learned_ = now;
+}
+
+void SendWindow::on_loss(Instant now) {
+    is_starting_ = false;
+    const Duration seen = queueing(recent_rtt_);
+    const bool is_congested = seen > std::max(kJitter, base_rtt_ / 2);
+    if (is_congested) learn_target(now, seen);
+    decrease(now, is_congested ? kCutAtCongestion : kCutAtRandomLoss,
+             is_congested ? kPaceBytesMin : limits_.bytes_min);
+}
+
+void SendWindow::on_congestion_mark(Instant now) {
+    is_starting_ = false;
+    if (queueing(recent_rtt_) > kJitter) learn_target(now, queueing(recent_rtt_));
+    decrease(now, kCutAtMark, limits_.bytes_min);
+}
+
+}  // namespace feroce::transport

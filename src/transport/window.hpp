@@ -1,0 +1,82 @@
+// SendWindow: how much may be on its way to one destination, shared by all queue pairs that go
+// there. Wire-neutral congestion control: grows while round trips stay short, shrinks on loss, on
+// long round trips and on congestion marks. Counts READ responses asked for as well as requests
+// sent.
+//
+// A round trip is long when even the shortest of one round is: a queue delays every packet, a
+// sleeping process only some. How long is too long is learned from losses; until one happens, a
+// long round trip is more likely a busy machine than a full queue, and nothing below
+// `initial_bytes` is taken away for it.
+#pragma once
+
+#include <cstdint>
+
+#include "base/time.hpp"
+
+namespace feroce::transport {
+
+class SendWindow {
+public:
+    struct Limits {
+        // A default Debian receive buffer is 212,992 bytes and holds about half of that in payload.
+        std::uint32_t initial_bytes = 64 * 1024;
+        std::uint32_t bytes_min = 4096;
+        std::uint32_t bytes_max = 2 * 1024 * 1024;
+    };
+
+    SendWindow() : SendWindow(Limits{}) {}
+    explicit SendWindow(const Limits& limits);
+
+    bool may_send(Instant now) const;  // At least one more packet.
+    // When may_send can turn true by itself (pacing); kNever if only an acknowledgement helps.
+    Instant blocked_until(Instant now) const;
+    std::uint32_t available() const;  // Bytes that fit now.
+    std::uint32_t size() const;
+    std::uint32_t in_flight() const { return in_flight_; }
+    Duration smoothed_rtt() const { return smoothed_rtt_; }
+
+    void on_sent(Instant now, std::uint32_t bytes);
+    void on_acked(Instant now, std::uint32_t bytes);  // Left the network: acknowledged or answered.
+    void on_forgotten(
+        std::uint32_t bytes);  // Will be sent again, or never: no verdict on the path.
+    void on_rtt(Instant now, Duration sample);
+    void on_loss(Instant now);             // A sequence NAK or a timeout.
+    void on_congestion_mark(Instant now);  // ECN echo (CNP).
+
+private:
+    void note_base(Instant now, Duration sample);
+    void end_round(Instant now);
+    void decrease(Instant now, double factor, double floor_bytes);
+    void learn_target(Instant now, Duration queueing);
+    bool is_pacing(Instant now) const;
+    Duration target() const;
+    Duration queueing(Duration rtt) const;  // What is beyond the shortest round trip known.
+    Duration burst() const;                 // How far ahead of its pace a sender may be.
+
+    Limits limits_;
+    double window_bytes_;
+    std::uint32_t in_flight_ = 0;
+    std::uint32_t packet_bytes_ = 1024;  // The largest sent of late: the unit of growth.
+    bool is_starting_ = true;            // Doubling; ends at the first sign of congestion.
+    std::uint32_t calm_rounds_ = 0;      // Since the last decrease.
+
+    // Round trips. All zero until the first sample.
+    Duration smoothed_rtt_{0};
+    Duration last_rtt_{0};
+    Duration recent_rtt_{0};  // The shorter of the last two: ignores a single late answer.
+    // Shortest of this period and of the one before, so that a path that became longer is noticed.
+    Duration base_rtt_{0};
+    Duration base_rtt_now_{0};
+    Duration base_rtt_before_{0};
+    Instant base_period_start_{};
+
+    Duration round_rtt_min_{0};  // Zero: no sample in this round yet.
+    Instant round_start_{};
+    Duration target_;  // Queueing that is put up with.
+    Instant target_learned_{};
+    Instant last_decrease_{};
+    bool has_decreased_ = false;
+    Instant next_send_{};
+};
+
+}  // namespace feroce::transport

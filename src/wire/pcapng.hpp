@@ -1,0 +1,87 @@
+// pcapng files of RoCE traffic: a writer that Wireshark opens, and a reader that takes any bytes at
+// all without crashing. Both see one section with any number of interfaces; other block types are
+// skipped. Times are since the Unix epoch: the caller has the clock.
+#pragma once
+
+#include <cstdio>
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "base/bytes.hpp"
+#include "base/time.hpp"
+#include "wire/icrc.hpp"
+
+namespace feroce::wire {
+
+enum class LinkType : std::uint16_t { Ethernet = 1, RawIp = 101 };
+
+// One RoCE datagram with the IP fields a capture shows beyond the addresses.
+struct RoceDatagram {
+    DatagramAddress address{};
+    std::uint16_t ipv4_id = 0;
+    std::uint8_t traffic_class = 0;  // TOS or IPv6 class; the low two bits are ECN.
+    ByteView udp_payload{};          // BTH to ICRC.
+};
+
+// Every block goes out in one call of the sink, so blocks of several writers never mix in a file.
+class PcapngWriter {
+public:
+    using Sink = std::function<void(ByteView)>;
+
+    // Writes the section and interface blocks at once.
+    PcapngWriter(Sink sink, LinkType link);
+
+    static Sink file_sink(std::FILE* file);  // Borrows the file. Flushes each block.
+
+    void write_frame(Duration since_epoch, ByteView frame);
+    // Makes IP and UDP headers (and, for Ethernet, zero MAC addresses) around the packet.
+    void write_datagram(Duration since_epoch, const RoceDatagram& datagram);
+
+private:
+    Sink sink_;
+    LinkType link_;
+    std::vector<std::byte> block_;  // Reused, so that a steady capture does not allocate.
+    std::vector<std::byte> frame_;
+};
+
+struct CapturedFrame {
+    Duration since_epoch{};
+    LinkType link = LinkType::Ethernet;
+    ByteView bytes{};                 // Into the reader's input.
+    std::uint32_t original_size = 0;  // More than bytes.size() if the capture cut it.
+};
+
+class PcapngReader {
+public:
+    explicit PcapngReader(ByteView file) : rest_(file) {}
+
+    // The next packet, or nothing at the end or at the first block that makes no sense.
+    std::optional<CapturedFrame> next();
+    bool damaged() const { return damaged_; }  // Reading ended before the bytes did.
+
+private:
+    struct Interface {
+        LinkType link;
+        std::uint64_t units_per_second;
+    };
+
+    std::uint32_t u32(ByteView block, std::size_t offset) const;
+    std::uint16_t u16(ByteView block, std::size_t offset) const;
+    std::optional<ByteView> next_block();
+    bool read_section(ByteView block);
+    bool read_interface(ByteView body);
+    std::uint64_t time_units(ByteView options) const;
+    std::optional<CapturedFrame> read_packet(ByteView body) const;
+
+    ByteView rest_;
+    bool big_endian_ = false;
+    bool damaged_ = false;
+    std::vector<Interface> interfaces_;
+};
+
+// The RoCE datagram in a frame, if there is one: IPv4 without options and fragments or IPv6 without
+// extension headers, UDP to port 4791, all lengths consistent. Checksums are not looked at.
+std::optional<RoceDatagram> find_datagram(const CapturedFrame& frame);
+
+}  // namespace feroce::wire

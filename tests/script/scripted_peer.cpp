@@ -1,0 +1,206 @@
+#include "scripted_peer.hpp"
+
+namespace feroce::script {
+
+void CapturePort::transmit(std::span<const transport::TransmitRun> runs) {
+    for (const transport::TransmitRun& run : runs) {
+        for (std::size_t at = 0; at < run.bytes.size(); at += run.segment_size) {
+            const std::size_t size = std::min<std::size_t>(run.segment_size, run.bytes.size() - at);
+            SentPacket packet;
+            packet.bytes.assign(run.bytes.begin() + static_cast<std::ptrdiff_t>(at),
+                                run.bytes.begin() + static_cast<std::ptrdiff_t>(at + size));
+            EXPECT_EQ(wire::parse_packet(packet.bytes, packet.packet), wire::ParseError::None);
+            sent.push_back(std::move(packet));
+        }
+    }
+}
+
+AttributeMask mask(std::initializer_list<Attribute> attributes) {
+    AttributeMask result;
+    for (const Attribute a : attributes) result.raw |= static_cast<std::uint32_t>(a);
+    return result;
+}
+
+Engine::Config ScriptedPeer::config() {
+    Engine::Config config;
+    config.verify_icrc = false;
+    return config;
+}
+
+ScriptedPeer::ScriptedPeer(const QpOptions& options)
+    : engine(config(), {table, xrc, port, events, random}) {
+    for (std::size_t i = 0; i < memory.size(); ++i) memory[i] = static_cast<std::byte>(i % 251);
+    pd = *table.alloc_pd();
+    mem::RegionSpec spec;
+    spec.pd = pd;
+    spec.address = memory.data();
+    spec.length = memory.size();
+    spec.iova = address();
+    spec.access = mem::AccessSet(15);
+    keys = *table.register_region(spec);
+    connect(options);
+}
+
+void ScriptedPeer::connect(const QpOptions& options) {
+    transport::QpInit init;
+    init.type = options.type;
+    init.pd = pd;
+    init.send_cq = init.receive_cq = &cq;
+    init.capabilities = {options.send_wr_max, options.receive_wr_max, 4, 4, options.inline_max};
+    qp = *engine.create_qp(init);
+    QpAttributes a;
+    a.state = QpState::Init;
+    a.access = mem::AccessSet(options.access);
+    ASSERT_TRUE(engine.modify_qp(now, *qp, a,
+                                 mask({Attribute::State, Attribute::AccessFlags,
+                                       Attribute::PkeyIndex, Attribute::Port})));
+    a.state = QpState::Rtr;
+    a.address.source = kOurs;
+    a.address.destination = kPeers;
+    a.path_mtu = kMtu;
+    a.destination_qpn = kPeerQpn;
+    a.receive_psn = kReceivePsn;
+    a.dest_read_atomic_max = options.dest_read_atomic_max;
+    a.min_rnr_timer = 12;  // 0.64 ms.
+    ASSERT_TRUE(engine.modify_qp(
+        now, *qp, a,
+        mask({Attribute::State, Attribute::AddressVector, Attribute::PathMtu,
+              Attribute::DestinationQpn, Attribute::ReceivePsn, Attribute::MaxDestReadAtomic,
+              Attribute::MinRnrTimer})));
+    a.state = QpState::Rts;
+    a.send_psn = kSendPsn;
+    a.timeout = options.timeout;
+    a.retry_count = options.retry_count;
+    a.rnr_retry = options.rnr_retry;
+    a.read_atomic_max = options.read_atomic_max;
+    ASSERT_TRUE(engine.modify_qp(
+        now, *qp, a,
+        mask({Attribute::State, Attribute::SendPsn, Attribute::Timeout, Attribute::RetryCount,
+              Attribute::RnrRetry, Attribute::MaxReadAtomic})));
+}
+
+Result<void> ScriptedPeer::modify(QpState to) {
+    QpAttributes a;
+    a.state = to;
+    a.drain_notify = true;
+    return engine.modify_qp(now, *qp, a,
+                            to == QpState::Sqd ? mask({Attribute::State, Attribute::DrainNotify})
+                                               : mask({Attribute::State}));
+}
+
+void ScriptedPeer::after(Duration pause) {
+    now += pause;
+    do {
+        engine.run(now);
+    } while (engine.has_work());
+}
+
+void ScriptedPeer::peer_sends(Opcode opcode, Psn psn, const Spec& spec) {
+    std::vector<std::byte> bytes(wire::packet_size(opcode, spec.payload_size));
+    wire::Bth bth;
+    bth.opcode = opcode;
+    bth.destination = qp->qpn();
+    bth.psn = psn;
+    bth.ack_request = spec.ack_request;
+    bth.solicited = spec.solicited;
+    bth.pad_count = static_cast<std::uint8_t>(wire::pad_of(spec.payload_size));
+    const std::size_t headers = wire::emit_headers(bytes, bth, spec.extensions);
+    std::fill_n(bytes.begin() + static_cast<std::ptrdiff_t>(headers), spec.payload_size, spec.fill);
+    engine.receive(now, {bytes, kPeers, kOurs, kPeerPort, 0, 0, 64});
+    run();
+}
+
+void ScriptedPeer::peer_acks(Psn psn, std::uint8_t credits, std::uint32_t msn) {
+    Spec spec;
+    spec.extensions.aeth = {wire::Syndrome::ack(credits), msn};
+    peer_sends(Opcode::RcAck, psn, spec);
+}
+
+void ScriptedPeer::peer_naks(Psn psn, wire::NakCode code) {
+    Spec spec;
+    spec.extensions.aeth = {wire::Syndrome::nak(code), 0};
+    peer_sends(Opcode::RcAck, psn, spec);
+}
+
+void ScriptedPeer::peer_rnr(Psn psn, std::uint8_t timer) {
+    Spec spec;
+    spec.extensions.aeth = {wire::Syndrome::rnr(timer), 0};
+    peer_sends(Opcode::RcAck, psn, spec);
+}
+
+SentPacket ScriptedPeer::expect_sent(Opcode opcode, Psn psn) {
+    if (port.sent.empty()) {
+        ADD_FAILURE() << "nothing was sent; expected " << wire::opcode_info(opcode).name;
+        return {};
+    }
+    SentPacket packet = std::move(port.sent.front());
+    port.sent.pop_front();
+    EXPECT_STREQ(packet.packet.info->name, wire::opcode_info(opcode).name);
+    EXPECT_EQ(packet.packet.bth.psn.raw(), psn.raw());
+    EXPECT_EQ(packet.packet.bth.destination, kPeerQpn);
+    return packet;
+}
+
+void ScriptedPeer::expect_ack(Psn psn, wire::Syndrome::Kind kind) {
+    const SentPacket ack = expect_sent(Opcode::RcAck, psn);
+    ASSERT_TRUE(ack.packet.info != nullptr && ack.packet.info->has(wire::Header::Aeth));
+    EXPECT_EQ(ack.packet.aeth().syndrome.kind(), kind);
+}
+
+void ScriptedPeer::expect_nak(Psn psn, wire::NakCode code) {
+    const SentPacket ack = expect_sent(Opcode::RcAck, psn);
+    ASSERT_TRUE(ack.packet.info != nullptr && ack.packet.info->has(wire::Header::Aeth));
+    EXPECT_EQ(ack.packet.aeth().syndrome, wire::Syndrome::nak(code));
+}
+
+void ScriptedPeer::expect_silence() {
+    EXPECT_TRUE(port.sent.empty()) << "sent " << port.sent.front().packet.info->name;
+}
+
+SendWr ScriptedPeer::send_wr(SendOp op, std::uint32_t length, std::uint64_t wr_id) {
+    sge_ = {address(), length, keys.lkey};
+    SendWr wr;
+    wr.wr_id = wr_id;
+    wr.op = op;
+    wr.signaled = true;
+    wr.sges = {&sge_, 1};
+    wr.remote_address = 0x10000;
+    wr.rkey = RKey{77};
+    wr.immediate = 0x11223344;
+    wr.compare_add = 5;
+    wr.swap = 6;
+    return wr;
+}
+
+void ScriptedPeer::post(SendOp op, std::uint32_t length, std::uint64_t wr_id, bool signaled) {
+    SendWr wr = send_wr(op, length, wr_id);
+    wr.signaled = signaled;
+    ASSERT_TRUE(engine.post_send(now, *qp, wr));
+    run();
+}
+
+void ScriptedPeer::post_receive(std::uint32_t length, std::uint64_t wr_id) {
+    const mem::Sge sge{address(), length, keys.lkey};
+    ASSERT_TRUE(engine.post_receive(now, *qp, {wr_id, {&sge, 1}}));
+}
+
+std::optional<Completion> ScriptedPeer::poll() {
+    Completion completion;
+    if (cq.poll({&completion, 1}) == 0) return {};
+    return completion;
+}
+
+void ScriptedPeer::expect_completion(std::uint64_t wr_id, WcStatus status) {
+    const std::optional<Completion> completion = poll();
+    ASSERT_TRUE(completion.has_value()) << "no completion; expected that of " << wr_id;
+    EXPECT_EQ(completion->wr_id, wr_id);
+    EXPECT_EQ(static_cast<int>(completion->status), static_cast<int>(status));
+    EXPECT_EQ(completion->reason != 0, status != WcStatus::Success);
+}
+
+void ScriptedPeer::expect_no_completion() {
+    const std::optional<Completion> completion = poll();
+    EXPECT_FALSE(completion.has_value()) << "unexpected completion of " << completion->wr_id;
+}
+
+}  // namespace feroce::script

@@ -1,0 +1,146 @@
+// One engine against a peer that a test plays by hand: the test sends packets to it at times it
+// chooses and looks at every packet that comes back. No network, no second engine: what a test shows
+// is the behaviour of one side alone.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <deque>
+#include <optional>
+#include <vector>
+
+#include "device/engine.hpp"
+#include "wire/packet.hpp"
+
+namespace feroce::script {
+
+using device::CompletionQueue;
+using device::Engine;
+using transport::Attribute;
+using transport::AttributeMask;
+using transport::Completion;
+using transport::QpAttributes;
+using transport::QpState;
+using transport::QpType;
+using transport::QueuePair;
+using transport::SendOp;
+using transport::SendWr;
+using transport::WcStatus;
+using wire::Opcode;
+
+inline constexpr Gid kOurs = Gid::from_v4(0x7f00'0001);
+inline constexpr Gid kPeers = Gid::from_v4(0x7f00'0002);
+inline constexpr Qpn kPeerQpn{0x02'1234};
+inline constexpr Psn kSendPsn{0xff'fffe};     // Ours: wraps after two packets.
+inline constexpr Psn kReceivePsn{0xff'fffd};  // The peer's.
+inline constexpr std::uint32_t kMtu = 1024;
+inline constexpr std::uint16_t kPeerPort = 50'000;
+
+struct SentPacket {
+    std::vector<std::byte> bytes;
+    wire::Packet packet;  // Points into bytes, which a move keeps in place.
+};
+
+class CapturePort final : public device::Port {
+public:
+    void transmit(std::span<const transport::TransmitRun> runs) override;
+    bool join_group(const Gid&) override { return true; }
+    void leave_group(const Gid&) override {}
+
+    std::deque<SentPacket> sent;
+};
+
+class EventRecorder final : public device::EventListener {
+public:
+    void on_qp_event(QueuePair&, transport::AsyncEventType type) override {
+        events.push_back(type);
+    }
+    void on_srq_event(transport::ReceiveQueue&, transport::AsyncEventType type) override {
+        events.push_back(type);
+    }
+
+    std::vector<transport::AsyncEventType> events;
+};
+
+struct QpOptions {
+    QpType type = QpType::Rc;
+    std::uint8_t retry_count = 2;
+    std::uint8_t rnr_retry = 1;
+    std::uint8_t timeout = 14;  // 67 ms.
+    std::uint8_t read_atomic_max = 4;
+    std::uint8_t dest_read_atomic_max = 2;
+    std::uint32_t access = 15;
+    std::uint32_t send_wr_max = 64;
+    std::uint32_t receive_wr_max = 64;
+    std::uint32_t inline_max = 64;
+};
+
+class ScriptedPeer {
+public:
+    static constexpr std::size_t kMemoryBytes = 1 << 17;
+
+    explicit ScriptedPeer(const QpOptions& options = {});
+
+    // Time and the engine.
+    void after(Duration pause);  // Moves the clock, then runs the engine.
+    void run() { after(Duration{0}); }
+    Instant now{std::chrono::seconds(1)};
+
+    // What the peer does.
+    struct Spec {
+        wire::Extensions extensions{};
+        std::size_t payload_size = 0;
+        bool ack_request = true;
+        bool solicited = false;
+        std::byte fill{0x5a};
+    };
+    void peer_sends(Opcode opcode, Psn psn, const Spec& spec);
+    void peer_sends(Opcode opcode, Psn psn) { peer_sends(opcode, psn, Spec{}); }
+    void peer_acks(Psn psn, std::uint8_t credits = wire::kNoCredits, std::uint32_t msn = 0);
+    void peer_naks(Psn psn, wire::NakCode code);
+    void peer_rnr(Psn psn, std::uint8_t timer);
+
+    // What came back, in order; fails the test if there is nothing.
+    SentPacket expect_sent(Opcode opcode, Psn psn);
+    void expect_ack(Psn psn, wire::Syndrome::Kind kind = wire::Syndrome::Kind::Ack);
+    void expect_nak(Psn psn, wire::NakCode code);
+    void expect_silence();
+
+    // What the program does.
+    void post(SendOp op, std::uint32_t length, std::uint64_t wr_id, bool signaled = true);
+    SendWr send_wr(SendOp op, std::uint32_t length, std::uint64_t wr_id);
+    void post_receive(std::uint32_t length, std::uint64_t wr_id);
+    std::optional<Completion> poll();
+    void expect_completion(std::uint64_t wr_id, WcStatus status);
+    void expect_no_completion();
+    Result<void> modify(QpState to);
+
+    std::uint64_t address() const { return reinterpret_cast<std::uint64_t>(memory.data()); }
+    wire::Reth reth(std::uint32_t length, std::uint64_t offset = 0) const {
+        return {address() + offset, keys.rkey, length};
+    }
+
+    Prng random{1};
+    mem::Memory table{mem::Limits{}, random};
+    device::XrcDomains xrc;
+    CapturePort port;
+    EventRecorder events;
+    Engine engine;
+    CompletionQueue cq{1024, nullptr, nullptr};
+    std::vector<std::byte> memory = std::vector<std::byte>(kMemoryBytes);
+    PdId pd;
+    mem::RegionKeys keys;
+    QueuePair* qp = nullptr;
+
+private:
+    void connect(const QpOptions& options);
+    static Engine::Config config();
+
+    // The list of the last posted request: posts copy it.
+    mem::Sge sge_{};
+};
+
+AttributeMask mask(std::initializer_list<Attribute> attributes);
+
+}  // namespace feroce::script
