@@ -74,7 +74,9 @@ Result<QueuePair*> Engine::create_gsi_qp(const transport::QpInit& init) {
 }
 
 Result<QueuePair*> Engine::add_qp(Qpn qpn, const transport::QpInit& init) {
-    ASSERT(parts_.memory.pin_pd(init.pd).has_value());
+    // An XRC target has no protection domain of its own.
+    if (init.type != transport::QpType::XrcTarget)
+        ASSERT(parts_.memory.pin_pd(init.pd).has_value());
     auto qp = std::make_unique<QueuePair>(qpn, init, services_);
     qp->attributes.path_mtu = config_.mtu;
     QueuePair* raw = qp.get();
@@ -88,7 +90,7 @@ void Engine::destroy_qp(QueuePair& qp) {
     if (qp.is_ready) remove_if(ready_, [&qp](const QueuePair* other) { return other == &qp; });
     timers_.remove(qp);
     parts_.memory.unbind_windows_of(qp.qpn());
-    parts_.memory.unpin_pd(qp.init().pd);
+    if (qp.type() != transport::QpType::XrcTarget) parts_.memory.unpin_pd(qp.init().pd);
     qps_.erase(qp.qpn());
 }
 
@@ -114,6 +116,7 @@ Result<void> Engine::modify_qp(Instant now, QueuePair& qp, const QpAttributes& a
         return {};
     }
     transport::apply(attributes, mask, qp.attributes);
+    if (from == QpState::Sqe) qp.forget_reason();
     if (from == QpState::Init && to == QpState::Rtr && uses_window(qp.type()))
         qp.window =
             &windows_.acquire(qp.attributes.address.destination, qp.attributes.destination_qpn);

@@ -149,6 +149,24 @@ TEST(Guard, ApplicationStillGetsSentSignals) {
     EXPECT_EQ(application_saw, 1);
 }
 
+// A signal that hits in the middle of a copy is the application's, and the copy goes on.
+TEST(Guard, SentSignalsDoNotFailCopies) {
+    ASSERT_EQ(guard_recheck(), GuardMode::Direct);
+    application_saw = 0;
+    std::atomic<bool> stop{false};
+    std::thread sender([&, target = pthread_self()] {
+        while (!stop) pthread_kill(target, SIGSEGV);
+    });
+    test::Pages pages(16);
+    std::vector<std::byte> bytes(pages.bytes());
+    bool copied = true;
+    while (copied && application_saw < 2000)
+        copied = read_memory({pages.at(0), bytes.size()}, bytes);
+    stop = true;
+    sender.join();
+    EXPECT_TRUE(copied);
+}
+
 TEST(GuardDeathTest, UnhandledFaultsStillKill) {
     guard_install();
     EXPECT_DEATH(

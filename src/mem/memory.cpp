@@ -17,10 +17,6 @@ using Hold = std::lock_guard<Spinlock>;
 
 constexpr std::uint64_t kWholeSpace = std::numeric_limits<std::uint64_t>::max();
 
-constexpr std::uint32_t index_of(std::uint32_t key) {
-    return key >> 16;
-}
-
 constexpr bool is_region(SlotKind kind) {
     return kind == SlotKind::Region || kind == SlotKind::NullRegion;
 }
@@ -66,14 +62,15 @@ constexpr Error kNoRegion{EINVAL, "no such memory region"};
 constexpr Error kBound{EBUSY, "memory windows are bound to the region"};
 
 // Bounds without overflow, then the pointer.
-Lookup cut(const SlotFields& f, std::uint64_t address, std::uint64_t length) {
+Fault cut(const SlotFields& f, std::uint64_t address, std::uint64_t length, Slice& out) {
     const std::uint64_t offset = address - f.iova;
     if (address < f.iova || offset > f.length || length > f.length - offset)
-        return {Fault::OutOfBounds, {}};
-    if (f.kind == SlotKind::NullRegion) return {Fault::None, {nullptr, length}};
+        return Fault::OutOfBounds;
+    out.length = length;
+    if (f.kind == SlotKind::NullRegion) return Fault::None;
+    out.base = reinterpret_cast<std::byte*>(f.base + offset);
     // Only an implicit region reaches address 0, which is never mapped and means the null region.
-    if (f.base + offset == 0) return {Fault::Unmapped, {}};
-    return {Fault::None, {reinterpret_cast<std::byte*>(f.base + offset), length}};
+    return out.base == nullptr ? Fault::Unmapped : Fault::None;
 }
 
 }  // namespace
@@ -145,14 +142,6 @@ void Memory::unpin_pd(PdId pd) {
     --found->users;
 }
 
-Slot* Memory::slot_of(std::uint32_t key) const {
-    const std::uint32_t index = index_of(key);
-    if (index == 0) return nullptr;  // Else key 0 would match a hidden slot's stamp.
-    // acquire: pairs with add_chunk's release, so the slots are constructed.
-    Slot* const chunk = chunks_[index / kChunkSlots].load(std::memory_order_acquire);
-    return chunk == nullptr ? nullptr : &chunk[index % kChunkSlots];
-}
-
 bool Memory::add_chunk() {
     std::unique_ptr<Slot[]> chunk(new (std::nothrow) Slot[kChunkSlots]);
     if (chunk == nullptr) return false;
@@ -198,7 +187,7 @@ void Memory::give_slot(Slot& slot) {
     --(is_region(old.kind) ? region_count_ : window_count_);
     --find_pd(old.pd)->users;
     slot.change({});
-    const std::uint32_t index = index_of(slot.key);
+    const std::uint32_t index = slot.key >> 16;
     if (resting_ == 0) {
         oldest_resting_ = index;
     } else {
@@ -281,32 +270,48 @@ Result<RegionKeys> Memory::reregister_region(LKey key, RegionChange change,
     return RegionKeys{{slot->key}, {slot->key}};
 }
 
+// Both fill one Lookup in place: copies of it, a byte and two words, would stall on a partial
+// store.
 Lookup Memory::local(PdId pd, LKey key, std::uint64_t address, std::uint64_t length,
                      AccessSet need) const {
-    if (length == 0) return {};
+    Lookup found;
+    if (length == 0) return found;
     const Slot* const slot = slot_of(key.raw);
     SlotFields f;
-    if (slot == nullptr || !slot->read(key.raw, f) || !is_region(f.kind))
-        return {Fault::NoSuchKey, {}};
-    if (f.pd != pd) return {Fault::WrongPd, {}};
-    if (!f.access.covers(need)) return {Fault::NoPermission, {}};
-    return cut(f, address, length);
+    if (slot == nullptr || !slot->read(key.raw, f) || !is_region(f.kind)) {
+        found.fault = Fault::NoSuchKey;
+    } else if (f.pd != pd) {
+        found.fault = Fault::WrongPd;
+    } else if (!f.access.covers(need)) {
+        found.fault = Fault::NoPermission;
+    } else {
+        found.fault = cut(f, address, length, found.slice);
+    }
+    return found;
 }
 
 Lookup Memory::remote(PdId pd, Qpn qpn, RKey key, std::uint64_t address, std::uint64_t length,
                       AccessSet need) const {
-    if (length == 0) return {};
+    Lookup found;
+    if (length == 0) return found;
     const Slot* const slot = slot_of(key.raw);
     SlotFields f;
-    if (slot == nullptr || !slot->read(key.raw, f)) return {Fault::NoSuchKey, {}};
-    if (f.pd != pd) return {Fault::WrongPd, {}};
-    if (f.kind == SlotKind::Window2 && f.qpn != qpn) return {Fault::NotBoundToQp, {}};
-    if (f.kind == SlotKind::NullRegion || !f.access.covers(need)) return {Fault::NoPermission, {}};
-    const Lookup found = cut(f, address, length);
-    if (found.fault != Fault::None || !need.has(Access::RemoteAtomic)) return found;
-    // Both: IBTA asks it of the address on the wire, the CPU of the one in memory.
-    const bool aligned = address % 8 == 0 && is_aligned_word(found.slice);
-    return aligned ? found : Lookup{Fault::Misaligned, {}};
+    if (slot == nullptr || !slot->read(key.raw, f)) {
+        found.fault = Fault::NoSuchKey;
+    } else if (f.pd != pd) {
+        found.fault = Fault::WrongPd;
+    } else if (f.kind == SlotKind::Window2 && f.qpn != qpn) {
+        found.fault = Fault::NotBoundToQp;
+    } else if (f.kind == SlotKind::NullRegion || !f.access.covers(need)) {
+        found.fault = Fault::NoPermission;
+    } else {
+        found.fault = cut(f, address, length, found.slice);
+        // Both: IBTA asks it of the address on the wire, the CPU of the one in memory.
+        const bool aligned = address % 8 == 0 && is_aligned_word(found.slice);
+        if (need.has(Access::RemoteAtomic) && found.fault == Fault::None && !aligned)
+            found.fault = Fault::Misaligned;
+    }
+    return found;
 }
 
 }  // namespace feroce::mem

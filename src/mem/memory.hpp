@@ -135,7 +135,13 @@ private:
 
     // All below but slot_of need lock_.
     Pd* find_pd(PdId pd);
-    Slot* slot_of(std::uint32_t key) const;  // Null if no such slot was ever used.
+    Slot* slot_of(std::uint32_t key) const {  // Null if no such slot was ever used.
+        const std::uint32_t index = key >> 16;
+        if (index == 0) return nullptr;  // Else key 0 would match a hidden slot's stamp.
+        // acquire: pairs with add_chunk's release, so the slots are constructed.
+        Slot* const chunk = chunks_[index / kChunkSlots].load(std::memory_order_acquire);
+        return chunk == nullptr ? nullptr : &chunk[index % kChunkSlots];
+    }
     Slot* find_region(LKey key) const;
     Slot* find_window(RKey key) const;
     Result<Slot*> take_slot(PdId pd, SlotKind kind);

@@ -87,6 +87,11 @@ public:
     void run() {
         for (const QpState to : {QpState::Init, QpState::Rtr, QpState::Rts}) move(to);
     }
+    void fail() {
+        Reason reason;
+        reason.rule = Rule::MovedToError;
+        qp.fail(Instant{}, reason);
+    }
     void post_receive(std::uint64_t wr_id, const mem::Sge& sge) {
         ASSERT_TRUE(qp.post_receive(Instant{}, {wr_id, {&sge, 1}}));
     }
@@ -99,10 +104,10 @@ public:
         batch.flush();
         return std::exchange(recorder.packets, {});
     }
-    void receive(const SentPacket& sent) {
-        const Arrival arrival{sent.path.source, sent.path.destination, 50000,
-                              sent.path.traffic_class, sent.path.hop_limit};
-        qp.machine().on_packet(Instant{}, sent.parsed(), arrival);
+    void receive(const SentPacket& packet) {
+        const Arrival arrival{packet.path.source, packet.path.destination, 50000,
+                              packet.path.traffic_class, packet.path.hop_limit};
+        qp.machine().on_packet(Instant{}, packet.parsed(), arrival);
     }
     void fill(std::size_t offset, std::size_t length, unsigned seed) {
         for (std::size_t i = 0; i < length; ++i)

@@ -24,7 +24,7 @@ struct SendWqe {
     mem::Fault fault = mem::Fault::None;
     Psn first_psn;
     std::uint32_t packets = 0;
-    std::uint32_t send_sequence = 0;  // Message number, for end-to-end credits.
+    std::uint32_t send_sequence = 0;  // Number of its first message, for end-to-end credits.
 };
 
 class SendQueue {

@@ -93,10 +93,11 @@ struct CmSidrRep {
 template <class Message>
 MadBytes make_cm_mad(std::uint64_t transaction, const Message& message) {
     MadBytes mad{};
+    const std::span<std::byte, kMadSize> bytes(mad);
     const MadHeader header{.transaction = transaction,
                            .attribute = static_cast<std::uint16_t>(Message::kAttribute)};
-    header.emit(std::span(mad).first<MadHeader::kSize>());
-    message.emit(std::span(mad).last<kCmMessageSize>());
+    header.emit(bytes.first<MadHeader::kSize>());
+    message.emit(bytes.last<kCmMessageSize>());
     return mad;
 }
 

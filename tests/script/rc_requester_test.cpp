@@ -9,7 +9,9 @@ using wire::NakCode;
 
 constexpr Duration kAckTimeout = Duration(std::int64_t{4096} << 14);
 
-Psn sent(std::uint32_t n) { return kSendPsn + n; }
+Psn sent(std::uint32_t n) {
+    return kSendPsn + n;
+}
 
 TEST(RcRequester, CutsAWriteByThePathMtu) {
     ScriptedPeer peer;
@@ -104,6 +106,27 @@ TEST(RcRequester, CountsRetriesExactlyAndProgressForgivesThem) {
     peer.expect_silence();
     peer.expect_completion(1, WcStatus::RetryExceededError);
     EXPECT_EQ(static_cast<int>(peer.qp->state()), static_cast<int>(QpState::Err));
+}
+
+TEST(RcRequester, ResendsEarlyWhenRoundTripsAreShortWithoutCountingIt) {
+    ScriptedPeer peer({.retry_count = 0});
+    peer.post(SendOp::Write, 8, 1);
+    peer.after(10us);
+    peer.peer_acks(sent(0));  // The round trip is known now.
+    peer.expect_completion(1, WcStatus::Success);
+    peer.post(SendOp::Write, 8, 2);
+    peer.port.sent.clear();
+    const Instant posted = peer.now;
+    Duration pause = 3ms;
+    for (int resend = 0; resend < 4; ++resend, pause *= 2) {
+        peer.after(pause - 1us);
+        peer.expect_silence();
+        peer.after(1us);
+        peer.expect_sent(Opcode::RcWriteOnly, sent(1));
+    }
+    peer.expect_no_completion();
+    peer.after(kAckTimeout - (peer.now - posted));
+    peer.expect_completion(2, WcStatus::RetryExceededError);
 }
 
 TEST(RcRequester, WaitsOutAnRnrNakAndCountsIt) {

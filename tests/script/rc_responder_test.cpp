@@ -10,7 +10,9 @@ using transport::DropReason;
 using transport::WcOpcode;
 using wire::NakCode;
 
-Psn asked(std::uint32_t n) { return kReceivePsn + n; }
+Psn asked(std::uint32_t n) {
+    return kReceivePsn + n;
+}
 
 ScriptedPeer::Spec write(const ScriptedPeer& peer, std::uint32_t length, std::size_t payload,
                          bool ack_request = true) {
@@ -205,10 +207,10 @@ TEST(RcResponder, RefusesWhatTheRulesForbid) {
         peer.expect_completion(1, WcStatus::FlushError);
         peer.peer_sends(c.opcode, asked(0), spec);
         peer.expect_nak(asked(0), c.code);  // Said again when asked again: the first may be lost.
-        EXPECT_EQ(static_cast<int>(peer.events.events.back()),
-                  static_cast<int>(c.code == NakCode::RemoteAccess
-                                       ? AsyncEventType::QpAccessError
-                                       : AsyncEventType::QpRequestError));
+        EXPECT_EQ(
+            static_cast<int>(peer.events.events.back()),
+            static_cast<int>(c.code == NakCode::RemoteAccess ? AsyncEventType::QpAccessError
+                                                             : AsyncEventType::QpRequestError));
     }
 }
 
@@ -222,7 +224,18 @@ TEST(RcResponder, AReceiveThatIsTooSmallFailsBothSides) {
     peer.expect_completion(6, WcStatus::FlushError);
 }
 
-TEST(RcResponder, ReadOnlyMemoryRefusesAtomicsOutsideItsRegion) {
+TEST(RcResponder, AReceiveInHandIsFlushedFirst) {
+    ScriptedPeer peer;
+    peer.post_receive(4 * kMtu, 1);
+    peer.post_receive(4 * kMtu, 2);
+    peer.peer_sends(Opcode::RcSendFirst, asked(0), {.payload_size = kMtu});
+    ASSERT_TRUE(peer.modify(QpState::Err));
+    peer.expect_completion(1, WcStatus::FlushError);
+    peer.expect_completion(2, WcStatus::FlushError);
+    peer.expect_no_completion();
+}
+
+TEST(RcResponder, AtomicsOutsideTheirRegionAreRefused) {
     ScriptedPeer peer;
     ScriptedPeer::Spec spec = add(peer, 1);
     spec.extensions.atomic.address = peer.address() + ScriptedPeer::kMemoryBytes - 4;

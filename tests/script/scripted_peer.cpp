@@ -28,9 +28,10 @@ Engine::Config ScriptedPeer::config() {
 }
 
 ScriptedPeer::ScriptedPeer(const QpOptions& options)
-    : engine(config(), {table, xrc, port, events, random}) {
+    : engine(config(), {table, xrc, port, events, random}),
+      pd(*table.alloc_pd()),
+      srq(pd, options.receive_wr_max, 4) {
     for (std::size_t i = 0; i < memory.size(); ++i) memory[i] = static_cast<std::byte>(i % 251);
-    pd = *table.alloc_pd();
     mem::RegionSpec spec;
     spec.pd = pd;
     spec.address = memory.data();
@@ -46,15 +47,15 @@ void ScriptedPeer::connect(const QpOptions& options) {
     init.type = options.type;
     init.pd = pd;
     init.send_cq = init.receive_cq = &cq;
+    if (options.type == QpType::XrcTarget) {
+        init.xrc_domain = xrc.create();
+        srq_number = *xrc.register_srq(srq, init.xrc_domain, cq);
+    }
     init.capabilities = {options.send_wr_max, options.receive_wr_max, 4, 4, options.inline_max};
     qp = *engine.create_qp(init);
     QpAttributes a;
-    a.state = QpState::Init;
+    a.qkey = kQkey;
     a.access = mem::AccessSet(options.access);
-    ASSERT_TRUE(engine.modify_qp(now, *qp, a,
-                                 mask({Attribute::State, Attribute::AccessFlags,
-                                       Attribute::PkeyIndex, Attribute::Port})));
-    a.state = QpState::Rtr;
     a.address.source = kOurs;
     a.address.destination = kPeers;
     a.path_mtu = kMtu;
@@ -62,21 +63,17 @@ void ScriptedPeer::connect(const QpOptions& options) {
     a.receive_psn = kReceivePsn;
     a.dest_read_atomic_max = options.dest_read_atomic_max;
     a.min_rnr_timer = 12;  // 0.64 ms.
-    ASSERT_TRUE(engine.modify_qp(
-        now, *qp, a,
-        mask({Attribute::State, Attribute::AddressVector, Attribute::PathMtu,
-              Attribute::DestinationQpn, Attribute::ReceivePsn, Attribute::MaxDestReadAtomic,
-              Attribute::MinRnrTimer})));
-    a.state = QpState::Rts;
     a.send_psn = kSendPsn;
     a.timeout = options.timeout;
     a.retry_count = options.retry_count;
     a.rnr_retry = options.rnr_retry;
     a.read_atomic_max = options.read_atomic_max;
-    ASSERT_TRUE(engine.modify_qp(
-        now, *qp, a,
-        mask({Attribute::State, Attribute::SendPsn, Attribute::Timeout, Attribute::RetryCount,
-              Attribute::RnrRetry, Attribute::MaxReadAtomic})));
+    for (const QpState to : {QpState::Init, QpState::Rtr, QpState::Rts}) {
+        AttributeMask given = transport::transition(options.type, qp->state(), to).required;
+        given.raw |= static_cast<std::uint32_t>(Attribute::State);
+        a.state = to;
+        ASSERT_TRUE(engine.modify_qp(now, *qp, a, given));
+    }
 }
 
 Result<void> ScriptedPeer::modify(QpState to) {

@@ -1,6 +1,6 @@
 // One engine against a peer that a test plays by hand: the test sends packets to it at times it
-// chooses and looks at every packet that comes back. No network, no second engine: what a test shows
-// is the behaviour of one side alone.
+// chooses and looks at every packet that comes back. No network, no second engine: what a test
+// shows is the behaviour of one side alone.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -34,6 +34,7 @@ inline constexpr Gid kPeers = Gid::from_v4(0x7f00'0002);
 inline constexpr Qpn kPeerQpn{0x02'1234};
 inline constexpr Psn kSendPsn{0xff'fffe};     // Ours: wraps after two packets.
 inline constexpr Psn kReceivePsn{0xff'fffd};  // The peer's.
+inline constexpr Qkey kQkey{0x1111'1111};
 inline constexpr std::uint32_t kMtu = 1024;
 inline constexpr std::uint16_t kPeerPort = 50'000;
 
@@ -131,6 +132,8 @@ public:
     std::vector<std::byte> memory = std::vector<std::byte>(kMemoryBytes);
     PdId pd;
     mem::RegionKeys keys;
+    transport::ReceiveQueue srq;  // In use only by an XRC target, under srq_number.
+    SrqNumber srq_number;
     QueuePair* qp = nullptr;
 
 private:

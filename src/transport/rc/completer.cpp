@@ -16,6 +16,10 @@ Duration ack_timeout(std::uint8_t timeout) {
     return Duration(std::int64_t{4096} << timeout);
 }
 
+// Longer than a busy machine takes to schedule the peer, shorter than most timeouts.
+constexpr Duration kEarlyResendMin = std::chrono::milliseconds(3);
+constexpr std::uint8_t kEarlyResendsMax = 6;
+
 WcStatus status_of(wire::NakCode code) {
     switch (code) {
         case wire::NakCode::InvalidRequest:
@@ -225,7 +229,8 @@ void Requester::advance(Instant now, Psn to) {
     retries_left_ = qp_.attributes.retry_count;
     rnr_left_ = qp_.attributes.rnr_retry;
     gap_reported_ = false;
-    retry_deadline_ = kNever;
+    retry_deadline_ = early_deadline_ = kNever;
+    early_resends_ = 0;
     retire_finished(now);
     if (qp_.state() == QpState::Err) return;
     // An answer to what was sent before a rewind may overtake the position: nothing to resend
@@ -256,7 +261,7 @@ void Requester::rewind() {
     in_flight_ = 0;
     read_ends_.clear();
     sampling_ = false;
-    retry_deadline_ = kNever;
+    retry_deadline_ = early_deadline_ = kNever;
     since_ack_request_ = 0;
     const SendQueue& queue = qp_.send_queue();
     send_index_ = queue.head();
@@ -278,20 +283,30 @@ void Requester::go_back(Instant now, Rule rule, WcStatus status, std::uint8_t sy
 
 void Requester::on_timer(Instant now) {
     if (rnr_until_ != kNever && now >= rnr_until_) rnr_until_ = kNever;  // Pump goes on by itself.
-    if (retry_deadline_ == kNever || now < retry_deadline_) return;
+    const bool timed_out = now >= retry_deadline_;
+    if (!timed_out && now < early_deadline_) return;
     qp_.services().counters.add(Counter::CompleterRetry);
     qp_.window->on_loss(now);
     gap_reported_ = false;
-    go_back(now, Rule::RetryLimit, WcStatus::RetryExceededError, 0);
+    if (timed_out) return go_back(now, Rule::RetryLimit, WcStatus::RetryExceededError, 0);
+    const Instant retry_deadline = retry_deadline_;
+    rewind();
+    retry_deadline_ = retry_deadline;  // The timeout the program chose runs on.
+    ++early_resends_;
 }
 
 Instant Requester::deadline() const {
-    return std::min(retry_deadline_, rnr_until_);
+    return std::min({retry_deadline_, early_deadline_, rnr_until_});
 }
 
 void Requester::arm(Instant now) {
     const std::uint8_t timeout = qp_.attributes.timeout;
-    retry_deadline_ = timeout == 0 ? kNever : now + ack_timeout(timeout);
+    if (timeout == 0) return;
+    if (retry_deadline_ == kNever) retry_deadline_ = now + ack_timeout(timeout);
+    const Duration round_trip = qp_.window->smoothed_rtt();
+    if (round_trip == Duration{0} || early_resends_ > kEarlyResendsMax) return;
+    const Duration patience = std::max<Duration>(4 * round_trip, kEarlyResendMin);
+    early_deadline_ = now + patience * (1 << early_resends_);
 }
 
 void Requester::fail_head(Instant now, Rule rule, WcStatus status, std::uint8_t syndrome,

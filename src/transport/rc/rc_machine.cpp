@@ -59,7 +59,7 @@ void RcMachine::on_modify(Instant now, QpState from) {
     if (to == QpState::Reset || to == QpState::Err) {
         requester_.stop();
         if (to == QpState::Err) responder_.flush_held(now);
-        responder_.stop();
+        responder_.stop(now);
         drain_pending_ = false;
         return;
     }

@@ -42,7 +42,8 @@ void Responder::replay_read(Instant now, const wire::Packet& packet) {
     if (jobs_.size() > qp_.attributes.dest_read_atomic_max)
         return counters.drop(DropReason::DuplicateReadBusy);
     if (auto refusal = check_operation(packet)) return refuse(now, *refusal);
-    jobs_.push(Job{JobKind::Read, false, packet.bth.psn, reth.length, reth.address, reth.rkey, 0});
+    jobs_.push(Job{JobKind::Read, false, packet.bth.psn, reth.length, reth.address, reth.rkey, 0,
+                   pd_of(packet)});
 }
 
 void Responder::replay_atomic(const wire::Packet& packet) {
@@ -97,9 +98,8 @@ bool Responder::send_read_packet(Instant now, Job& job) {
     spec.psn = job.psn;
     spec.extensions.aeth = {credits(), msn_};
     spec.payload_size = std::min(job.left, mtu);
-    const mem::Lookup source =
-        qp_.services().memory.remote(qp_.init().pd, qp_.qpn(), job.rkey, job.address,
-                                     spec.payload_size, mem::Access::RemoteRead);
+    const mem::Lookup source = qp_.services().memory.remote(
+        job.pd, qp_.qpn(), job.rkey, job.address, spec.payload_size, mem::Access::RemoteRead);
     const bool found = source.fault == mem::Fault::None;
     const ByteSpan payload = append_packet(qp_.services().transmit, path_, spec);
     if (!found || (!payload.empty() && !mem::read_memory(source.slice, payload))) {

@@ -98,7 +98,8 @@ void Requester::stop() {
     if (qp_.window != nullptr) qp_.window->on_forgotten(in_flight_);
     in_flight_ = 0;
     read_ends_.clear();
-    retry_deadline_ = rnr_until_ = kNever;
+    retry_deadline_ = early_deadline_ = rnr_until_ = kNever;
+    early_resends_ = 0;
     sampling_ = gap_reported_ = false;
     since_ack_request_ = 0;
 }
@@ -168,7 +169,12 @@ void Requester::number(SendWqe& wqe) {
     wqe.first_psn = fresh_psn_;
     wqe.packets = packets_of(wqe);
     fresh_psn_ = fresh_psn_ + wqe.packets;
-    if (wqe.packets > 0) wqe.send_sequence = next_sequence_++;
+    if (wqe.packets == 0) return;
+    // The responder counts requests on the wire, and a READ is one for each of its pieces.
+    wqe.send_sequence = next_sequence_;
+    next_sequence_ += wqe.wr.op != SendOp::Read
+                          ? 1
+                          : (wqe.packets + read_piece_packets_ - 1) / read_piece_packets_;
 }
 
 std::uint32_t Requester::cost(const SendWqe& wqe, std::uint32_t from, std::uint32_t to) const {
@@ -300,7 +306,7 @@ bool Requester::transmit(Instant now, SendWqe& wqe, PacketSpec& spec, std::uint3
     in_flight_ += bytes;
     qp_.window->on_sent(now, bytes);
     advance_position(wqe, packets);
-    if (retry_deadline_ == kNever) arm(now);
+    if (early_deadline_ == kNever) arm(now);
     return true;
 }
 

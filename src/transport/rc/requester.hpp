@@ -94,7 +94,11 @@ private:
     std::uint8_t rnr_left_ = 0;
     bool gap_reported_ = false;  // A lost response was noticed; once until progress is made.
     Instant retry_deadline_ = kNever;
-    Instant rnr_until_ = kNever;  // Not kNever: the peer asked for silence until then.
+    // A resend long before the acknowledgement timeout, when round trips are known to be short. It
+    // is not counted: retry_count means timeouts of the length the program chose.
+    Instant early_deadline_ = kNever;
+    std::uint8_t early_resends_ = 0;  // Since the last progress: each waits twice as long.
+    Instant rnr_until_ = kNever;      // Not kNever: the peer asked for silence until then.
     // One round-trip sample at a time (Karn: never of a resent packet).
     bool sampling_ = false;
     Psn sample_psn_;

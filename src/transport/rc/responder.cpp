@@ -37,7 +37,14 @@ void Responder::start() {
     established_ = last_word_valid_ = false;
 }
 
-void Responder::stop() {
+void Responder::stop(Instant now) {
+    if (receive_held_ && qp_.state() == QpState::Err) {
+        Completion flushed = receive_completion(now);
+        flushed.status = WcStatus::FlushError;
+        flushed.byte_length = 0;
+        flushed.reason = qp_.first_reason();
+        receive_cq_->push(flushed);
+    }
     jobs_.clear();
     atomics_.clear();
     message_ = Message::None;
@@ -149,7 +156,7 @@ Responder::Check Responder::check_rkey(const wire::Packet& packet) const {
     const wire::OpcodeInfo& info = *packet.info;
     mem::Lookup lookup;
     const mem::Memory& memory = qp_.services().memory;
-    const PdId pd = qp_.init().pd;
+    const PdId pd = pd_of(packet);
     if (is_atomic(info.verb)) {
         const wire::AtomicEth eth = packet.atomic_eth();
         if (eth.address % 8 != 0)

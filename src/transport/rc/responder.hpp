@@ -22,8 +22,8 @@ class Responder {
 public:
     Responder(QueuePair& qp, wire::Service service);
 
-    void start();  // INIT to RTR: numbers begin at the receive PSN.
-    void stop();   // ERR or RESET.
+    void start();            // INIT to RTR: numbers begin at the receive PSN.
+    void stop(Instant now);  // ERR or RESET. In ERR a receive in hand is flushed.
     // Before stop() into ERR: the receive of a message cut short is flushed before all others.
     void flush_held(Instant now);
 
@@ -53,6 +53,7 @@ private:
         std::uint64_t address = 0;  // Where they stand.
         RKey rkey;
         std::uint64_t original = 0;  // An atomic's answer.
+        PdId pd{};                   // A READ's protection domain.
     };
     struct AtomicResult {
         Psn psn;
@@ -82,6 +83,8 @@ private:
     Check answer_once(const wire::Packet& packet, JobKind kind, std::uint64_t original);
     void complete_receive(Instant now, const wire::Packet& packet);
     bool take_receive(const wire::Packet& packet);
+    // An XRC target has no protection domain: the receive queue that a request names has it.
+    PdId pd_of(const wire::Packet& packet) const;
     Completion receive_completion(Instant now) const;
 
     // replay.cpp: duplicates, and the packets that answer.

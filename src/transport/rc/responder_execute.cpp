@@ -58,7 +58,7 @@ Responder::Check Responder::execute_send(const wire::Packet& packet) {
     }
     if (!packet.info->has(wire::Header::Ieth)) return {};
     const mem::Fault fault =
-        qp_.services().memory.invalidate_remote(qp_.init().pd, qp_.qpn(), packet.invalidate());
+        qp_.services().memory.invalidate_remote(pd_of(packet), qp_.qpn(), packet.invalidate());
     if (fault == mem::Fault::None) return {};
     return Refusal{Syndrome::nak(NakCode::RemoteAccess), Rule::InvalidateRefused,
                    WcStatus::LocalAccessError, fault};
@@ -76,7 +76,7 @@ Responder::Check Responder::execute_write(const wire::Packet& packet) {
     if (packet.payload.empty()) return {};
     // Looked up again for every packet: the region may have been deregistered since the first.
     const mem::Lookup target = qp_.services().memory.remote(
-        qp_.init().pd, qp_.qpn(), write_rkey_, write_address_ + received_bytes_,
+        pd_of(packet), qp_.qpn(), write_rkey_, write_address_ + received_bytes_,
         packet.payload.size(), mem::Access::RemoteWrite);
     if (target.fault != mem::Fault::None)
         return Refusal{Syndrome::nak(NakCode::RemoteAccess), Rule::RemoteKey, WcStatus::Success,
@@ -88,7 +88,8 @@ Responder::Check Responder::execute_write(const wire::Packet& packet) {
 
 Responder::Check Responder::execute_read(const wire::Packet& packet) {
     const wire::Reth reth = packet.reth();
-    jobs_.push(Job{JobKind::Read, false, expected_, reth.length, reth.address, reth.rkey, 0});
+    jobs_.push(Job{JobKind::Read, false, expected_, reth.length, reth.address, reth.rkey, 0,
+                   pd_of(packet)});
     expected_ = expected_ + read_packets(reth.length);
     msn_ = (msn_ + 1) & 0xff'ffff;
     return {};
@@ -97,7 +98,7 @@ Responder::Check Responder::execute_read(const wire::Packet& packet) {
 Responder::Check Responder::execute_atomic(const wire::Packet& packet) {
     const wire::AtomicEth eth = packet.atomic_eth();
     const mem::Lookup target = qp_.services().memory.remote(
-        qp_.init().pd, qp_.qpn(), eth.rkey, eth.address, 8, mem::Access::RemoteAtomic);
+        pd_of(packet), qp_.qpn(), eth.rkey, eth.address, 8, mem::Access::RemoteAtomic);
     const bool found = target.fault == mem::Fault::None;
     std::optional<std::uint64_t> original;
     if (found)
@@ -113,7 +114,7 @@ Responder::Check Responder::execute_atomic(const wire::Packet& packet) {
 Responder::Check Responder::execute_atomic_write(const wire::Packet& packet) {
     const wire::Reth reth = packet.reth();
     const mem::Lookup target = qp_.services().memory.remote(
-        qp_.init().pd, qp_.qpn(), reth.rkey, reth.address, 8, mem::Access::RemoteWrite);
+        pd_of(packet), qp_.qpn(), reth.rkey, reth.address, 8, mem::Access::RemoteWrite);
     if (target.fault != mem::Fault::None)
         return Refusal{Syndrome::nak(NakCode::RemoteAccess), Rule::RemoteKey, WcStatus::Success,
                        target.fault};
@@ -140,6 +141,13 @@ Responder::Check Responder::answer_once(const wire::Packet& packet, JobKind kind
     expected_ = expected_ + 1;
     msn_ = (msn_ + 1) & 0xff'ffff;
     return {};
+}
+
+PdId Responder::pd_of(const wire::Packet& packet) const {
+    if (service_ != wire::Service::Xrc) return qp_.init().pd;
+    const XrcTarget target =
+        qp_.services().events.find_xrc_srq(packet.xrceth().srq, qp_.init().xrc_domain);
+    return target.queue == nullptr ? PdId{} : target.queue->pd();
 }
 
 bool Responder::take_receive(const wire::Packet& packet) {

@@ -202,7 +202,7 @@ TEST_F(UdMachineTest, ErrorFlushesTheReceiveInHandFirst) {
     b.post_receive(1, b.sge(0, 40));
     b.post_receive(2, b.sge(0, 100));
     b.receive(send_one(datagram(1), 8));  // Too long for receive 1, which is kept in hand.
-    b.qp.fail(Instant{}, {.rule = Rule::MovedToError});
+    b.fail();
     ASSERT_EQ(b.received.list.size(), 2U);
     EXPECT_EQ(b.received.list[0].wr_id, 1U);
     EXPECT_EQ(b.received.list[1].wr_id, 2U);
