@@ -45,6 +45,8 @@ public:
     // `until` has passed (false). For one thread, which holds no lock.
     virtual bool wait(Instant until) = 0;
     virtual void wake() = 0;  // Any thread. Not lost if nobody waits yet.
+    // True once after addresses or links of the machine have changed, which also ends wait().
+    virtual bool interfaces_changed() = 0;
 };
 
 // Something that runs beside its creator: a thread, or a fiber of a simulated node.

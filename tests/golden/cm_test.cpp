@@ -284,5 +284,61 @@ TEST(GoldenCm, InThePassiveSidesPlaceWeSendWhatTheKernelSent) {
     EXPECT_GE(ended, 30);
 }
 
+TEST(GoldenCm, RefusalsAreThoseOfTheKernel) {
+    for (const char* name : {"cm-nolisten-v4.pcapng", "cm-nolisten-v6.pcapng",
+                             "rc-reject-v4.pcapng", "rc-reject-v6.pcapng"}) {
+        SCOPED_TRACE(name);
+        const auto mads = read_mads(std::filesystem::path(FEROCE_GOLDEN_DATA) / name);
+        ASSERT_EQ(mads.size(), 2u);
+        const CmReq req = CmReq::parse(mads[0].message());
+        const CmRej rej = CmRej::parse(mads[1].message());
+        FixedId random(rej.local_id);
+        Recorder recorder;
+        cm::ConnectionManager manager({.slot = static_cast<std::uint8_t>(rej.local_id.raw >> 24)},
+                                      random, recorder, recorder);
+        const bool listens = rej.reason == RejectReason::ConsumerReject;
+        if (listens) {
+            ASSERT_TRUE(manager.listen(Instant{}, {.service = req.service_id}));
+        }
+        manager.receive(Instant{}, mads[0].source, mads[0].destination, mads[0].mad);
+        if (listens) {
+            const cm::RejectOptions options{.private_data = rej.private_data};
+            ASSERT_TRUE(manager.reject(Instant{}, rej.local_id, options));
+        } else {
+            manager.run(manager.next_wakeup());
+        }
+        EXPECT_EQ(recorder.last, mads[1].mad);
+    }
+}
+
+TEST(GoldenCm, ServiceResolutionIsThatOfTheKernel) {
+    for (const char* name : {"ud-v4.pcapng", "ud-v6.pcapng"}) {
+        SCOPED_TRACE(name);
+        const auto mads = read_mads(std::filesystem::path(FEROCE_GOLDEN_DATA) / name);
+        ASSERT_EQ(mads.size(), 2u);
+        const CmSidrReq req = CmSidrReq::parse(mads[0].message());
+        const CmSidrRep rep = CmSidrRep::parse(mads[1].message());
+        FixedId random(req.request_id);
+        Recorder client, server;
+        const cm::Config config{.slot = static_cast<std::uint8_t>(req.request_id.raw >> 24)};
+        cm::ConnectionManager active(config, random, client, client);
+        ASSERT_TRUE(active.sidr_request(
+            Instant{}, {.path = {.local = mads[0].source, .remote = mads[0].destination},
+                        .service = req.service_id,
+                        .private_data = req.private_data}));
+        expect_same(client.last, mads[0].mad);
+        cm::ConnectionManager passive(config, random, server, server);
+        ASSERT_TRUE(passive.listen(Instant{}, {.service = req.service_id}));
+        passive.receive(Instant{}, mads[0].source, mads[0].destination, mads[0].mad);
+        ASSERT_EQ(server.last_event.type, cm::EventType::SidrRequest);
+        ASSERT_TRUE(passive.sidr_reply(
+            Instant{}, server.last_event.connection,
+            {.qpn = rep.qpn, .qkey = rep.qkey, .private_data = rep.private_data}));
+        EXPECT_EQ(server.last, mads[1].mad);
+        active.receive(Instant{}, mads[1].source, mads[1].destination, mads[1].mad);
+        EXPECT_EQ(client.last_event.type, cm::EventType::SidrResponse);
+    }
+}
+
 }  // namespace
 }  // namespace feroce

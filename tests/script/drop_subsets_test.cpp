@@ -1,5 +1,5 @@
-// Exhaustive: an exchange of twelve packets, with each of the 4096 subsets of them lost. However the
-// protocol recovers, in the end memory is equal and every request completed once, in order.
+// Exhaustive: an exchange of twelve packets, with each of the 4096 subsets of them lost. However
+// the protocol recovers, in the end memory is equal and every request completed once, in order.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -20,6 +20,14 @@ using transport::WcStatus;
 
 constexpr std::uint32_t kMtu = 256;
 constexpr std::uint64_t kTarget = 16384;  // Where the peer's or the local target half begins.
+
+SendWr request(std::uint64_t id, SendOp op, std::uint64_t remote_address = 0) {
+    SendWr wr;
+    wr.wr_id = id;
+    wr.op = op;
+    wr.remote_address = remote_address;
+    return wr;
+}
 
 struct Exchange {
     QueuePair* a = nullptr;
@@ -57,8 +65,7 @@ protected:
     }
     void receive(const Exchange& e, std::uint64_t wr_id, const mem::Sge& sge) {
         const ReceiveWr wr{wr_id, {&sge, 1}};
-        const auto posted =
-            nodes_.b.node.engine(0).post_receive(nodes_.scheduler.now(), *e.b, wr);
+        const auto posted = nodes_.b.node.engine(0).post_receive(nodes_.scheduler.now(), *e.b, wr);
         ASSERT_TRUE(posted.has_value()) << posted.error().why;
     }
     // Good ones, numbered from 0, and no others.
@@ -99,8 +106,7 @@ TEST_F(DropSubsets, Write) {
     for_all_subsets([&](const Exchange& e) {
         const Pattern pattern{lost_ + 1, 0};
         pattern.fill(nodes_.a.bytes(1, kBytes));
-        post(e, {.wr_id = 0, .op = SendOp::Write, .remote_address = nodes_.b.iova(kTarget + 3)},
-             nodes_.a.sge(1, kBytes));
+        post(e, request(0, SendOp::Write, nodes_.b.iova(kTarget + 3)), nodes_.a.sge(1, kBytes));
         run();
         expect_completions(nodes_.a, 1, WcOpcode::Write);
         ASSERT_EQ(pattern.mismatch(nodes_.b.bytes(kTarget + 3, kBytes)), kBytes) << lost_;
@@ -114,7 +120,7 @@ TEST_F(DropSubsets, Send) {
         for (std::uint64_t i = 0; i < 2; ++i) {
             receive(e, i, nodes_.b.sge(kTarget + i * 4096, kBytes[i]));
             Pattern{lost_ * 2 + i + 1, 0}.fill(nodes_.a.bytes(i * 4096, kBytes[i]));
-            post(e, {.wr_id = i, .op = SendOp::Send}, nodes_.a.sge(i * 4096, kBytes[i]));
+            post(e, request(i, SendOp::Send), nodes_.a.sge(i * 4096, kBytes[i]));
         }
         run();
         expect_completions(nodes_.a, 2, WcOpcode::Send);
@@ -132,8 +138,7 @@ TEST_F(DropSubsets, Read) {
     for_all_subsets([&](const Exchange& e) {
         for (std::uint64_t i = 0; i < 3; ++i) {
             Pattern{lost_ * 3 + i + 1, 0}.fill(nodes_.b.bytes(i * 1024, kBytes));
-            post(e,
-                 {.wr_id = i, .op = SendOp::Read, .remote_address = nodes_.b.iova(i * 1024)},
+            post(e, request(i, SendOp::Read, nodes_.b.iova(i * 1024)),
                  nodes_.a.sge(kTarget + i * 1024, kBytes));
         }
         run();
@@ -151,12 +156,9 @@ TEST_F(DropSubsets, FetchAdd) {
         std::uint64_t value = 1000 * lost_;
         std::memcpy(nodes_.b.bytes(kTarget, 8).data(), &value, 8);
         for (std::uint64_t i = 0; i < 6; ++i) {
-            post(e,
-                 {.wr_id = i,
-                  .op = SendOp::FetchAdd,
-                  .remote_address = nodes_.b.iova(kTarget),
-                  .compare_add = 1 + i},
-                 nodes_.a.sge(i * 8, 8));
+            SendWr wr = request(i, SendOp::FetchAdd, nodes_.b.iova(kTarget));
+            wr.compare_add = 1 + i;
+            post(e, wr, nodes_.a.sge(i * 8, 8));
         }
         run();
         expect_completions(nodes_.a, 6, WcOpcode::FetchAdd);
@@ -176,13 +178,10 @@ TEST_F(DropSubsets, CompareSwap) {
     for_all_subsets([&](const Exchange& e) {
         std::memset(nodes_.b.bytes(kTarget, 8).data(), 0, 8);
         for (std::uint64_t i = 0; i < 6; ++i) {
-            post(e,
-                 {.wr_id = i,
-                  .op = SendOp::CompareSwap,
-                  .remote_address = nodes_.b.iova(kTarget),
-                  .compare_add = i,
-                  .swap = i + 1},
-                 nodes_.a.sge(i * 8, 8));
+            SendWr wr = request(i, SendOp::CompareSwap, nodes_.b.iova(kTarget));
+            wr.compare_add = i;
+            wr.swap = i + 1;
+            post(e, wr, nodes_.a.sge(i * 8, 8));
         }
         run();
         expect_completions(nodes_.a, 6, WcOpcode::CompareSwap);

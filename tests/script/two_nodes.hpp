@@ -44,9 +44,9 @@ struct Party {
         pd = *node.memory().alloc_pd();
         region = node.arena().allocate(32768);
         using mem::Access;
-        keys = sim::register_range(node, pd, region,
-                                   Access::LocalWrite | Access::RemoteWrite | Access::RemoteRead |
-                                       Access::RemoteAtomic);
+        keys = sim::register_range(
+            node, pd, region,
+            Access::LocalWrite | Access::RemoteWrite | Access::RemoteRead | Access::RemoteAtomic);
     }
 
     std::uint64_t iova(std::uint64_t offset) { return node.arena().iova(region.offset + offset); }

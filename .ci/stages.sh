@@ -1,0 +1,168 @@
+# The stages of `./feroce test`; sourced by ./feroce, whose functions and variables it uses.
+# A stage is a line in the table below and a function stage_NAME, or, for kind `label`, the tests
+# with that ctest label. Stages run in the order of the table and the first failure ends the run.
+
+#        group     kind      name     what it shows
+stages=(
+    "everyday|function|build|the product and its tests compile with g++, -Werror"
+    "everyday|function|ctest|every test whose label is listed below"
+    "part|label|tidy|the tree: include edges, sizes, banned calls, headers; mistakes do not compile"
+    "part|label|models|Spin models pass, and find the bugs planted in them"
+    "part|label|unit|unit and property tests, which stand beside the code"
+    "part|label|golden|captures of the Linux kernel's rxe parse, verify and re-emit to equal bytes"
+    "part|label|script|packet scripts: one engine against a scripted peer"
+    "part|label|sim|seeded simulations of several nodes with faults, each run twice"
+    "part|label|litmus|the memory order that programs polling memory rely on"
+    "part|label|abi|unmodified Debian programs in pairs on the soft device, over loopback"
+    "part|label|fuzz|the stored fuzz corpora, replayed"
+    "full|function|format|clang-format leaves the tree as it is"
+    "full|function|lint|clang-tidy finds nothing"
+    "full|function|clang|the second compiler, -Werror, and its unit, golden and script tests"
+    "full|function|seeds100|100 simulated runs, each twice, with every checker on"
+    "full|function|fuzz60|60 seconds of libFuzzer a target under ASan and UBSan"
+    "full|function|tsan|ctest under ThreadSanitizer"
+    "full|function|asan|ctest under AddressSanitizer and UndefinedBehaviorSanitizer"
+    "soak|function|seeds1000|1,000 simulated runs, each twice, with every checker on"
+    "soak|function|fuzz600|10 minutes of libFuzzer a target under ASan and UBSan"
+)
+
+list_stages() {
+    local line group kind name about last=
+    declare -A title=(
+        [everyday]="./feroce test"
+        [part]="./feroce test LABEL...: parts of ctest"
+        [full]="./feroce test full: what the everyday tests leave out"
+        [soak]="./feroce test soak: before a claim is made, never in CI"
+    )
+    for line in "${stages[@]}"; do
+        IFS='|' read -r group kind name about <<<"$line"
+        [[ $group == "$last" ]] || echo "${title[$group]}"
+        last=$group
+        printf '  %-9s %s\n' "$name" "$about"
+    done
+}
+
+# ---- the stages -----------------------------------------------------------------------------
+
+# Tests for the large runs only carry the label full or soak besides their own.
+run_ctest() { # FOLDER OPTION...
+    local folder=$1
+    shift
+    ctest --test-dir "$folder" -j "$jobs" --output-on-failure --no-tests=error "$@"
+}
+
+stage_build() { build_tests; }
+stage_ctest() { run_ctest "$build" -LE '^(full|soak)$'; }
+
+stage_format() {
+    find "$root" -path "$root/build*" -prune -o -name '*.[ch]pp' -print0 |
+        xargs -0 clang-format-14 --dry-run -Werror
+}
+
+preset_build() { # PRESET
+    local folder=$root/build-$1
+    [[ -f $folder/build.ninja ]] || configure "$1" "$folder"
+    ninja -C "$folder" -j "$jobs" >&2
+}
+
+stage_lint() {
+    preset_build clang
+    find "$root/src" -name '*.cpp' ! -name '*_test.cpp' -print0 |
+        xargs -0 -n 4 -P "$jobs" clang-tidy-14 --quiet -p "$root/build-clang"
+}
+
+# What reads the tree does not change with the compiler.
+preset_ctest() { run_ctest "$root/build-$1" -LE '^(tidy|models|full|soak)$'; }
+
+stage_clang() {
+    preset_build clang
+    run_ctest "$root/build-clang" -L '^(unit|golden|script)$' -LE '^(full|soak)$'
+}
+
+stage_tsan() {
+    preset_build tsan
+    TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1 preset_ctest tsan
+}
+
+stage_asan() {
+    preset_build asan
+    ASAN_OPTIONS=detect_stack_use_after_return=1 UBSAN_OPTIONS=print_stacktrace=1 preset_ctest asan
+}
+
+# New inputs land in a scratch folder; a finding is left in build-fuzz/ under libFuzzer's name.
+fuzz_for() { # SECONDS
+    local target name scratch
+    preset_build fuzz
+    for target in "$root"/build-fuzz/fuzz/*_fuzz; do
+        name=$(basename "$target" _fuzz)
+        scratch=$(mktemp -d)
+        say "fuzzing $name for $1 s"
+        "$target" -max_total_time="$1" -print_final_stats=1 -artifact_prefix="$root/build-fuzz/" \
+            "$scratch" "$root/fuzz/corpus/$name" >"$scratch.log" 2>&1 ||
+            { cat "$scratch.log" >&2; return 1; }
+        grep -E 'number_of_executed_units|new_units_added' "$scratch.log" >&2
+        rm -rf "$scratch" "$scratch.log"
+    done
+}
+
+run_seeds() { # COUNT
+    build_tests
+    "$build/tools/simrun" --seed=1 --runs="$1" --twice
+}
+
+stage_seeds100() { run_seeds 100; }
+stage_seeds1000() { run_seeds 1000; }
+stage_fuzz60() { fuzz_for 60; }
+stage_fuzz600() { fuzz_for 600; }
+
+# ---- choosing and running -------------------------------------------------------------------
+
+find_stage() { # NAME; sets group and kind
+    local line name
+    for line in "${stages[@]}"; do
+        IFS='|' read -r group kind name _ <<<"$line"
+        [[ $name != "$1" ]] || return 0
+    done
+    die "there is no stage $1; ./feroce test --list shows them" 2
+}
+
+# Prints the stage names that the arguments stand for: none, a group, or names.
+choose() {
+    local word line group name
+    for word in "${@:-everyday}"; do
+        case $word in
+            everyday | full | soak)
+                for line in "${stages[@]}"; do
+                    IFS='|' read -r group _ name _ <<<"$line"
+                    [[ $group != "$word" ]] || echo "$name"
+                done
+                ;;
+            *) echo "$word" ;;
+        esac
+    done
+}
+
+run_stages() {
+    local name chosen group kind labels=() groups=(product test)
+    if [[ ${1:-} == --list ]]; then list_stages; return; fi
+    mapfile -t chosen < <(choose "$@")
+    for name in "${chosen[@]}"; do
+        find_stage "$name"
+        [[ $group != full && $group != soak ]] || groups=(product test full)
+    done
+    set_up "${groups[@]}"
+    for name in "${chosen[@]}"; do
+        find_stage "$name"
+        if [[ $kind == label ]]; then labels+=("$name"); continue; fi
+        say "stage $name"
+        # In a subshell of its own, so that -e holds inside: a function tested by || loses it.
+        set +e
+        (set -e; "stage_$name")
+        local status=$?
+        set -e
+        [[ $status -eq 0 ]] || die "stage $name failed"
+    done
+    [[ ${#labels[@]} -gt 0 ]] || return 0
+    build_tests
+    run_ctest "$build" -L "^($(IFS='|'; echo "${labels[*]}"))\$" -LE '^(full|soak)$'
+}

@@ -1,0 +1,77 @@
+#include "cli/devices.hpp"
+
+#include <fmt/format.h>
+#include <ifaddrs.h>
+#include <infiniband/verbs.h>
+#include <net/if.h>
+#include <netinet/in.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace feroce::cli {
+namespace {
+
+constexpr char kPrefix[] = "feroce_";
+
+bool gid_from(const sockaddr* address, Gid& out) {
+    if (address == nullptr) return false;
+    if (address->sa_family == AF_INET) {
+        const auto* v4 = reinterpret_cast<const sockaddr_in*>(address);
+        out = Gid::from_v4(ntohl(v4->sin_addr.s_addr));
+        return true;
+    }
+    if (address->sa_family != AF_INET6) return false;
+    const auto* v6 = reinterpret_cast<const sockaddr_in6*>(address);
+    std::memcpy(out.raw.data(), &v6->sin6_addr, out.raw.size());
+    return true;
+}
+
+// IPv4, then global IPv6, then link-local: the order that the library promises.
+int rank(const Gid& gid) {
+    if (gid.is_v4()) return 0;
+    return gid.raw[0] == 0xfe && (gid.raw[1] & 0xc0) == 0x80 ? 2 : 1;
+}
+
+void add_interface(DeviceInfo& device) {
+    device.interface_index = ::if_nametoindex(device.interface.c_str());
+    ifaddrs* list = nullptr;
+    if (::getifaddrs(&list) != 0) return;
+    for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
+        if (device.interface != entry->ifa_name) continue;
+        device.up = (entry->ifa_flags & IFF_UP) != 0 && (entry->ifa_flags & IFF_RUNNING) != 0;
+        Gid gid;
+        if (gid_from(entry->ifa_addr, gid)) device.gids.push_back(gid);
+    }
+    ::freeifaddrs(list);
+    std::stable_sort(device.gids.begin(), device.gids.end(),
+                     [](const Gid& a, const Gid& b) { return rank(a) < rank(b); });
+}
+
+}  // namespace
+
+std::vector<DeviceInfo> list_devices() {
+    std::vector<DeviceInfo> out;
+    int count = 0;
+    ibv_device** list = ::ibv_get_device_list(&count);
+    for (int i = 0; list != nullptr && i < count; ++i) {
+        const std::string name = ::ibv_get_device_name(list[i]);
+        if (name.rfind(kPrefix, 0) != 0) continue;
+        DeviceInfo device;
+        device.name = name;
+        device.verbs_name = list[i]->dev_name;
+        device.interface = name.substr(sizeof kPrefix - 1);
+        device.guid = be64toh(::ibv_get_device_guid(list[i]));
+        add_interface(device);
+        out.push_back(std::move(device));
+    }
+    if (list != nullptr) ::ibv_free_device_list(list);
+    return out;
+}
+
+std::string guid_text(std::uint64_t guid) {
+    return fmt::format("{:04x}:{:04x}:{:04x}:{:04x}", guid >> 48, guid >> 32 & 0xffff,
+                       guid >> 16 & 0xffff, guid & 0xffff);
+}
+
+}  // namespace feroce::cli

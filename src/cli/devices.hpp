@@ -1,0 +1,28 @@
+// The devices that programs of this user would see, through the public ABI; what the ABI tells only
+// of an open device (addresses, state) comes from the network interface, because opening one takes
+// a slot of the shared UDP port.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/gid.hpp"
+
+namespace feroce::cli {
+
+struct DeviceInfo {
+    std::string name;        // feroce_eth0
+    std::string verbs_name;  // uverbs0
+    std::string interface;   // eth0
+    std::uint32_t interface_index = 0;
+    std::uint64_t guid = 0;  // Host order.
+    bool up = false;
+    std::vector<Gid> gids;  // In the order of GID indexes.
+};
+
+std::vector<DeviceInfo> list_devices();
+
+std::string guid_text(std::uint64_t guid);  // 0011:22ff:fe33:4455
+
+}  // namespace feroce::cli

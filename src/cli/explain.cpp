@@ -1,0 +1,100 @@
+#include "cli/explain.hpp"
+
+#include <fmt/format.h>
+
+#include "cli/state.hpp"
+
+namespace feroce::cli {
+namespace {
+
+using process::StateReading;
+using process::StateReason;
+using process::StateSnapshot;
+
+std::string whom(const StateReading& reading) {
+    return fmt::format("{} (pid {}{})", reading.snapshot.command, reading.snapshot.pid,
+                       reading.alive ? "" : ", ended");
+}
+
+// The other end's part: it refused just that packet. Its queue pair may be gone by now, and with it
+// the knowledge who its peer was.
+bool answers(const StateReason& refusal, const StateReason& failure) {
+    const bool known_to_failure = failure.peer_qpn == 0 || failure.peer_qpn == refusal.qpn;
+    const bool known_to_refusal = refusal.peer_qpn == 0 || refusal.peer_qpn == failure.qpn;
+    return refusal.at_responder && !failure.at_responder && refusal.psn == failure.psn &&
+           known_to_failure && known_to_refusal;
+}
+
+Json causes(const std::vector<StateReading>& readings, const StateReason& failure) {
+    Json out = Json::array();
+    for (const StateReading& reading : readings)
+        for (const StateReason& reason : reading.snapshot.reasons)
+            if (answers(reason, failure))
+                out.push_back({{"pid", reading.snapshot.pid},
+                               {"who", whom(reading)},
+                               {"reason", reason.sentence}});
+    return out;
+}
+
+bool concerns(std::optional<std::uint32_t> which, const StateSnapshot& s, const StateReason& r) {
+    return !which || *which == s.pid || *which == r.qpn || *which == r.peer_qpn;
+}
+
+// Shown as the cause of a failure, so not once more by itself.
+bool is_cause(std::optional<std::uint32_t> which, const std::vector<StateReading>& readings,
+              const StateReason& refusal) {
+    for (const StateReading& reading : readings)
+        for (const StateReason& failure : reading.snapshot.reasons)
+            if (answers(refusal, failure) && concerns(which, reading.snapshot, failure))
+                return true;
+    return false;
+}
+
+Json collect(std::optional<std::uint32_t> which) {
+    const std::vector<StateReading> readings = all_processes();
+    Json out = Json::array();
+    for (const StateReading& reading : readings) {
+        const StateSnapshot& s = reading.snapshot;
+        for (const StateReason& reason : s.reasons) {
+            if (!concerns(which, s, reason) || is_cause(which, readings, reason)) continue;
+            out.push_back({{"pid", s.pid},
+                           {"comm", s.command},
+                           {"alive", reading.alive},
+                           {"who", whom(reading)},
+                           {"lqpn", reason.qpn},
+                           {"psn", reason.psn},
+                           {"reason", reason.sentence},
+                           {"because", causes(readings, reason)}});
+        }
+    }
+    return out;
+}
+
+void print_words(const Json& records) {
+    std::string last;
+    for (const Json& record : records) {
+        const std::string who = record["who"];
+        if (who != last) fmt::print("{}:\n", who);
+        last = who;
+        fmt::print("  {}\n", record["reason"].get<std::string>());
+        for (const Json& cause : record["because"])
+            fmt::print("    because {}: {}\n", cause["who"].get<std::string>(),
+                       cause["reason"].get<std::string>());
+    }
+}
+
+}  // namespace
+
+int explain(std::optional<std::uint32_t> which, const OutputOptions& options) {
+    const Json records = collect(which);
+    if (options.json)
+        print_json(records, options);
+    else
+        print_words(records);
+    if (!records.empty()) return 0;
+    fmt::print(stderr, "feroce: nothing to explain: no work request{} has failed\n",
+               which ? fmt::format(" of pid or QP {}", *which) : "");
+    return 1;
+}
+
+}  // namespace feroce::cli

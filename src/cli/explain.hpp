@@ -1,0 +1,15 @@
+// `feroce explain`: why work requests failed, in words. Where both ends are processes of this user
+// the two reasons are put together: what the one saw, and why the other answered so.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "cli/output.hpp"
+
+namespace feroce::cli {
+
+// `which` is a pid or a QPN. Returns 1 if there is nothing to explain.
+int explain(std::optional<std::uint32_t> which, const OutputOptions& options);
+
+}  // namespace feroce::cli

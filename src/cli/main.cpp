@@ -1,0 +1,106 @@
+// The `feroce` command. `run` is taken before any parsing: what follows belongs to the program.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <exception>
+#include <string>
+#include <vector>
+
+#include "cli/explain.hpp"
+#include "cli/output.hpp"
+#include "cli/run.hpp"
+#include "cli/show.hpp"
+#include "cli/trace.hpp"
+
+namespace feroce::cli {
+namespace {
+
+constexpr int kUsage = 2;
+
+struct Arguments {
+    OutputOptions options;
+    std::vector<std::string> words;
+    std::string file;
+    std::string which;
+};
+
+std::optional<std::uint32_t> number(const std::string& text) {
+    if (text.empty()) return std::nullopt;
+    std::size_t used = 0;
+    try {
+        const unsigned long value = std::stoul(text, &used, 0);
+        if (used == text.size() && value <= 0xffff'ffff) return static_cast<std::uint32_t>(value);
+    } catch (const std::exception&) {
+    }
+    throw UsageError(fmt::format("{} is neither a pid nor a QPN", text));
+}
+
+CLI::App* add_show(CLI::App& app, Arguments& arguments, const char* name, const char* help,
+                   void (*show)(const std::vector<std::string>&, const OutputOptions&)) {
+    CLI::App* command = app.add_subcommand(name, help);
+    command->fallthrough();
+    command->add_option("words", arguments.words, "[show] [OBJECT] [DEV] [KEY VALUE]...");
+    command->callback([&arguments, show] { show(arguments.words, arguments.options); });
+    return command;
+}
+
+void add_commands(CLI::App& app, Arguments& arguments, int& status) {
+    app.add_subcommand("run", "run -- CMD ARGS: an unmodified RDMA program on the soft device");
+    app.add_subcommand("env", "print the export lines that do what run does")->callback([&status] {
+        status = print_environment();
+    });
+    add_show(app, arguments, "dev", "the devices, as `rdma dev` shows them", show_devices);
+    add_show(app, arguments, "link", "their ports, as `rdma link`", show_links);
+    add_show(app, arguments, "res", "queue pairs of live processes, as `rdma resource`",
+             show_resources)
+        ->alias("resource");
+    add_show(app, arguments, "stat", "counters of live processes, as `rdma statistic`",
+             show_statistics)
+        ->alias("statistic");
+    CLI::App* why = app.add_subcommand("explain", "why work requests failed, in words");
+    why->fallthrough();
+    why->add_option("which", arguments.which, "a pid or a QPN; all if left out");
+    why->callback([&] { status = explain(number(arguments.which), arguments.options); });
+    CLI::App* packets = app.add_subcommand("trace", "the packets of a pcapng file, a line each");
+    packets->add_option("file", arguments.file, "as FEROCE_PCAP or Wireshark writes it")
+        ->required();
+    packets->callback([&] { status = trace(arguments.file); });
+}
+
+int parse_and_do(int argc, char** argv) {
+    CLI::App app("RDMA on any machine: a RoCEv2 NIC in user space", "feroce");
+    Arguments arguments;
+    int status = 0;
+    app.set_version_flag("--version", "feroce " FEROCE_VERSION);
+    app.add_flag("-j,--json", arguments.options.json, "print JSON");
+    app.add_flag("-p,--pretty", arguments.options.pretty, "print JSON for people");
+    app.require_subcommand(1);
+    add_commands(app, arguments, status);
+    try {
+        app.parse(argc, argv);
+    } catch (const CLI::Success& success) {  // --help and --version.
+        return app.exit(success);
+    } catch (const CLI::ParseError& error) {
+        const bool unknown = app.get_subcommands().empty() && argc > 1 && argv[1][0] != '-';
+        fmt::print(stderr, "feroce: {}; try feroce --help\n",
+                   unknown ? fmt::format("there is no command {}", argv[1]) : error.what());
+        return kUsage;
+    } catch (const UsageError& error) {
+        fmt::print(stderr, "feroce: {}\n", error.what());
+        return kUsage;
+    }
+    return status;
+}
+
+}  // namespace
+}  // namespace feroce::cli
+
+int main(int argc, char** argv) {
+    using namespace feroce::cli;
+    std::vector<std::string> words(argv + 1, argv + argc);
+    const bool asks_help = words.size() == 2 && (words[1] == "--help" || words[1] == "-h");
+    if (words.empty() || words[0] != "run" || asks_help) return parse_and_do(argc, argv);
+    words.erase(words.begin());
+    if (!words.empty() && words[0] == "--") words.erase(words.begin());
+    return run(words);
+}

@@ -1,0 +1,196 @@
+#include "cli/show.hpp"
+
+#include <algorithm>
+#include <iterator>
+
+#include "cli/devices.hpp"
+#include "cli/filter.hpp"
+#include "cli/state.hpp"
+
+namespace feroce::cli {
+namespace {
+
+const char* type_name(std::uint8_t type) {
+    switch (type) {
+        case 2:
+            return "RC";
+        case 3:
+            return "UC";
+        case 4:
+            return "UD";
+        case 9:
+            return "XRC_INI";
+        case 10:
+            return "XRC_TGT";
+        default:
+            return "UNKNOWN";
+    }
+}
+
+const char* state_name(std::uint8_t state) {
+    constexpr const char* kNames[] = {"RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR"};
+    return state < std::size(kNames) ? kNames[state] : "UNKNOWN";
+}
+
+const char* migration_name(std::uint8_t state) {
+    constexpr const char* kNames[] = {"MIGRATED", "REARM", "ARMED"};
+    return state < std::size(kNames) ? kNames[state] : "UNKNOWN";
+}
+
+// The heads of records: which device, and for a link which port.
+Json device_record(const std::vector<DeviceInfo>& devices, const std::string& name) {
+    const auto same = [&name](const DeviceInfo& d) { return d.name == name; };
+    const auto index = std::find_if(devices.begin(), devices.end(), same) - devices.begin();
+    return {{"ifindex", index}, {"ifname", name}};
+}
+
+Json link_record(const std::vector<DeviceInfo>& devices, const std::string& name) {
+    Json record = device_record(devices, name);
+    record["port"] = 1;
+    return record;
+}
+
+std::string device_of(const process::StateSnapshot& process, const process::StateQp& qp) {
+    return qp.device < process.devices.size() ? process.devices[qp.device] : "";
+}
+
+void add_peer(const process::StateQp& qp, Json& record) {
+    if (!qp.source.is_zero()) record["src-addr"] = to_string(qp.source);
+    if (!qp.destination.is_zero()) record["dst-addr"] = to_string(qp.destination);
+}
+
+// In the order of iproute2's keys; what it does not have stands at the end.
+Json qp_record(Json record, const process::StateSnapshot& process, const process::StateQp& qp) {
+    const bool connected = type_name(qp.type) != std::string("UD") && qp.peer_qpn != 0;
+    record["lqpn"] = qp.qpn;
+    record["pdn"] = qp.pd;
+    if (connected) record["rqpn"] = qp.peer_qpn;
+    record["type"] = type_name(qp.type);
+    record["state"] = state_name(qp.state);
+    if (connected) record["rq-psn"] = qp.receive_psn;
+    record["sq-psn"] = qp.send_psn;
+    if (connected) record["path-mig-state"] = migration_name(qp.path_migration_state);
+    record["pid"] = process.pid;
+    record["comm"] = process.command;
+    add_peer(qp, record);
+    return record;
+}
+
+Json qp_statistics(Json record, const process::StateSnapshot& process, const process::StateQp& qp) {
+    record["lqpn"] = qp.qpn;
+    record["qp-type"] = type_name(qp.type);
+    record["state"] = state_name(qp.state);
+    record["sends_posted"] = qp.sends_posted;
+    record["sends_outstanding"] = qp.sends_outstanding;
+    record["receives_posted"] = qp.receives_posted;
+    record["failed"] = qp.first_reason != 0;
+    record["pid"] = process.pid;
+    record["comm"] = process.command;
+    return record;
+}
+
+using MakeRecord = Json (*)(Json, const process::StateSnapshot&, const process::StateQp&);
+
+Json all_qps(const Filter& filter, const std::vector<DeviceInfo>& devices, MakeRecord make) {
+    Json records = Json::array();
+    for (const process::StateSnapshot& process : live_processes()) {
+        for (const process::StateQp& qp : process.qps) {
+            const std::string device = device_of(process, qp);
+            if (device.empty() || !filter.wants_device(device)) continue;
+            Json record = make(link_record(devices, device), process, qp);
+            if (filter.wants(record)) records.push_back(std::move(record));
+        }
+    }
+    return records;
+}
+
+Json summary(const Filter& filter, const std::vector<DeviceInfo>& devices) {
+    const std::vector<process::StateSnapshot> processes = live_processes();
+    Json records = Json::array();
+    for (const DeviceInfo& device : devices) {
+        if (!filter.wants_device(device.name)) continue;
+        std::size_t qps = 0, contexts = 0;
+        for (const process::StateSnapshot& process : processes) {
+            const auto& used = process.devices;
+            contexts += std::find(used.begin(), used.end(), device.name) != used.end() ? 1 : 0;
+            for (const process::StateQp& qp : process.qps)
+                qps += device_of(process, qp) == device.name ? 1 : 0;
+        }
+        Json record = device_record(devices, device.name);
+        record["qp"] = qps;
+        record["ctx"] = contexts;
+        records.push_back(std::move(record));
+    }
+    return records;
+}
+
+// Counters belong to a process: one that uses several devices stands under its first.
+Json all_counters(const Filter& filter, const std::vector<DeviceInfo>& devices) {
+    Json records = Json::array();
+    for (const process::StateSnapshot& process : live_processes()) {
+        if (process.devices.empty() || !filter.wants_device(process.devices.front())) continue;
+        Json record = link_record(devices, process.devices.front());
+        for (const process::StateCounter& counter : process.counters)
+            record[counter.name] = counter.value;
+        record["pid"] = process.pid;
+        record["comm"] = process.command;
+        if (filter.wants(record)) records.push_back(std::move(record));
+    }
+    return records;
+}
+
+}  // namespace
+
+void show_devices(const std::vector<std::string>& words, const OutputOptions& options) {
+    const Filter filter(words, {}, false);
+    const std::vector<DeviceInfo> devices = list_devices();
+    filter.check_device(devices);
+    Json records = Json::array();
+    for (const DeviceInfo& device : devices) {
+        Json record = device_record(devices, device.name);
+        record["node_type"] = "ca";
+        record["fw"] = FEROCE_VERSION;
+        record["node_guid"] = guid_text(device.guid);
+        record["sys_image_guid"] = guid_text(device.guid);
+        if (filter.wants_device(device.name) && filter.wants(record))
+            records.push_back(std::move(record));
+    }
+    print_records(records, options);
+}
+
+void show_links(const std::vector<std::string>& words, const OutputOptions& options) {
+    const Filter filter(words, {}, false);
+    const std::vector<DeviceInfo> devices = list_devices();
+    filter.check_device(devices);
+    Json records = Json::array();
+    for (const DeviceInfo& device : devices) {
+        Json record = link_record(devices, device.name);
+        record["state"] = device.up ? "ACTIVE" : "DOWN";
+        record["physical_state"] = device.up ? "LINK_UP" : "DISABLED";
+        record["netdev"] = device.interface;
+        record["netdev_index"] = device.interface_index;
+        if (filter.wants_device(device.name) && filter.wants(record))
+            records.push_back(std::move(record));
+    }
+    print_records(records, options);
+}
+
+void show_resources(const std::vector<std::string>& words, const OutputOptions& options) {
+    const Filter filter(words, {"qp"}, true);
+    const std::vector<DeviceInfo> devices = list_devices();
+    filter.check_device(devices);
+    print_records(
+        filter.object() == "qp" ? all_qps(filter, devices, qp_record) : summary(filter, devices),
+        options);
+}
+
+void show_statistics(const std::vector<std::string>& words, const OutputOptions& options) {
+    const Filter filter(words, {"qp"}, true);
+    const std::vector<DeviceInfo> devices = list_devices();
+    filter.check_device(devices);
+    print_records(filter.object() == "qp" ? all_qps(filter, devices, qp_statistics)
+                                          : all_counters(filter, devices),
+                  options);
+}
+
+}  // namespace feroce::cli

@@ -1,0 +1,35 @@
+#include "cli/state.hpp"
+
+#include <fmt/format.h>
+
+#include <chrono>
+
+namespace feroce::cli {
+namespace {
+
+// A process answers in well under a millisecond unless it is stopped.
+constexpr std::chrono::milliseconds kPatience{1000};
+
+}  // namespace
+
+std::vector<process::StateReading> all_processes() {
+    return process::read_state_pages(kPatience);
+}
+
+std::vector<process::StateSnapshot> live_processes() {
+    std::vector<process::StateSnapshot> out;
+    for (process::StateReading& reading : all_processes()) {
+        if (!reading.alive) continue;
+        const process::StateSnapshot& s = reading.snapshot;
+        if (!reading.fresh)
+            fmt::print(stderr, "feroce: process {} ({}) does not answer; what it showed last:\n",
+                       s.pid, s.command);
+        if (s.qps_left_out > 0)
+            fmt::print(stderr, "feroce: process {} ({}) has {} more queue pairs than it shows\n",
+                       s.pid, s.command, s.qps_left_out);
+        out.push_back(std::move(reading.snapshot));
+    }
+    return out;
+}
+
+}  // namespace feroce::cli

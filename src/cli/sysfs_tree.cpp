@@ -1,0 +1,148 @@
+#include "cli/sysfs_tree.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <system_error>
+
+#include "process/state_page.hpp"
+
+namespace feroce::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr char kPrefix[] = "sysfs-";
+constexpr auto kUnusedMax = std::chrono::hours(24);
+
+std::string gid_text(const Gid& gid) {
+    std::string out;
+    for (std::size_t i = 0; i < 16; i += 2)
+        out += fmt::format("{}{:02x}{:02x}", i == 0 ? "" : ":", gid.raw[i], gid.raw[i + 1]);
+    return out;
+}
+
+void add_port(const DeviceInfo& device, const std::string& base, Tree& tree) {
+    const auto file = [&](const std::string& name, const std::string& text) {
+        tree[base + name] = {.link = false, .text = text + "\n"};
+    };
+    file("state", device.up ? "4: ACTIVE" : "1: DOWN");
+    file("phys_state", device.up ? "5: LinkUp" : "3: Disabled");
+    file("link_layer", "Ethernet");
+    file("lid", "0x0");
+    file("lid_mask_count", "0");
+    file("sm_lid", "0x0");
+    file("sm_sl", "0");
+    file("cap_mask", "0x04010000");
+    file("rate", "2.5 Gb/sec (1X SDR)");
+    file("pkeys/0", "0xffff");
+    for (std::size_t i = 0; i < device.gids.size(); ++i) {
+        file(fmt::format("gids/{}", i), gid_text(device.gids[i]));
+        file(fmt::format("gid_attrs/types/{}", i), "RoCE v2");
+        file(fmt::format("gid_attrs/ndevs/{}", i), device.interface);
+    }
+}
+
+void add_device(const DeviceInfo& device, std::size_t index, Tree& tree) {
+    const std::string base = "sys/class/infiniband/" + device.name + "/";
+    const auto file = [&](const std::string& path, const std::string& text) {
+        tree[path] = {.link = false, .text = text + "\n"};
+    };
+    file(base + "node_type", "1: CA");
+    file(base + "node_guid", guid_text(device.guid));
+    file(base + "sys_image_guid", guid_text(device.guid));
+    file(base + "node_desc", "feroce");
+    file(base + "fw_ver", FEROCE_VERSION);
+    file(base + "board_id", "feroce");
+    file(base + "hw_rev", "1");
+    file(base + "device/numa_node", "-1");
+    tree[base + "device/net/" + device.interface] = {.link = true,
+                                                     .text = "/sys/class/net/" + device.interface};
+    add_port(device, base + "ports/1/", tree);
+    const std::string verbs = "sys/class/infiniband_verbs/" + device.verbs_name + "/";
+    file(verbs + "ibdev", device.name);
+    file(verbs + "abi_version", "1");
+    file(verbs + "dev", fmt::format("231:{}", 192 + index));
+    // Programs only ask whether it is a character device that they may read and write.
+    tree["dev/infiniband/" + device.verbs_name] = {.link = true, .text = "/dev/null"};
+}
+
+// FNV-1a: a name, not a promise; the directory is ours alone.
+std::uint64_t hash_of(const Tree& tree) {
+    std::uint64_t hash = 0xcbf2'9ce4'8422'2325;
+    const auto mix = [&hash](const std::string& text) {
+        for (const char c : text + '\0')
+            hash = (hash ^ static_cast<unsigned char>(c)) * 0x100'0000'01b3;
+    };
+    for (const auto& [path, entry] : tree) {
+        mix(path);
+        mix(entry.text);
+    }
+    return hash;
+}
+
+bool write_tree(const Tree& tree, const fs::path& root) {
+    std::error_code error;
+    for (const auto& [path, entry] : tree) {
+        const fs::path full = root / path;
+        fs::create_directories(full.parent_path(), error);
+        if (error) return false;
+        if (entry.link) {
+            fs::create_symlink(entry.text, full, error);
+            if (error) return false;
+            continue;
+        }
+        std::ofstream file(full);
+        file << entry.text;
+        file.close();
+        if (!file) return false;
+    }
+    return true;
+}
+
+void remove_unused(const std::string& directory) {
+    std::error_code error;
+    for (const fs::directory_entry& entry : fs::directory_iterator(directory, error)) {
+        if (entry.path().filename().string().rfind(kPrefix, 0) != 0) continue;
+        const auto used = entry.last_write_time(error);
+        if (!error && fs::file_time_type::clock::now() - used > kUnusedMax)
+            fs::remove_all(entry.path(), error);
+    }
+}
+
+}  // namespace
+
+Tree describe_tree(const std::vector<DeviceInfo>& devices) {
+    Tree tree;
+    for (std::size_t i = 0; i < devices.size(); ++i) add_device(devices[i], i, tree);
+    tree["sys/class/infiniband_verbs/abi_version"] = {.link = false, .text = "6\n"};
+    tree["dev/infiniband/rdma_cm"] = {.link = true, .text = "/dev/null"};
+    return tree;
+}
+
+Result<std::string> install_tree(const Tree& tree) {
+    const Result<std::string> directory = process::user_directory();
+    if (!directory) return directory.error();
+    const std::string root = fmt::format("{}/{}{:016x}", *directory, kPrefix, hash_of(tree));
+    // Says that it is in use, before anybody can think otherwise.
+    if (::utimensat(AT_FDCWD, root.c_str(), nullptr, AT_SYMLINK_NOFOLLOW) == 0) return root;
+    remove_unused(*directory);
+    const std::string draft = fmt::format("{}/.tree-{}", *directory, ::getpid());
+    std::error_code error;
+    fs::remove_all(draft, error);
+    bool made = write_tree(tree, draft);
+    // Fails if another launcher was faster; then its tree is as good.
+    if (made && ::rename(draft.c_str(), root.c_str()) != 0)
+        made = errno == EEXIST || errno == ENOTEMPTY;
+    fs::remove_all(draft, error);
+    if (!made) return Error{ENOSPC, "the tree for /sys/class/infiniband cannot be written"};
+    return root;
+}
+
+}  // namespace feroce::cli

@@ -1,0 +1,33 @@
+// GroupMembership: a claimed slot of the process's port group, released at destruction. The group
+// itself lives as long as one of its slots is held; then the process leaves it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+#include "port/port_group.hpp"
+
+namespace feroce::port {
+
+class GroupMembership {
+public:
+    GroupMembership(std::shared_ptr<PortGroup> group, std::uint8_t slot)
+        : group_(std::move(group)), slot_(slot) {}
+    GroupMembership(GroupMembership&&) = default;
+    GroupMembership& operator=(GroupMembership&&) = delete;
+    ~GroupMembership() {
+        if (group_) group_->release(slot_);
+    }
+
+    std::uint8_t slot() const { return slot_; }
+    const PortGroup& group() const { return *group_; }
+    int socket_v4() const { return group_->socket_v4(slot_); }
+    int socket_v6() const { return group_->socket_v6(slot_); }
+
+private:
+    std::shared_ptr<PortGroup> group_;  // Null once moved from.
+    std::uint8_t slot_;
+};
+
+}  // namespace feroce::port

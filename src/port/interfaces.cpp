@@ -1,0 +1,116 @@
+#include "port/interfaces.hpp"
+
+#include <ifaddrs.h>
+#include <linux/if_packet.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <map>
+#include <string>
+#include <tuple>
+
+#include "port/address.hpp"
+#include "port/fd.hpp"
+
+namespace feroce::port {
+namespace {
+
+using device::Interface;
+
+bool listed(std::string_view only, std::string_view name) {
+    if (only.empty()) return true;
+    while (!only.empty()) {
+        const std::size_t comma = std::min(only.find(','), only.size());
+        if (only.substr(0, comma) == name) return true;
+        only.remove_prefix(std::min(comma + 1, only.size()));
+    }
+    return false;
+}
+
+// The interface of the IPv4 default route with the lowest metric; empty if there is none.
+std::string default_route_interface() {
+    std::string best;
+    unsigned long best_metric = ~0UL;
+    std::FILE* file = std::fopen("/proc/net/route", "re");
+    if (file == nullptr) return best;
+    char line[512];
+    while (std::fgets(line, sizeof line, file) != nullptr) {
+        char name[IFNAMSIZ] = {};
+        unsigned long destination = 1, gateway = 0, flags = 0, metric = 0;
+        const int fields = std::sscanf(line, "%15s %lx %lx %lx %*u %*u %lu", name, &destination,
+                                       &gateway, &flags, &metric);
+        if (fields != 5 || destination != 0 || metric >= best_metric) continue;
+        best = name;
+        best_metric = metric;
+    }
+    std::fclose(file);
+    return best;
+}
+
+std::uint32_t mtu_of(const std::string& name) {
+    const Fd fd(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+    ifreq request{};
+    std::strncpy(request.ifr_name, name.c_str(), IFNAMSIZ - 1);
+    if (!fd.valid() || ::ioctl(fd.get(), SIOCGIFMTU, &request) != 0) return 1500;
+    return static_cast<std::uint32_t>(request.ifr_mtu);
+}
+
+void take_address(const ifaddrs& entry, Interface& into) {
+    if (entry.ifa_addr == nullptr) return;
+    if (entry.ifa_addr->sa_family == AF_INET) {
+        into.gids.push_back(gid_of(reinterpret_cast<const sockaddr_in*>(entry.ifa_addr)->sin_addr));
+    } else if (entry.ifa_addr->sa_family == AF_INET6) {
+        into.gids.push_back(
+            gid_of(reinterpret_cast<const sockaddr_in6*>(entry.ifa_addr)->sin6_addr));
+    } else if (entry.ifa_addr->sa_family == AF_PACKET) {
+        const auto* link = reinterpret_cast<const sockaddr_ll*>(entry.ifa_addr);
+        std::memcpy(into.mac.data(), link->sll_addr, into.mac.size());
+    }
+}
+
+// IPv4, then global IPv6, then link-local; within a kind in the kernel's order.
+int kind_of(const Gid& gid) {
+    if (gid.is_v4()) return 0;
+    return is_link_local(gid) ? 2 : 1;
+}
+
+}  // namespace
+
+std::vector<Interface> list_interfaces(std::string_view only) {
+    ifaddrs* list = nullptr;
+    if (::getifaddrs(&list) != 0) return {};
+    std::map<std::string, Interface> found;
+    for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
+        if (!listed(only, entry->ifa_name)) continue;
+        Interface& interface = found[entry->ifa_name];
+        interface.name = entry->ifa_name;
+        interface.up = (entry->ifa_flags & IFF_UP) != 0 && (entry->ifa_flags & IFF_RUNNING) != 0;
+        take_address(*entry, interface);
+    }
+    ::freeifaddrs(list);
+
+    std::vector<Interface> out;
+    for (auto& [name, interface] : found) {
+        if (interface.gids.empty()) continue;
+        interface.index = ::if_nametoindex(name.c_str());
+        interface.mtu = mtu_of(name);
+        std::stable_sort(interface.gids.begin(), interface.gids.end(),
+                         [](const Gid& a, const Gid& b) { return kind_of(a) < kind_of(b); });
+        out.push_back(std::move(interface));
+    }
+    const std::string first = default_route_interface();
+    std::sort(out.begin(), out.end(), [&first](const Interface& a, const Interface& b) {
+        const auto rank = [&first](const Interface& i) {
+            return std::tuple(i.name != first, i.name == "lo", i.index);
+        };
+        return rank(a) < rank(b);
+    });
+    return out;
+}
+
+}  // namespace feroce::port

@@ -1,0 +1,50 @@
+// RealHost: this machine. Clock, the kernel's random numbers, interfaces, UDP port, threads.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "device/host.hpp"
+#include "port/capture.hpp"
+#include "port/faults.hpp"
+#include "port/port_group.hpp"
+#include "wire/icrc.hpp"
+
+namespace feroce::port {
+
+class KernelRandom final : public RandomSource {
+public:
+    std::uint64_t next() override;  // Any thread.
+};
+
+class RealHost final : public device::Host {
+public:
+    struct Options {
+        std::string devices;  // Comma separated interface names, empty for all.
+        std::optional<FaultRates> faults;
+        std::string capture_path;  // Empty: none.
+        std::uint16_t port = wire::kRocePort;
+    };
+    explicit RealHost(Options options);
+
+    Instant now() override;
+    RandomSource& random() override { return random_; }
+    std::vector<device::Interface> interfaces() override;
+    Result<std::unique_ptr<device::HostPort>> open_port() override;
+    Result<std::unique_ptr<device::Task>> spawn(std::function<void()> body) override;
+    void abandon() override;
+
+private:
+    Options options_;
+    KernelRandom random_;
+    std::unique_ptr<Capture> capture_;
+    std::mutex mutex_;                // Guards what follows.
+    std::weak_ptr<PortGroup> group_;  // Held by the open ports.
+    // One a port, so that each is used under one shard's lock.
+    std::vector<std::unique_ptr<FaultInjector>> injectors_;
+};
+
+}  // namespace feroce::port

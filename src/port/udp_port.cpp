@@ -1,0 +1,149 @@
+#include "port/udp_port.hpp"
+
+#include <netinet/in.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "port/address.hpp"
+#include "port/clock.hpp"
+
+namespace feroce::port {
+namespace {
+
+// What woke wait(), in epoll_event::data.
+enum Source : std::uint32_t { kArrivals, kDoorbell, kListener };
+
+bool add_to(int set, int fd, std::uint32_t events, Source source) {
+    epoll_event event{};
+    event.events = events;
+    event.data.u32 = source;
+    return ::epoll_ctl(set, EPOLL_CTL_ADD, fd, &event) == 0;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<device::HostPort>> UdpPort::open(GroupMembership membership,
+                                                        RandomSource& random, std::uint16_t port,
+                                                        const Meddlers& meddlers) {
+    std::unique_ptr<UdpPort> out(new UdpPort(std::move(membership), random, port, meddlers));
+    if (!out->open_waiting()) return Error{errno, "no epoll set for the UDP port"};
+    return std::unique_ptr<device::HostPort>(std::move(out));
+}
+
+UdpPort::UdpPort(GroupMembership membership, RandomSource& random, std::uint16_t port,
+                 const Meddlers& meddlers)
+    : membership_(std::move(membership)),
+      sender_(random, port, meddlers),
+      v4_(membership_.socket_v4(), meddlers.capture),
+      v6_(membership_.socket_v6(), meddlers.capture) {}
+
+bool UdpPort::open_waiting() {
+    arrivals_ = Fd(::epoll_create1(EPOLL_CLOEXEC));
+    waiting_ = Fd(::epoll_create1(EPOLL_CLOEXEC));
+    doorbell_ = Fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    if (!arrivals_.valid() || !waiting_.valid() || !doorbell_.valid()) return false;
+    const int v6 = membership_.socket_v6();
+    return add_to(arrivals_.get(), membership_.socket_v4(), EPOLLIN, kArrivals) &&
+           (v6 < 0 || add_to(arrivals_.get(), v6, EPOLLIN, kArrivals)) &&
+           add_to(waiting_.get(), arrivals_.get(), EPOLLONESHOT, kArrivals) &&
+           add_to(waiting_.get(), doorbell_.get(), EPOLLIN, kDoorbell) &&
+           // Exclusive: a newcomer need not wake every member of the group.
+           add_to(waiting_.get(), membership_.group().listener(), EPOLLIN | EPOLLEXCLUSIVE,
+                  kListener);
+}
+
+bool UdpPort::poll(Instant now, device::Engine& engine) {
+    UdpReceiver& hot = v6_is_hot_ ? v6_ : v4_;
+    UdpReceiver& cold = v6_is_hot_ ? v4_ : v6_;
+    const bool both = look_at_both_.exchange(false, std::memory_order_relaxed);
+    const bool received = hot.poll(now, engine);
+    // An empty look costs a system call: the family that is silent gets one in sixteen.
+    if (received && !both && ++cold_polls_ % 16 != 0) return true;
+    if (!received && !both && ++cold_polls_ % 16 != 0) return false;
+    if (!cold.poll(now, engine)) return received;
+    if (!received) v6_is_hot_ = !v6_is_hot_;
+    return true;
+}
+
+void UdpPort::set_armed(bool armed) {
+    epoll_event event{};
+    event.events = (armed ? static_cast<std::uint32_t>(EPOLLIN) : 0u) | EPOLLONESHOT;
+    event.data.u32 = kArrivals;
+    ::epoll_ctl(waiting_.get(), EPOLL_CTL_MOD, arrivals_.get(), &event);
+}
+
+void UdpPort::arm() {
+    set_armed(true);
+}
+void UdpPort::disarm() {
+    set_armed(false);
+}
+
+bool UdpPort::wait(Instant until) {
+    timespec timeout{};
+    const timespec* limit = nullptr;
+    if (until != kNever) {
+        const Duration left = std::max(until - monotonic_now(), Duration::zero());
+        timeout.tv_sec = left / std::chrono::seconds(1);
+        timeout.tv_nsec = (left % std::chrono::seconds(1)).count();
+        limit = &timeout;
+    }
+    std::array<epoll_event, 4> events;
+    const int count = ::epoll_pwait2(waiting_.get(), events.data(), events.size(), limit, nullptr);
+    bool arrived = false;
+    for (int i = 0; i < count; ++i) {
+        const std::uint32_t source = events[static_cast<std::size_t>(i)].data.u32;
+        if (source == kListener) {
+            membership_.group().serve();
+        } else if (source == kDoorbell) {
+            std::uint64_t value;
+            (void)!::read(doorbell_.get(), &value, sizeof value);
+            // seq_cst: a wake() after this writes again; one before has been answered.
+            rung_.store(false);
+        } else {
+            arrived = true;
+        }
+    }
+    if (arrived) look_at_both_.store(true, std::memory_order_relaxed);
+    return arrived;
+}
+
+void UdpPort::wake() {
+    if (rung_.exchange(true)) return;
+    const std::uint64_t one = 1;
+    (void)!::write(doorbell_.get(), &one, sizeof one);
+}
+
+void UdpPort::transmit(std::span<const transport::TransmitRun> runs) {
+    sender_.transmit(runs);
+}
+
+bool UdpPort::change_membership(const Gid& group, bool join) {
+    if (group.is_v4()) {
+        ip_mreqn request{};
+        request.imr_multiaddr.s_addr = htonl(group.v4());
+        return ::setsockopt(membership_.socket_v4(), IPPROTO_IP,
+                            join ? IP_ADD_MEMBERSHIP : IP_DROP_MEMBERSHIP, &request,
+                            sizeof request) == 0;
+    }
+    ipv6_mreq request{};
+    std::memcpy(&request.ipv6mr_multiaddr, group.raw.data(), group.raw.size());
+    return membership_.socket_v6() >= 0 &&
+           ::setsockopt(membership_.socket_v6(), IPPROTO_IPV6,
+                        join ? IPV6_ADD_MEMBERSHIP : IPV6_DROP_MEMBERSHIP, &request,
+                        sizeof request) == 0;
+}
+
+bool UdpPort::join_group(const Gid& group) {
+    return change_membership(group, true);
+}
+void UdpPort::leave_group(const Gid& group) {
+    change_membership(group, false);
+}
+
+}  // namespace feroce::port

@@ -1,0 +1,56 @@
+// UdpReceiver: takes datagrams off one socket, many a system call, and hands them to the engine
+// packet by packet.
+#pragma once
+
+#include <sys/socket.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "base/time.hpp"
+#include "device/engine.hpp"
+#include "port/capture.hpp"
+
+namespace feroce::port {
+
+class UdpReceiver {
+public:
+    UdpReceiver(int fd, Capture* capture);  // -1: never receives anything. No capture: null.
+
+    bool poll(Instant now, device::Engine& engine);  // False if nothing had arrived.
+    std::uint64_t overflows() const { return overflows_; }
+
+private:
+    static constexpr std::size_t kBatch = 8;
+    static constexpr std::size_t kDatagramMax = 65536;
+    static constexpr std::size_t kControlMax = 256;
+
+    struct alignas(cmsghdr) Control {
+        char bytes[kControlMax];
+    };
+
+    struct Ancillary {
+        device::Datagram datagram;     // Addresses and traffic class; the bytes come later.
+        std::size_t segment_size = 0;  // 0: one packet.
+    };
+
+    void prepare(std::size_t i);
+    Ancillary ancillary(std::size_t i);
+    void note_overflows(std::uint32_t count);
+    void deliver(Instant now, device::Engine& engine, std::size_t i);
+
+    int fd_;
+    Capture* capture_;
+    std::unique_ptr<std::byte[]> buffers_;
+    std::array<mmsghdr, kBatch> headers_{};
+    std::array<iovec, kBatch> vecs_{};
+    std::array<sockaddr_storage, kBatch> sources_{};
+    std::array<Control, kBatch> controls_{};
+    std::uint32_t overflow_mark_ = 0;  // The socket counts from its creation, before our claim.
+    bool overflow_known_ = false;
+    std::uint64_t overflows_ = 0;
+};
+
+}  // namespace feroce::port

@@ -1,0 +1,80 @@
+// UdpSender: seals runs and hands them to the kernel. Sends from sockets of its own that are never
+// connected and set DF, because only then is the IPv4 id predictable (0, or 0,1,2... for the
+// segments of one send), which the ICRC covers. One source port never serves two slots of a peer at
+// once, or a NIC's receive offload could merge their packets. Under its shard's lock.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/gid.hpp"
+#include "base/random.hpp"
+#include "port/capture.hpp"
+#include "port/faults.hpp"
+#include "port/fd.hpp"
+#include "transport/transmit_batch.hpp"
+#include "wire/icrc.hpp"
+
+namespace feroce::port {
+
+// What stands in the way of packets; both may be null.
+struct Meddlers {
+    Capture* capture = nullptr;
+    FaultInjector* faults = nullptr;
+};
+
+class UdpSender {
+public:
+    UdpSender(RandomSource& random, std::uint16_t port, const Meddlers& meddlers = {})
+        : random_(random), port_(port), meddlers_(meddlers) {}
+
+    void transmit(std::span<const transport::TransmitRun> runs);
+    std::uint64_t dropped_packets() const { return dropped_packets_; }
+
+private:
+    static constexpr std::size_t kSocketsPerAddress = 4;
+
+    struct Outlet {
+        Fd fd;
+        std::uint16_t port = 0;
+    };
+    struct Address {
+        Gid gid;
+        std::uint32_t scope = 0;  // Interface index, for link-local and multicast destinations.
+        std::array<Outlet, kSocketsPerAddress> outlets;
+    };
+
+    Address& address_of(const Gid& source);
+    Outlet* outlet_for(Address& address, const transport::TransmitRun& run);
+    Outlet open_outlet(const Address& address);
+    void send_batch(const Outlet& outlet, std::uint32_t scope,
+                    std::span<const transport::TransmitRun> runs);
+    void send_singly(const Outlet& outlet, std::uint32_t scope, const transport::TransmitRun& run);
+    void send_faultily(const Outlet& outlet, std::uint32_t scope,
+                       const transport::TransmitRun& run);
+    void send_packet(const Outlet& outlet, std::uint32_t scope, const transport::TransmitRun& run,
+                     ByteSpan packet);
+    void capture(const Outlet& outlet, const transport::TransmitRun& run, bool segmented);
+    wire::DatagramAddress wire_address(const Outlet& outlet,
+                                       const transport::TransmitRun& run) const;
+
+    RandomSource& random_;
+    std::uint16_t port_;  // Of the peers.
+    std::vector<Address> addresses_;
+    bool segmentation_ = true;  // Until the kernel refuses it.
+    std::uint64_t dropped_packets_ = 0;
+
+    // A packet that fault injection sends later than its turn.
+    struct Held {
+        int fd;
+        std::uint32_t scope;
+        transport::TransmitRun run;  // Its bytes are not valid any more; these are:
+        std::vector<std::byte> bytes;
+    };
+    Meddlers meddlers_;
+    std::vector<Held> held_;
+};
+
+}  // namespace feroce::port

@@ -1,0 +1,36 @@
+// Next: the function of libc that one of ours stands before. Looked up when the library is loaded;
+// a call that comes earlier looks it up itself, which finds the same.
+#pragma once
+
+#include <dlfcn.h>
+
+#include <atomic>
+
+namespace feroce::preload {
+
+template <class Function>
+class Next {
+public:
+    constexpr explicit Next(const char* name) : name_(name) {}
+
+    template <class... Arguments>
+    auto operator()(Arguments... arguments) {
+        return get()(arguments...);
+    }
+    Function* get() {
+        // relaxed: whoever finds it null finds the same address again.
+        Function* found = function_.load(std::memory_order_relaxed);
+        if (found != nullptr) return found;
+        found = reinterpret_cast<Function*>(::dlsym(RTLD_NEXT, name_));
+        function_.store(found, std::memory_order_relaxed);
+        return found;
+    }
+
+private:
+    const char* name_;
+    std::atomic<Function*> function_{nullptr};
+};
+
+void look_up_stat_functions();
+
+}  // namespace feroce::preload

@@ -1,0 +1,50 @@
+#include "preload/rewrite.hpp"
+
+#include <cstring>
+
+namespace feroce::preload {
+namespace {
+
+// Written by the constructor of the library, while the program has one thread; read ever after.
+char root_path[kPathMax];
+std::size_t root_length = 0;
+
+bool starts_with(const char* path, const char* prefix, std::size_t length) {
+    return std::strncmp(path, prefix, length) == 0;
+}
+
+// infiniband, infiniband_verbs, infiniband_mad, ... but only one class of devices in /dev.
+bool is_ours(const char* path) {
+    constexpr char kClass[] = "/sys/class/infiniband";
+    constexpr char kDevices[] = "/dev/infiniband";
+    if (starts_with(path, kClass, sizeof kClass - 1)) {
+        const char next = path[sizeof kClass - 1];
+        return next == '\0' || next == '/' || next == '_';
+    }
+    if (!starts_with(path, kDevices, sizeof kDevices - 1)) return false;
+    const char next = path[sizeof kDevices - 1];
+    return next == '\0' || next == '/';
+}
+
+}  // namespace
+
+void set_root(const char* root) {
+    root_length = 0;
+    if (root == nullptr || root[0] != '/') return;
+    const std::size_t length = std::strlen(root);
+    if (length >= kPathMax) return;
+    std::memcpy(root_path, root, length + 1);
+    root_length = length;
+}
+
+Rewritten::Rewritten(const char* path) : path_(path) {
+    if (path == nullptr || root_length == 0 || path[0] != '/') return;
+    if (!is_ours(path)) return;
+    const std::size_t length = std::strlen(path);
+    if (root_length + length >= kPathMax) return;
+    std::memcpy(buffer_, root_path, root_length);
+    std::memcpy(buffer_ + root_length, path, length + 1);
+    path_ = buffer_;
+}
+
+}  // namespace feroce::preload

@@ -1,0 +1,54 @@
+#include "process/log.hpp"
+
+#include <unistd.h>
+
+#include <cstdarg>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <iterator>
+
+namespace feroce::process {
+namespace {
+
+constexpr const char* kNames[] = {"off", "error", "warn", "info", "debug"};
+
+LogLevel level_from_environment() {
+    const char* wanted = std::getenv("FEROCE_LOG");
+    if (wanted == nullptr) return LogLevel::Error;
+    for (std::uint8_t i = 0; i < std::size(kNames); ++i)
+        if (std::strcmp(wanted, kNames[i]) == 0) return static_cast<LogLevel>(i);
+    return LogLevel::Warn;
+}
+
+}  // namespace
+
+bool log_enabled(LogLevel level) {
+    static const LogLevel limit = level_from_environment();
+    return level <= limit;
+}
+
+void log(LogLevel level, const char* format, ...) {
+    if (!log_enabled(level)) return;
+    char line[512];
+    const int head =
+        std::snprintf(line, sizeof line, "feroce: %s: ", kNames[static_cast<std::uint8_t>(level)]);
+    va_list arguments;
+    va_start(arguments, format);
+    const int body = std::vsnprintf(line + head, sizeof line - static_cast<std::size_t>(head) - 1,
+                                    format, arguments);
+    va_end(arguments);
+    std::size_t length =
+        static_cast<std::size_t>(head) + static_cast<std::size_t>(body > 0 ? body : 0);
+    if (length > sizeof line - 2) length = sizeof line - 2;
+    line[length++] = '\n';
+    // One write a line, so that lines of several processes do not mix.
+    (void)!::write(STDERR_FILENO, line, length);
+}
+
+int refuse(const char* call, const Error& error) {
+    log(LogLevel::Warn, "%s: %s (%s)", call, error.why, ::strerrorname_np(error.code));
+    return error.code;
+}
+
+}  // namespace feroce::process

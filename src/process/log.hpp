@@ -1,0 +1,19 @@
+// The log: one sentence a line on stderr, for people. FEROCE_LOG=off|error|warn|info|debug picks
+// the level; the default says only what a person must know. Any thread.
+#pragma once
+
+#include <cstdint>
+
+#include "base/result.hpp"
+
+namespace feroce::process {
+
+enum class LogLevel : std::uint8_t { Off, Error, Warn, Info, Debug };
+
+bool log_enabled(LogLevel level);
+[[gnu::format(printf, 2, 3)]] void log(LogLevel level, const char* format, ...);
+
+// A call that fails tells its caller by errno, and people why at warn level. Returns the errno.
+int refuse(const char* call, const Error& error);
+
+}  // namespace feroce::process

@@ -1,0 +1,76 @@
+// Process: everything of Feroce that a process has once: memory table, XRC domains, shards. Shards
+// run while at least one device is open. Leaked on purpose: threads may still be in it when the
+// program's destructors run.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "device/host.hpp"
+#include "device/xrc.hpp"
+#include "mem/memory.hpp"
+#include "process/shard.hpp"
+#include "process/state_export.hpp"
+
+namespace feroce::process {
+
+class Process {
+public:
+    struct Options {
+        std::uint32_t shards = 1;  // How many engines share the work.
+        // Called by a thread of ours when addresses or links of the machine have changed.
+        std::function<void()> interfaces_changed = [] {};
+    };
+    Process(std::unique_ptr<device::Host> host, device::EventListener& events, Options options);
+
+    // The object that ABI calls use. Null before the first use and again in a forked child.
+    static Process* current() { return current_.load(std::memory_order_acquire); }
+    static void set_current(Process* process) {
+        current_.store(process, std::memory_order_release);
+    }
+
+    device::Host& host() { return *host_; }
+    mem::Memory& memory() { return memory_; }
+    device::XrcDomains& xrc() { return xrc_; }
+
+    // Between open() and close() the shards run.
+    Result<void> open();
+    void close();
+
+    std::uint32_t shard_count() const { return options_.shards; }
+    Shard& shard(std::size_t index) { return *shards_[index]; }
+    Shard& pick_shard();  // For a new queue pair.
+
+    // Progress for a thread that polls `cq`, whose completions may come from any shard.
+    void drive(device::CompletionQueue& cq);
+    bool armed() const;
+    // After memory was deregistered: nobody touches it any more when this returns.
+    void quiesce();
+    // From the next open() on the `feroce` command can look into this process.
+    void export_state(StateExport::DeviceName device_name);
+    void flush();         // At exit.
+    void finish_state();  // At exit, after flush().
+    void abandon();       // In a forked child: closes what must die with the parent, takes no lock.
+
+private:
+    void publish_state();
+
+    static std::atomic<Process*> current_;
+
+    std::unique_ptr<device::Host> host_;
+    device::EventListener& events_;
+    mem::Memory memory_;
+    device::XrcDomains xrc_;
+    Options options_;
+    std::mutex mutex_;  // Guards opens_ and changes of shards_, which only open() and close() make.
+    std::uint32_t opens_ = 0;
+    std::vector<std::unique_ptr<Shard>> shards_;
+    std::atomic<std::uint32_t> next_shard_{0};
+    std::unique_ptr<StateExport> state_;  // Null if nobody may look. Its thread uses all above.
+};
+
+}  // namespace feroce::process

@@ -1,0 +1,176 @@
+#include "process/shard.hpp"
+
+#include <chrono>
+
+#include "mem/guard.hpp"
+
+namespace feroce::process {
+namespace {
+
+using namespace std::chrono_literals;
+
+// How often the thread looks whether pollers are still there.
+constexpr Duration kWatch = 1ms;
+// Two empty polls this close mean a spinning poller, not a program that looks now and then.
+constexpr Duration kSpinGap = 20us;
+// How soon we notice that the program replaced a signal handler or changed a mask.
+constexpr Duration kRecheck = 5ms;
+// Runs of the engine that one call may do before it leaves the rest to the thread.
+constexpr int kRunsMax = 16;
+// Rounds of receiving and running that the thread does before others get a chance at the lock.
+constexpr int kRoundsMax = 8;
+
+}  // namespace
+
+Result<std::unique_ptr<Shard>> Shard::start(const Parts& parts) {
+    std::unique_ptr<Shard> shard(new Shard(parts));
+    Result<std::unique_ptr<device::HostPort>> port = parts.host.open_port();
+    if (!port) return port.error();
+    shard->port_ = std::move(*port);
+    device::Engine::Config config;
+    config.slot = shard->port_->slot();
+    shard->engine_ = std::make_unique<device::Engine>(
+        config, device::Engine::Parts{.memory = parts.memory,
+                                      .xrc = parts.xrc,
+                                      .port = *shard->port_,
+                                      .events = parts.events,
+                                      .random = parts.host.random()});
+    Result<std::unique_ptr<device::Task>> thread =
+        parts.host.spawn([raw = shard.get()] { raw->body(); });
+    if (!thread) return thread.error();
+    shard->thread_ = std::move(*thread);
+    return shard;
+}
+
+Shard::~Shard() {
+    stop_.store(true);
+    if (port_) port_->wake();
+    thread_.reset();
+}
+
+Shard::Session::Session(Shard& shard) : shard_(shard) {
+    shard_.mutex_.lock();
+    now_ = shard_.parts_.host.now();
+}
+
+Shard::Session::~Session() {
+    shard_.send_pending(now_);
+    shard_.wake_if_late(now_);
+    shard_.mutex_.unlock();
+}
+
+void Shard::send_pending(Instant now) {
+    for (int i = 0; i < kRunsMax && engine_->has_work(); ++i) engine_->run(now);
+}
+
+void Shard::wake_if_late(Instant now) {
+    const Instant due = engine_->has_work() ? now : engine_->next_wakeup();
+    if (due >= thread_sleeps_until_.load(std::memory_order_relaxed)) return;
+    thread_sleeps_until_.store(due, std::memory_order_relaxed);
+    port_->wake();
+}
+
+bool Shard::progress(Instant now) {
+    if (now - last_recheck_ > kRecheck) {
+        last_recheck_ = now;
+        mem::guard_recheck();
+    }
+    const bool received = port_->poll(now, *engine_);
+    if (received || engine_->has_work() || engine_->next_wakeup() <= now) engine_->run(now);
+    return received;
+}
+
+void Shard::arm() {
+    if (armed_.load(std::memory_order_relaxed)) return;
+    armed_.store(true, std::memory_order_relaxed);
+    port_->arm();
+}
+
+void Shard::disarm(Instant now) {
+    if (!armed_.load(std::memory_order_relaxed)) return;
+    armed_.store(false, std::memory_order_relaxed);
+    port_->disarm();
+    // From now on the thread must look after us now and then.
+    if (thread_sleeps_until_.load(std::memory_order_relaxed) <= now + 2 * kWatch) return;
+    thread_sleeps_until_.store(now, std::memory_order_relaxed);
+    port_->wake();
+}
+
+void Shard::drive(device::CompletionQueue& cq) {
+    const std::unique_lock lock(mutex_, std::try_to_lock);
+    if (!lock.owns_lock()) return;
+    const Instant now = parts_.host.now();
+    polls_.store(polls_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+    const bool received = progress(now);
+    wake_if_late(now);
+    if (!cq.empty()) {
+        empty_polls_ = 0;
+        arm();
+        return;
+    }
+    if (received) {
+        empty_polls_ = 0;
+        return;
+    }
+    const bool spinning = now - last_empty_poll_ < kSpinGap;
+    last_empty_poll_ = now;
+    empty_polls_ = spinning ? empty_polls_ + 1 : 1;
+    if (empty_polls_ >= 2) disarm(now);
+}
+
+void Shard::pass() {
+    const std::lock_guard lock(mutex_);
+}
+
+void Shard::flush() {
+    // The process is exiting and other threads may have died with the lock: do not wait for ever.
+    inspect(10ms, [this](device::Engine&) { send_pending(parts_.host.now()); });
+}
+
+bool Shard::inspect(Duration patience, const std::function<void(device::Engine&)>& look) {
+    const Instant give_up = parts_.host.now() + patience;
+    while (!mutex_.try_lock())
+        if (parts_.host.now() > give_up) return false;
+    look(*engine_);
+    mutex_.unlock();
+    return true;
+}
+
+void Shard::body() {
+    mem::guard_install();
+    while (!stop_.load()) body_turn();
+}
+
+void Shard::body_turn() {
+    Instant until;
+    {
+        const std::lock_guard lock(mutex_);
+        Instant now = parts_.host.now();
+        bool received = true;
+        for (int i = 0; i < kRoundsMax && received; ++i) {
+            received = progress(now);
+            now = parts_.host.now();
+        }
+        if (received || engine_->has_work()) return;  // Others first, then go on.
+        arm();
+        polls_seen_ = polls_.load(std::memory_order_relaxed);
+        until = engine_->next_wakeup();
+        thread_sleeps_until_.store(until, std::memory_order_relaxed);
+    }
+    for (;;) {
+        const bool arrived = port_->wait(until);
+        if (port_->interfaces_changed()) parts_.interfaces_changed();
+        if (arrived) {
+            // The port has disarmed itself.
+            armed_.store(false, std::memory_order_relaxed);
+            return;
+        }
+        const std::uint64_t polls = polls_.load(std::memory_order_relaxed);
+        if (stop_.load() || polls == polls_seen_) return;
+        polls_seen_ = polls;
+        until = parts_.host.now() + kWatch;
+        thread_sleeps_until_.store(until, std::memory_order_relaxed);
+    }
+}
+
+}  // namespace feroce::process

@@ -1,0 +1,86 @@
+// Shard: one engine, its port and its lock, and who drives them. Application threads drive inline:
+// they post under the lock and poll under a try-lock. One thread of ours sleeps in the port and
+// takes over when nobody polls.
+//
+// Pollers and the thread keep out of each other's way like this: a poller that finds nothing twice
+// in a row disarms the port, so that arrivals do not wake the thread, and arms it again before it
+// returns a completion, because the program may then poll memory or sleep. A poller that just stops
+// is noticed by the thread, which looks every millisecond as long as somebody has polled lately.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+
+#include "device/engine.hpp"
+#include "device/host.hpp"
+
+namespace feroce::process {
+
+class Shard {
+public:
+    struct Parts {
+        device::Host& host;
+        mem::Memory& memory;
+        device::XrcDomains& xrc;
+        device::EventListener& events;
+        const std::function<void()>& interfaces_changed;
+    };
+
+    static Result<std::unique_ptr<Shard>> start(const Parts& parts);
+    ~Shard();  // Ends the thread. Queue pairs must be gone.
+
+    // The lock, held. Whatever the holder causes to be sent leaves when it lets go.
+    class Session {
+    public:
+        explicit Session(Shard& shard);
+        ~Session();
+        Session(const Session&) = delete;
+        Session& operator=(const Session&) = delete;
+        device::Engine& engine() { return *shard_.engine_; }
+        Instant now() const { return now_; }
+
+    private:
+        Shard& shard_;
+        Instant now_;
+    };
+
+    // Makes progress for a thread that polls `cq`; returns at once if another thread does.
+    void drive(device::CompletionQueue& cq);
+    // A poller may return completions without driving: no arrival would go unseen after.
+    bool armed() const { return armed_.load(std::memory_order_relaxed); }
+    void pass();   // Waits until whoever drives now has let go.
+    void flush();  // At exit: sends what is owed, unless the lock cannot be had soon.
+    // Shows the engine under the lock; false if the lock cannot be had within `patience`.
+    bool inspect(Duration patience, const std::function<void(device::Engine&)>& look);
+
+private:
+    explicit Shard(const Parts& parts) : parts_(parts) {}
+    void body();
+    void body_turn();
+    bool progress(Instant now);
+    void send_pending(Instant now);
+    void wake_if_late(Instant now);
+    void arm();
+    void disarm(Instant now);
+
+    Parts parts_;
+    std::mutex mutex_;  // Guards engine_ and all that is not atomic.
+    std::unique_ptr<device::HostPort> port_;
+    std::unique_ptr<device::Engine> engine_;
+    std::uint32_t empty_polls_ = 0;
+    Instant last_empty_poll_{};
+    Instant last_recheck_{};
+    // Written under the lock; read without it as hints only, hence relaxed.
+    std::atomic<bool> armed_{false};
+    std::atomic<std::uint64_t> polls_{0};
+    std::atomic<Instant> thread_sleeps_until_{Instant{}};
+    // Set once; the wake-up that follows orders it.
+    std::atomic<bool> stop_{false};
+    std::uint64_t polls_seen_ = 0;  // The thread's own.
+    std::unique_ptr<device::Task> thread_;
+};
+
+}  // namespace feroce::process

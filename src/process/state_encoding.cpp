@@ -1,0 +1,138 @@
+// The snapshot as bytes: fixed little records of the machine's own byte order, strings with their
+// length. The reader never trusts a count or a length.
+#include <algorithm>
+#include <cstring>
+#include <type_traits>
+
+#include "process/state_page.hpp"
+
+namespace feroce::process {
+namespace {
+
+constexpr std::uint32_t kMagic = 0x4645'0001;  // Changes with the layout.
+constexpr std::size_t kTextMax = 1024;
+
+class Writer {
+public:
+    template <class T>
+    void put(const T& value) {
+        static_assert(std::is_trivially_copyable_v<T>);
+        const auto* bytes = reinterpret_cast<const std::byte*>(&value);
+        out.insert(out.end(), bytes, bytes + sizeof value);
+    }
+    void put(const std::string& text) {
+        const auto length = static_cast<std::uint32_t>(std::min(text.size(), kTextMax));
+        put(length);
+        const auto* bytes = reinterpret_cast<const std::byte*>(text.data());
+        out.insert(out.end(), bytes, bytes + length);
+    }
+    void put_count(std::size_t count) { put(static_cast<std::uint32_t>(count)); }
+
+    std::vector<std::byte> out;
+};
+
+class Reader {
+public:
+    explicit Reader(ByteView bytes) : rest_(bytes) {}
+
+    bool good() const { return good_; }
+    template <class T>
+    T get() {
+        static_assert(std::is_trivially_copyable_v<T>);
+        T value{};
+        if (!take(sizeof value)) return value;
+        std::memcpy(&value, taken_.data(), sizeof value);
+        return value;
+    }
+    std::string text() {
+        const auto length = get<std::uint32_t>();
+        if (length > kTextMax || !take(length)) {
+            good_ = false;
+            return {};
+        }
+        std::string out(length, '?');
+        for (std::size_t i = 0; i < length; ++i) {
+            const auto c = std::to_integer<char>(taken_[i]);
+            if (c >= ' ' && c <= '~') out[i] = c;
+        }
+        return out;
+    }
+    // Calls `read` as often as a count says, but not beyond the end.
+    template <class F>
+    void list(F&& read) {
+        const auto count = get<std::uint32_t>();
+        for (std::uint32_t i = 0; i < count && good_; ++i) read();
+    }
+
+private:
+    bool take(std::size_t size) {
+        good_ = good_ && rest_.size() >= size;
+        if (!good_) return false;
+        taken_ = rest_.first(size);
+        rest_ = rest_.subspan(size);
+        return true;
+    }
+    ByteView rest_;
+    ByteView taken_;
+    bool good_ = true;
+};
+
+StateReason get_reason(Reader& in) {
+    StateReason reason;
+    reason.qpn = in.get<std::uint32_t>();
+    reason.peer_qpn = in.get<std::uint32_t>();
+    reason.psn = in.get<std::uint32_t>();
+    reason.at_responder = in.get<std::uint8_t>() != 0;
+    reason.sentence = in.text();
+    return reason;
+}
+
+}  // namespace
+
+std::vector<std::byte> encode(const StateSnapshot& snapshot) {
+    Writer out;
+    out.put(kMagic);
+    out.put(snapshot.pid);
+    out.put(snapshot.command);
+    out.put_count(snapshot.devices.size());
+    for (const std::string& device : snapshot.devices) out.put(device);
+    out.put_count(snapshot.counters.size());
+    for (const StateCounter& counter : snapshot.counters) {
+        out.put(counter.name);
+        out.put(counter.value);
+    }
+    out.put_count(snapshot.reasons.size());
+    for (const StateReason& reason : snapshot.reasons) {
+        out.put(reason.qpn);
+        out.put(reason.peer_qpn);
+        out.put(reason.psn);
+        out.put(static_cast<std::uint8_t>(reason.at_responder));
+        out.put(reason.sentence);
+    }
+    out.put(snapshot.qps_left_out);
+    out.put_count(snapshot.qps.size());
+    for (const StateQp& qp : snapshot.qps) out.put(qp);
+    return std::move(out.out);
+}
+
+std::optional<StateSnapshot> decode(ByteView bytes) {
+    Reader in(bytes);
+    if (in.get<std::uint32_t>() != kMagic) return std::nullopt;
+    StateSnapshot out;
+    out.pid = in.get<std::uint32_t>();
+    out.command = in.text();
+    in.list([&] { out.devices.push_back(in.text()); });
+    in.list([&] {
+        StateCounter counter;
+        counter.name = in.text();
+        counter.value = in.get<std::uint64_t>();
+        out.counters.push_back(std::move(counter));
+    });
+    in.list([&] { out.reasons.push_back(get_reason(in)); });
+    out.qps_left_out = in.get<std::uint32_t>();
+    in.list([&] { out.qps.push_back(in.get<StateQp>()); });
+    if (!in.good()) return std::nullopt;
+    return out;
+}
+
+}  // namespace feroce::process

@@ -1,0 +1,149 @@
+#include "process/state_export.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <utility>
+
+#include "process/log.hpp"
+#include "process/state_layout.hpp"
+
+namespace feroce::process {
+namespace {
+
+using namespace std::chrono_literals;
+
+// A lock that cannot be had for this long belongs to a thread that is gone or stopped.
+constexpr Duration kPatience = 10ms;
+constexpr std::uint8_t kNoDevice = 255;
+
+void add(std::vector<StateCounter>& into, std::string name, std::uint64_t value) {
+    const auto same = [&name](const StateCounter& c) { return c.name == name; };
+    const auto found = std::find_if(into.begin(), into.end(), same);
+    if (found != into.end())
+        found->value += value;
+    else
+        into.push_back({std::move(name), value});
+}
+
+void add_counters(const transport::Counters& counters, std::vector<StateCounter>& into) {
+    for (std::size_t i = 0; i < counters.values.size(); ++i)
+        add(into, transport::name(static_cast<transport::Counter>(i)), counters.values[i]);
+    for (std::size_t i = 0; i < counters.drops.size(); ++i)
+        add(into, std::string("drop_") + transport::name(static_cast<transport::DropReason>(i)),
+            counters.drops[i]);
+}
+
+void add_reasons(const device::Engine& engine, std::vector<StateReason>& into) {
+    const transport::ReasonLog& log = engine.reasons();
+    const std::uint32_t last = log.last_id();
+    for (std::uint32_t age = transport::ReasonLog::kCapacity; age-- > 0;) {
+        const transport::Reason* reason = log.find(last - age);
+        if (reason == nullptr) continue;
+        const transport::QueuePair* qp = engine.qps().find(reason->qpn);
+        into.push_back({.qpn = reason->qpn.raw,
+                        .peer_qpn = qp != nullptr ? qp->attributes.destination_qpn.raw : 0,
+                        .psn = reason->psn.raw(),
+                        .at_responder = reason->at_responder,
+                        .sentence = transport::describe(*reason)});
+    }
+}
+
+}  // namespace
+
+StateExport::~StateExport() {
+    stop_.store(true);
+    if (page_ != nullptr) page_->interrupt();
+    thread_.reset();
+    if (page_ != nullptr) page_->remove();
+}
+
+void StateExport::start(device::Host& host, std::function<void()> refresh) {
+    if (page_ != nullptr) return;
+    Result<std::unique_ptr<StatePage>> page = StatePage::create();
+    if (!page) {
+        (void)refuse("state page", page.error());
+        return;
+    }
+    page_ = std::move(*page);
+    refresh_ = std::move(refresh);
+    Result<std::unique_ptr<device::Task>> thread = host.spawn([this] { body(); });
+    if (thread) thread_ = std::move(*thread);
+}
+
+void StateExport::body() {
+    while (!stop_.load()) {
+        const std::uint32_t seen = page_->request();
+        refresh_();
+        page_->wait_for_request(seen);
+    }
+}
+
+std::uint8_t StateExport::device_index(const char* name) {
+    if (name == nullptr) return kNoDevice;
+    const auto found = std::find(devices_.begin(), devices_.end(), name);
+    const auto index = found - devices_.begin();
+    if (index >= kNoDevice) return kNoDevice;
+    if (found == devices_.end()) devices_.emplace_back(name);
+    return static_cast<std::uint8_t>(index);
+}
+
+StateQp StateExport::record_of(transport::QueuePair& qp) {
+    const transport::QpAttributes& a = qp.attributes;
+    const bool general_services = qp.qpn() == kGeneralServicesQpn;
+    StateQp out;
+    out.qpn = qp.qpn().raw;
+    out.peer_qpn = a.destination_qpn.raw;
+    out.type = static_cast<std::uint8_t>(qp.type());
+    out.state = static_cast<std::uint8_t>(qp.state());
+    out.path_migration_state = a.path_migration_state;
+    out.device = device_index(general_services ? nullptr : device_name_(qp.init().owner));
+    out.send_psn = a.send_psn.raw();
+    out.receive_psn = a.receive_psn.raw();
+    out.pd = qp.init().pd.raw;
+    out.sends_outstanding = qp.send_queue().size();
+    out.sends_posted = qp.send_queue().tail();
+    out.receives_posted = qp.receive_queue().available();
+    out.first_reason = qp.first_reason();
+    out.source = a.address.source;
+    out.destination = a.address.destination;
+    return out;
+}
+
+void StateExport::collect(device::Engine& engine, StateSnapshot& out) {
+    add_counters(engine.counters(), out.counters);
+    add_reasons(engine, out.reasons);
+    engine.qps().for_each([&](transport::QueuePair& qp) {
+        if (out.qps.size() < kSnapshotMax / 2 / sizeof(StateQp))
+            out.qps.push_back(record_of(qp));
+        else
+            ++out.qps_left_out;
+    });
+}
+
+void StateExport::publish(Shards shards) {
+    if (page_ == nullptr || shards.empty()) return;
+    StateSnapshot snapshot;
+    snapshot.pid = static_cast<std::uint32_t>(::getpid());
+    snapshot.command = program_invocation_short_name;
+    for (const std::unique_ptr<Shard>& shard : shards)
+        shard->inspect(kPatience, [&](device::Engine& engine) { collect(engine, snapshot); });
+    snapshot.devices = devices_;
+    explains_ = !snapshot.reasons.empty();
+    if (page_->write(encode(snapshot))) return;
+    snapshot.qps_left_out += static_cast<std::uint32_t>(snapshot.qps.size());
+    snapshot.qps.clear();
+    (void)page_->write(encode(snapshot));
+}
+
+void StateExport::finish() {
+    if (page_ != nullptr && !explains_) page_->remove();
+}
+
+void StateExport::abandon() {
+    if (page_ != nullptr) page_->abandon();
+}
+
+}  // namespace feroce::process

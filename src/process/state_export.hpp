@@ -1,0 +1,52 @@
+// StateExport: keeps the state page of one process. Its thread sleeps until a reader asks; nothing
+// of the data path knows of it. Only on real machines: a simulated node has none.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "device/host.hpp"
+#include "process/shard.hpp"
+#include "process/state_page.hpp"
+
+namespace feroce::process {
+
+class StateExport {
+public:
+    // The name of the device that a queue pair was created on, from the owner in its QpInit.
+    using DeviceName = const char* (*)(const void* owner);
+    using Shards = std::span<const std::unique_ptr<Shard>>;
+
+    explicit StateExport(DeviceName device_name) : device_name_(device_name) {}
+    ~StateExport();
+
+    // `refresh` is called on a thread of ours when somebody asks; it must call publish(). No page
+    // is no error: the process then cannot be looked at. Does nothing when started before.
+    void start(device::Host& host, std::function<void()> refresh);
+    // One thread at a time.
+    void publish(Shards shards);
+    // At exit: leaves the page behind if it explains something.
+    void finish();
+    void abandon();  // In a forked child.
+
+private:
+    void body();
+    void collect(device::Engine& engine, StateSnapshot& out);
+    StateQp record_of(transport::QueuePair& qp);
+    std::uint8_t device_index(const char* name);
+
+    DeviceName device_name_;
+    std::unique_ptr<StatePage> page_;
+    std::function<void()> refresh_;
+    std::vector<std::string> devices_;  // Every one that ever had a queue pair.
+    bool explains_ = false;             // The page holds a reason.
+    std::atomic<bool> stop_{false};     // The interrupt that follows orders it.
+    std::unique_ptr<device::Task> thread_;
+};
+
+}  // namespace feroce::process

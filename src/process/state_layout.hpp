@@ -1,0 +1,20 @@
+// Where things are in a state page's file, for its writer and its reader.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+namespace feroce::process {
+
+inline constexpr std::size_t kSequenceOffset =
+    0;                                            // Odd while the owner writes; 0 before the first.
+inline constexpr std::size_t kRequestOffset = 4;  // Changed by readers, who then wake the owner.
+inline constexpr std::size_t kLengthOffset = 8;   // Of the snapshot.
+inline constexpr std::size_t kSnapshotOffset = 64;
+inline constexpr std::size_t kSnapshotMax = 16 * 1024 * 1024;  // What readers believe.
+
+// Removes pages of ended processes: those that have nothing to explain, and of the others all but
+// the youngest few.
+void prune_dead_pages(const std::string& directory);
+
+}  // namespace feroce::process

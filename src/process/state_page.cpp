@@ -1,0 +1,137 @@
+#include "process/state_page.hpp"
+
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <climits>
+#include <cstring>
+
+#include "process/state_layout.hpp"
+
+namespace feroce::process {
+namespace {
+
+constexpr std::size_t kFileMax = kSnapshotOffset + kSnapshotMax;
+constexpr std::size_t kStep = 16 * 1024;
+
+std::atomic_ref<std::uint32_t> word(std::byte* bytes, std::size_t offset) {
+    return std::atomic_ref(*reinterpret_cast<std::uint32_t*>(bytes + offset));
+}
+
+void wake_all(std::byte* bytes, std::size_t offset) {
+    ::syscall(SYS_futex, bytes + offset, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+}
+
+}  // namespace
+
+Result<std::string> user_directory() {
+    const std::string path = "/dev/shm/feroce-" + std::to_string(::geteuid());
+    if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST)
+        return Error{errno, "/dev/shm cannot be written to"};
+    struct stat info {};
+    if (::lstat(path.c_str(), &info) != 0) return Error{errno, "/dev/shm cannot be read"};
+    if (!S_ISDIR(info.st_mode) || info.st_uid != ::geteuid() || (info.st_mode & 0077) != 0)
+        return Error{EPERM, "somebody else has made our directory in /dev/shm"};
+    return path;
+}
+
+Result<std::unique_ptr<StatePage>> StatePage::create() {
+    const Result<std::string> directory = user_directory();
+    if (!directory) return directory.error();
+    prune_dead_pages(*directory);
+    const std::string pid = std::to_string(::getpid());
+    const std::string draft = *directory + "/.new-" + pid;
+    std::unique_ptr<StatePage> page(new StatePage);
+    page->path_ = *directory + "/" + pid;
+    ::unlink(draft.c_str());
+    page->fd_ = ::open(draft.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    struct stat info {};
+    if (page->fd_ < 0 || ::fstat(page->fd_, &info) != 0)
+        return Error{errno, "/dev/shm refuses a new file"};
+    page->device_ = info.st_dev;
+    page->inode_ = info.st_ino;
+    void* mapped =
+        ::mmap(nullptr, kFileMax, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, page->fd_, 0);
+    if (mapped != MAP_FAILED) page->bytes_ = static_cast<std::byte*>(mapped);
+    // Under its own name it is only seen locked.
+    struct flock lock {};
+    lock.l_type = F_WRLCK;
+    const bool ready = mapped != MAP_FAILED && ::fcntl(page->fd_, F_SETLK, &lock) == 0 &&
+                       page->make_room(kSnapshotOffset) &&
+                       ::rename(draft.c_str(), page->path_.c_str()) == 0;
+    if (!ready) {
+        ::unlink(draft.c_str());
+        return Error{ENOSPC, "/dev/shm is full"};
+    }
+    ::madvise(mapped, kFileMax, MADV_DONTFORK);
+    ::madvise(mapped, kFileMax, MADV_DONTDUMP);
+    return page;
+}
+
+StatePage::~StatePage() {
+    if (bytes_ != nullptr) ::munmap(bytes_, kFileMax);
+    if (owns_descriptor()) ::close(fd_);
+}
+
+// Memory is taken beforehand: a full /dev/shm would else be a SIGBUS.
+bool StatePage::make_room(std::size_t size) {
+    if (size <= size_) return true;
+    const std::size_t wanted = (size + kStep - 1) / kStep * kStep;
+    if (wanted > kFileMax || !owns_descriptor()) return false;
+    if (::posix_fallocate(fd_, 0, static_cast<off_t>(wanted)) != 0) return false;
+    size_ = wanted;
+    return true;
+}
+
+bool StatePage::owns_descriptor() const {
+    struct stat info {};
+    if (fd_ < 0 || ::fstat(fd_, &info) != 0) return false;
+    return info.st_dev == device_ && info.st_ino == inode_;
+}
+
+bool StatePage::write(ByteView snapshot) {
+    if (!make_room(kSnapshotOffset + snapshot.size())) return false;
+    const auto sequence = word(bytes_, kSequenceOffset);
+    const std::uint32_t odd = sequence.load(std::memory_order_relaxed) | 1;
+    sequence.store(odd, std::memory_order_relaxed);
+    // release: whoever sees a byte of the new snapshot sees the odd number too.
+    std::atomic_thread_fence(std::memory_order_release);
+    const auto length = static_cast<std::uint32_t>(snapshot.size());
+    std::memcpy(bytes_ + kLengthOffset, &length, sizeof length);
+    std::memcpy(bytes_ + kSnapshotOffset, snapshot.data(), snapshot.size());
+    // release: whoever sees the even number sees the whole snapshot.
+    sequence.store(odd + 1, std::memory_order_release);
+    wake_all(bytes_, kSequenceOffset);
+    return true;
+}
+
+void StatePage::remove() {
+    ::unlink(path_.c_str());
+}
+
+void StatePage::abandon() {
+    if (owns_descriptor()) ::close(fd_);
+    fd_ = -1;
+}
+
+std::uint32_t StatePage::request() const {
+    // relaxed: it only says that somebody asks.
+    return word(bytes_, kRequestOffset).load(std::memory_order_relaxed);
+}
+
+void StatePage::wait_for_request(std::uint32_t seen) {
+    ::syscall(SYS_futex, bytes_ + kRequestOffset, FUTEX_WAIT, seen, nullptr, nullptr, 0);
+}
+
+void StatePage::interrupt() {
+    word(bytes_, kRequestOffset).fetch_add(1, std::memory_order_relaxed);
+    wake_all(bytes_, kRequestOffset);
+}
+
+}  // namespace feroce::process

@@ -1,0 +1,116 @@
+// The state page: what a process shows of itself to the `feroce` command of the same user. It is a
+// file /dev/shm/feroce-<uid>/<pid>, mode 0600, rewritten only when a reader asks (it changes the
+// request word and wakes the owner) and at exit, so it costs the data path nothing.
+//
+// The owner maps the file and holds a record lock on it, which dies with the process and is not
+// inherited: a page without a lock is that of a process that has ended. Readers use pread only and
+// take nothing for granted, so neither a torn page nor a hostile one can hurt them. A sequence word
+// (odd while the owner writes) tells them whether they read a whole snapshot.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/bytes.hpp"
+#include "base/gid.hpp"
+#include "base/result.hpp"
+
+namespace feroce::process {
+
+struct StateCounter {
+    std::string name;
+    std::uint64_t value = 0;
+};
+
+// Types and states have libibverbs' numbers.
+struct StateQp {
+    std::uint32_t qpn = 0;
+    std::uint32_t peer_qpn = 0;
+    std::uint8_t type = 0;
+    std::uint8_t state = 0;
+    std::uint8_t path_migration_state = 0;
+    std::uint8_t device = 0;        // Index into StateSnapshot::devices; beyond its end if unknown.
+    std::uint32_t send_psn = 0;     // As set by modify.
+    std::uint32_t receive_psn = 0;  // As set by modify.
+    std::uint32_t pd = 0;
+    std::uint32_t sends_outstanding = 0;
+    std::uint32_t receives_posted = 0;
+    std::uint32_t first_reason = 0;  // Id of a StateReason; 0 while nothing went wrong.
+    std::uint64_t sends_posted = 0;  // Since creation.
+    Gid source;
+    Gid destination;
+};
+
+// Why a queue pair failed, as one sentence for a person.
+struct StateReason {
+    std::uint32_t qpn = 0;
+    std::uint32_t peer_qpn = 0;  // 0 if the queue pair is gone.
+    std::uint32_t psn = 0;
+    bool at_responder = false;  // We refused the peer, rather than the peer us.
+    std::string sentence;
+};
+
+struct StateSnapshot {
+    std::uint32_t pid = 0;
+    std::string command;
+    std::vector<std::string> devices;
+    std::vector<StateCounter> counters;
+    std::vector<StateReason> reasons;  // Oldest first.
+    std::vector<StateQp> qps;
+    std::uint32_t qps_left_out = 0;  // There are more than fit.
+};
+
+std::vector<std::byte> encode(const StateSnapshot& snapshot);
+// Nothing if the bytes make no sense. Text comes out printable whatever was in it.
+std::optional<StateSnapshot> decode(ByteView bytes);
+
+// The directory of this user, made if it is not there. A name that somebody else made, or that
+// others may write to, is refused.
+Result<std::string> user_directory();
+
+// The owner's side. One thread at a time, but for wait_for_request() and interrupt().
+class StatePage {
+public:
+    static Result<std::unique_ptr<StatePage>> create();
+    ~StatePage();
+    StatePage(const StatePage&) = delete;
+    StatePage& operator=(const StatePage&) = delete;
+
+    bool write(ByteView snapshot);  // False if there is no room for it.
+    void remove();                  // No page is left behind.
+    void abandon();  // In a forked child, which has no mapping: lets go of the descriptor.
+
+    std::uint32_t request() const;
+    void wait_for_request(std::uint32_t seen);  // Until request() is no longer `seen`.
+    void interrupt();
+
+private:
+    StatePage() = default;
+    bool owns_descriptor() const;
+    bool make_room(std::size_t size);
+
+    std::string path_;
+    int fd_ = -1;
+    std::uint64_t device_ = 0;  // With inode_: whether fd_ is still ours, for programs that close
+    std::uint64_t inode_ = 0;   // descriptors they do not know.
+    std::byte* bytes_ = nullptr;
+    std::size_t size_ = 0;  // Of the file that has memory; the mapping is as large as can be.
+};
+
+struct StateReading {
+    bool alive = false;  // False: the last words of a process that has ended.
+    bool fresh = false;  // Written after we asked. A stopped process does not answer.
+    StateSnapshot snapshot;
+};
+
+// The pages of all other processes of this user, by pid. Asks every owner at once and waits at most
+// `patience` in all. Pages of processes that ended without a reason to keep them are removed on the
+// way.
+std::vector<StateReading> read_state_pages(std::chrono::milliseconds patience);
+
+}  // namespace feroce::process

@@ -1,0 +1,196 @@
+#include "process/state_page.hpp"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <functional>
+#include <utility>
+
+#include "base/random.hpp"
+
+namespace feroce::process {
+namespace {
+
+using namespace std::chrono_literals;
+
+StateSnapshot example() {
+    StateSnapshot s;
+    s.pid = static_cast<std::uint32_t>(::getpid());
+    s.command = "example";
+    s.devices = {"feroce_lo", "feroce_eth0"};
+    s.counters = {{"sent_pkts", 7}, {"rcvd_pkts", 8}};
+    s.reasons = {{.qpn = 5, .peer_qpn = 6, .psn = 9, .at_responder = true, .sentence = "why"}};
+    s.qps.resize(3);
+    s.qps[2].qpn = 0x12'3456;
+    s.qps[2].source = Gid::from_v4(0x7f00'0001);
+    return s;
+}
+
+TEST(StateEncoding, RoundTrip) {
+    const auto back = decode(encode(example()));
+    ASSERT_TRUE(back);
+    EXPECT_EQ(back->command, "example");
+    EXPECT_EQ(back->devices, example().devices);
+    EXPECT_EQ(back->counters[1].value, 8u);
+    EXPECT_EQ(back->reasons[0].sentence, "why");
+    EXPECT_TRUE(back->reasons[0].at_responder);
+    EXPECT_EQ(back->qps[2].qpn, 0x12'3456u);
+    EXPECT_EQ(back->qps[2].source, Gid::from_v4(0x7f00'0001));
+}
+
+TEST(StateEncoding, EveryPrefixIsRefused) {
+    const std::vector<std::byte> whole = encode(example());
+    for (std::size_t size = 0; size < whole.size(); ++size)
+        EXPECT_FALSE(decode(ByteView(whole).first(size))) << size;
+}
+
+TEST(StateEncoding, HostileBytesDoNotHurt) {
+    Prng random(1);
+    const std::vector<std::byte> whole = encode(example());
+    for (int i = 0; i < 20'000; ++i) {
+        std::vector<std::byte> bytes = whole;
+        for (std::uint64_t n = random.below(8) + 1; n > 0; --n)
+            bytes[random.below(bytes.size())] = static_cast<std::byte>(random.below(256));
+        const auto snapshot = decode(bytes);
+        if (!snapshot) continue;
+        for (const char c : snapshot->command) EXPECT_TRUE(c >= ' ' && c <= '~');
+    }
+}
+
+// A process that owns a page, until the test lets go of it.
+class Owner {
+public:
+    // `body` runs in the child with its page.
+    explicit Owner(const std::function<void(StatePage&)>& body) {
+        int ready[2];
+        if (::pipe(ready) != 0) std::abort();
+        child_ = ::fork();
+        if (child_ == 0) {
+            Result<std::unique_ptr<StatePage>> page = StatePage::create();
+            if (!page || !(*page)->write(encode(example()))) ::_exit(1);
+            (void)!::write(ready[1], "r", 1);
+            body(**page);
+            (void)!::write(ready[1], "d", 1);
+            for (;;) ::pause();
+        }
+        ::close(ready[1]);
+        ready_ = ready[0];
+        await('r');
+    }
+    ~Owner() {
+        end();
+        ::unlink(path().c_str());
+    }
+    void await(char what) {
+        char byte = 0;
+        EXPECT_EQ(::read(ready_, &byte, 1), 1) << "the owner could not make its page";
+        EXPECT_EQ(byte, what);
+    }
+    void end() {
+        if (ready_ < 0) return;
+        ::kill(child_, SIGKILL);
+        ::waitpid(child_, nullptr, 0);
+        ::close(std::exchange(ready_, -1));
+    }
+    pid_t pid() const { return child_; }
+    std::string path() const { return *user_directory() + "/" + std::to_string(child_); }
+
+private:
+    pid_t child_ = -1;
+    int ready_ = -1;
+};
+
+std::optional<StateReading> find(pid_t pid, std::chrono::milliseconds patience) {
+    for (StateReading& reading : read_state_pages(patience))
+        if (reading.snapshot.pid == static_cast<std::uint32_t>(pid)) return std::move(reading);
+    return std::nullopt;
+}
+
+TEST(StatePage, AnswersWhenAsked) {
+    const Owner owner([](StatePage& page) {
+        page.wait_for_request(0);
+        StateSnapshot s = example();
+        s.command = "asked";
+        (void)page.write(encode(s));
+    });
+    const auto reading = find(owner.pid(), 10s);
+    ASSERT_TRUE(reading);
+    EXPECT_TRUE(reading->alive);
+    EXPECT_TRUE(reading->fresh);
+    EXPECT_EQ(reading->snapshot.command, "asked");
+}
+
+TEST(StatePage, ASilentOwnerIsShownAsItWas) {
+    const Owner owner([](StatePage&) {});
+    const auto reading = find(owner.pid(), 1ms);
+    ASSERT_TRUE(reading);
+    EXPECT_TRUE(reading->alive);
+    EXPECT_FALSE(reading->fresh);
+}
+
+TEST(StatePage, OutlivesItsOwnerOnlyIfItExplainsSomething) {
+    Owner explains([](StatePage&) {});
+    Owner silent([](StatePage& page) {
+        StateSnapshot s = example();
+        s.reasons.clear();
+        (void)page.write(encode(s));
+    });
+    silent.await('d');
+    explains.end();
+    silent.end();
+    const auto reading = find(explains.pid(), 1ms);
+    ASSERT_TRUE(reading);
+    EXPECT_FALSE(reading->alive);
+    EXPECT_FALSE(find(silent.pid(), 1ms));
+    EXPECT_NE(::access(silent.path().c_str(), F_OK), 0);
+}
+
+TEST(StatePage, GrowsWithItsSnapshot) {
+    const Owner owner([](StatePage& page) {
+        page.wait_for_request(0);
+        StateSnapshot s = example();
+        s.qps.resize(20'000);
+        (void)page.write(encode(s));
+    });
+    const auto reading = find(owner.pid(), 10s);
+    ASSERT_TRUE(reading);
+    EXPECT_EQ(reading->snapshot.qps.size(), 20'000u);
+}
+
+TEST(StatePage, CutAndScribbledPagesAreNotShown) {
+    Owner owner([](StatePage&) {});
+    ASSERT_EQ(::truncate(owner.path().c_str(), 100), 0);
+    EXPECT_FALSE(find(owner.pid(), 1ms));
+    const int fd = ::open(owner.path().c_str(), O_WRONLY | O_CLOEXEC);
+    const std::vector<std::byte> noise(4096, std::byte{0xee});
+    ASSERT_EQ(::pwrite(fd, noise.data(), noise.size(), 0), 4096);
+    ::close(fd);
+    EXPECT_FALSE(find(owner.pid(), 1ms));
+    ::unlink(owner.path().c_str());
+}
+
+TEST(StatePage, LinksAndForeignFilesAreNotFollowed) {
+    const std::string link = *user_directory() + "/1";
+    ::unlink(link.c_str());
+    ASSERT_EQ(::symlink("/etc/passwd", link.c_str()), 0);
+    EXPECT_FALSE(find(1, 1ms));
+    EXPECT_EQ(::access("/etc/passwd", F_OK), 0);
+    ::unlink(link.c_str());
+}
+
+TEST(StatePage, IsPrivate) {
+    const Owner owner([](StatePage&) {});
+    struct stat info {};
+    ASSERT_EQ(::stat(owner.path().c_str(), &info), 0);
+    EXPECT_EQ(info.st_mode & 07777, 0600u);
+    ASSERT_EQ(::stat(user_directory()->c_str(), &info), 0);
+    EXPECT_EQ(info.st_mode & 07777, 0700u);
+}
+
+}  // namespace
+}  // namespace feroce::process

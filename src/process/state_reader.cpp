@@ -1,0 +1,185 @@
+// Reading the pages of all processes of this user. Nothing here maps page contents, so a page that
+// shrinks under us is a short read and not a signal; only the futex words are mapped, and those
+// only the kernel touches.
+#include <dirent.h>
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cctype>
+#include <climits>
+#include <ctime>
+#include <utility>
+
+#include "process/state_layout.hpp"
+#include "process/state_page.hpp"
+
+namespace feroce::process {
+namespace {
+
+using std::chrono::nanoseconds;
+
+constexpr std::size_t kDeadPagesMax = 16;
+constexpr int kTriesMax = 100;
+
+nanoseconds monotonic() {
+    timespec now{};
+    ::clock_gettime(CLOCK_MONOTONIC, &now);
+    return std::chrono::seconds(now.tv_sec) + nanoseconds(now.tv_nsec);
+}
+
+class PageFile {
+public:
+    PageFile(std::string path, int flags) : path_(std::move(path)) {
+        fd_ = ::open(path_.c_str(), flags | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+        struct stat info {};
+        const bool ours = fd_ >= 0 && ::fstat(fd_, &info) == 0 && S_ISREG(info.st_mode) &&
+                          info.st_uid == ::geteuid();
+        changed_ = info.st_mtim;
+        if (!ours && fd_ >= 0) ::close(std::exchange(fd_, -1));
+    }
+    ~PageFile() {
+        if (words_ != MAP_FAILED) ::munmap(words_, kSnapshotOffset);
+        if (fd_ >= 0) ::close(fd_);
+    }
+    PageFile(PageFile&& other) noexcept
+        : path_(std::move(other.path_)),
+          fd_(std::exchange(other.fd_, -1)),
+          words_(std::exchange(other.words_, MAP_FAILED)),
+          asked_at_(other.asked_at_),
+          changed_(other.changed_) {}
+    PageFile& operator=(PageFile&&) = delete;
+
+    bool valid() const { return fd_ >= 0; }
+    const std::string& path() const { return path_; }
+    timespec changed() const { return changed_; }
+
+    bool alive() const {
+        struct flock lock {};
+        lock.l_type = F_WRLCK;
+        return ::fcntl(fd_, F_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+    }
+
+    void ask() {
+        asked_at_ = word(kSequenceOffset).value_or(0);
+        words_ = ::mmap(nullptr, kSnapshotOffset, PROT_READ | PROT_WRITE, MAP_SHARED, fd_, 0);
+        if (words_ == MAP_FAILED) return;
+        // Two readers that write the same number are one request; both are served by its answer.
+        const std::uint32_t request = word(kRequestOffset).value_or(0) + 1;
+        (void)!::pwrite(fd_, &request, sizeof request, kRequestOffset);
+        ::syscall(SYS_futex, at(kRequestOffset), FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+    }
+
+    // Whether the owner has written since ask().
+    bool await_answer(nanoseconds until) const {
+        if (words_ == MAP_FAILED) return false;
+        for (;;) {
+            const std::uint32_t sequence = word(kSequenceOffset).value_or(asked_at_);
+            if (sequence != asked_at_ && sequence % 2 == 0) return true;
+            const nanoseconds left = until - monotonic();
+            if (left <= nanoseconds(0)) return false;
+            const timespec limit{static_cast<time_t>(left.count() / 1'000'000'000),
+                                 static_cast<long>(left.count() % 1'000'000'000)};
+            ::syscall(SYS_futex, at(kSequenceOffset), FUTEX_WAIT, sequence, &limit, nullptr, 0);
+        }
+    }
+
+    std::optional<StateSnapshot> snapshot() const {
+        for (int i = 0; i < kTriesMax; ++i) {
+            const auto before = word(kSequenceOffset);
+            if (!before || *before == 0) return std::nullopt;
+            // acquire, twice: the numbers are read outside of what lies between them.
+            std::atomic_thread_fence(std::memory_order_acquire);
+            const auto bytes = read_snapshot();
+            std::atomic_thread_fence(std::memory_order_acquire);
+            if (*before % 2 == 0 && word(kSequenceOffset) == before)
+                return bytes ? decode(*bytes) : std::nullopt;
+        }
+        return std::nullopt;
+    }
+
+private:
+    std::byte* at(std::size_t offset) const { return static_cast<std::byte*>(words_) + offset; }
+    std::optional<std::uint32_t> word(std::size_t offset) const {
+        std::uint32_t value = 0;
+        const ssize_t got = ::pread(fd_, &value, sizeof value, static_cast<off_t>(offset));
+        return got == sizeof value ? std::optional(value) : std::nullopt;
+    }
+    std::optional<std::vector<std::byte>> read_snapshot() const {
+        const std::uint32_t length = word(kLengthOffset).value_or(0);
+        if (length > kSnapshotMax) return std::nullopt;
+        std::vector<std::byte> bytes(length);
+        const ssize_t got = ::pread(fd_, bytes.data(), bytes.size(), kSnapshotOffset);
+        if (got != static_cast<ssize_t>(bytes.size())) return std::nullopt;
+        return bytes;
+    }
+
+    std::string path_;
+    int fd_ = -1;
+    void* words_ = MAP_FAILED;
+    std::uint32_t asked_at_ = 0;
+    timespec changed_{};
+};
+
+std::vector<PageFile> open_pages(const std::string& directory, int flags) {
+    std::vector<PageFile> pages;
+    // Our own page is left alone: closing a second descriptor would drop its lock.
+    const std::string own = std::to_string(::getpid());
+    DIR* list = ::opendir(directory.c_str());
+    if (list == nullptr) return pages;
+    while (const dirent* entry = ::readdir(list)) {
+        if (std::isdigit(static_cast<unsigned char>(entry->d_name[0])) == 0) continue;
+        if (entry->d_name == own) continue;
+        PageFile page(directory + "/" + entry->d_name, flags);
+        if (page.valid()) pages.push_back(std::move(page));
+    }
+    ::closedir(list);
+    return pages;
+}
+
+}  // namespace
+
+void prune_dead_pages(const std::string& directory) {
+    std::vector<std::pair<timespec, std::string>> kept;
+    for (const PageFile& page : open_pages(directory, O_RDONLY)) {
+        if (page.alive()) continue;
+        const auto snapshot = page.snapshot();
+        if (snapshot && !snapshot->reasons.empty())
+            kept.emplace_back(page.changed(), page.path());
+        else
+            ::unlink(page.path().c_str());
+    }
+    std::sort(kept.begin(), kept.end(), [](const auto& a, const auto& b) {
+        return std::pair(a.first.tv_sec, a.first.tv_nsec) >
+               std::pair(b.first.tv_sec, b.first.tv_nsec);
+    });
+    for (std::size_t i = kDeadPagesMax; i < kept.size(); ++i) ::unlink(kept[i].second.c_str());
+}
+
+std::vector<StateReading> read_state_pages(std::chrono::milliseconds patience) {
+    const Result<std::string> directory = user_directory();
+    if (!directory) return {};
+    prune_dead_pages(*directory);
+    std::vector<PageFile> pages = open_pages(*directory, O_RDWR);
+    std::vector<StateReading> out;
+    for (PageFile& page : pages)
+        if (page.alive()) page.ask();
+    const nanoseconds until = monotonic() + patience;
+    for (const PageFile& page : pages) {
+        const bool alive = page.alive();
+        const bool fresh = alive && page.await_answer(until);
+        if (auto snapshot = page.snapshot())
+            out.push_back({.alive = alive, .fresh = fresh, .snapshot = std::move(*snapshot)});
+    }
+    std::sort(out.begin(), out.end(), [](const StateReading& a, const StateReading& b) {
+        return a.snapshot.pid < b.snapshot.pid;
+    });
+    return out;
+}
+
+}  // namespace feroce::process

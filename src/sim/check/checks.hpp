@@ -1,0 +1,40 @@
+// Checks: all checkers of a run. They are always on.
+#pragma once
+
+#include "sim/check/atomic_checker.hpp"
+#include "sim/check/completion_checker.hpp"
+#include "sim/check/message_checker.hpp"
+#include "sim/check/report.hpp"
+#include "sim/check/shadow_checker.hpp"
+#include "sim/world.hpp"
+
+namespace feroce::sim {
+
+struct Checks {
+    explicit Checks(World& world)
+        : report(world.scheduler()),
+          completions(report),
+          flush(report),
+          messages(report),
+          statuses(report),
+          shadow(world, report),
+          guards(world, report),
+          fetch_add(report),
+          compare_swap(report) {}
+
+    // Both are reported by the scenario itself, which alone knows when they are due.
+    static constexpr const char* kProgress = "progress";
+    static constexpr const char* kTeardown = "teardown";
+
+    Report report;
+    CompletionChecker completions;
+    FlushChecker flush;
+    MessageChecker messages;
+    StatusChecker statuses;
+    ShadowChecker shadow;
+    GuardChecker guards;
+    FetchAddChecker fetch_add;
+    CompareSwapChecker compare_swap;
+};
+
+}  // namespace feroce::sim

@@ -1,0 +1,122 @@
+#include "sim/node.hpp"
+
+#include <algorithm>
+
+#include "base/assert.hpp"
+
+namespace feroce::sim {
+
+namespace {
+
+// A turn that finds work without end still lets time pass.
+constexpr Duration kTickMin = std::chrono::microseconds(1);
+constexpr int kRunsPerTurn = 16;
+constexpr std::uint64_t kIovaStride = std::uint64_t{1} << 36;
+
+}  // namespace
+
+Node::Node(const Parts& parts, const NodeConfig& config, std::uint32_t id, const Gid& address,
+           std::uint64_t seed)
+    : parts_(parts),
+      config_(config),
+      id_(id),
+      address_(address),
+      random_(seed),
+      arena_(config.arena_bytes, kIovaStride * (id + 1)),
+      memory_(mem::Limits{}, random_),
+      port_(parts.port, address, id) {
+    for (std::uint32_t shard = 0; shard < config.shards; ++shard) {
+        device::Engine::Config engine = config.engine;
+        engine.slot = static_cast<std::uint8_t>(shard + 1);
+        engines_.push_back(std::make_unique<device::Engine>(
+            engine, device::Engine::Parts{memory_, xrc_, port_, *this, random_}));
+    }
+}
+
+device::Engine& Node::engine_of(Qpn qpn) {
+    const std::uint32_t slot = qpn.raw >> 16;
+    ASSERT(slot >= 1 && slot <= engines_.size());
+    return *engines_[slot - 1];
+}
+
+void Node::wake() {
+    wake_at(now());
+}
+
+void Node::pause() {
+    paused_ = true;
+}
+
+void Node::resume() {
+    if (!paused_) return;
+    paused_ = false;
+    for (const FramePtr& frame : socket_) receive(frame);
+    socket_.clear();
+    wake();
+}
+
+void Node::deliver(const FramePtr& frame) {
+    if (!paused_) return receive(frame);
+    if (socket_.size() < config_.socket_frames) {
+        socket_.push_back(frame);
+    } else {
+        parts_.trace.frame(now(), TraceEvent::Dropped, id_, *frame);
+    }
+}
+
+void Node::receive(const FramePtr& frame) {
+    parts_.trace.frame(now(), TraceEvent::Delivered, id_, *frame);
+    if (frame->bytes.size() < wire::Bth::kSize) return;
+    const device::Datagram datagram{
+        .bytes = frame->bytes,
+        .source = frame->address.source,
+        .destination = frame->address.destination,
+        .source_port = frame->address.source_port,
+        .id_hint = config_.exact_hints ? frame->ipv4_id : std::uint16_t{0},
+        .traffic_class = frame->traffic_class,
+        .hop_limit = frame->hop_limit};
+    // As a steering socket group does it: the QPN's top byte picks the shard, and what names none
+    // goes to the first. Multicast is for all.
+    const std::uint32_t slot = byte_at(frame->bytes, 5);
+    if (datagram.destination.is_multicast()) {
+        for (auto& engine : engines_) engine->receive(now(), datagram);
+    } else {
+        const bool known = slot >= 1 && slot <= engines_.size();
+        engines_[known ? slot - 1 : 0]->receive(now(), datagram);
+    }
+    wake_at(now() + config_.turn_delay);
+}
+
+void Node::wake_at(Instant when) {
+    if (when >= next_turn_) return;
+    next_turn_ = when;
+    parts_.scheduler.at(when, [this, when] {
+        if (next_turn_ == when) turn();
+    });
+}
+
+bool Node::has_work() const {
+    return std::any_of(engines_.begin(), engines_.end(),
+                       [](const auto& engine) { return engine->has_work(); });
+}
+
+void Node::turn() {
+    next_turn_ = kNever;
+    if (paused_) return;
+    int runs = 0;
+    do {
+        for (auto& engine : engines_) engine->run(now());
+        if (application_ != nullptr) application_->on_turn(*this);
+    } while (++runs < kRunsPerTurn && has_work());
+    Instant next = has_work() ? now() : kNever;
+    for (auto& engine : engines_) next = std::min(next, engine->next_wakeup());
+    if (next != kNever) wake_at(std::max(next, now() + kTickMin));
+}
+
+void Node::on_qp_event(transport::QueuePair& qp, transport::AsyncEventType type) {
+    if (application_ != nullptr) application_->on_qp_event(*this, qp, type);
+}
+
+void Node::on_srq_event(transport::ReceiveQueue&, transport::AsyncEventType) {}
+
+}  // namespace feroce::sim

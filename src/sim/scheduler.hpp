@@ -1,0 +1,46 @@
+// Scheduler: the virtual clock and everything that will happen. Events run in the order of their
+// time and, at one time, in the order they were asked for, so a run depends on nothing but its
+// inputs.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "base/time.hpp"
+
+namespace feroce::sim {
+
+class Scheduler {
+public:
+    using Action = std::function<void()>;
+
+    Instant now() const { return now_; }
+    std::uint64_t events_run() const { return events_run_; }
+
+    void at(Instant when, Action action);  // A time in the past means now.
+    void after(Duration delay, Action action) { at(now_ + delay, std::move(action)); }
+
+    bool step();  // Runs the earliest event; false if there is none.
+    void run_until(Instant end);
+    // Until `done` holds (asked before every event), at most until `end`. True if it held.
+    bool run_until(Instant end, const std::function<bool()>& done);
+
+private:
+    struct Event {
+        Instant when;
+        std::uint64_t order;
+        Action action;
+    };
+    static bool later(const Event& a, const Event& b) {
+        return a.when != b.when ? a.when > b.when : a.order > b.order;
+    }
+
+    // Not zero: an engine may take the epoch for "never happened".
+    Instant now_ = Instant(std::chrono::seconds(1));
+    std::uint64_t next_order_ = 0;
+    std::uint64_t events_run_ = 0;
+    std::vector<Event> heap_;
+};
+
+}  // namespace feroce::sim

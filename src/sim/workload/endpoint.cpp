@@ -1,0 +1,253 @@
+#include "sim/workload/endpoint.hpp"
+
+#include <cstring>
+
+#include "base/assert.hpp"
+
+namespace feroce::sim {
+
+using mem::Access;
+using transport::Completion;
+using transport::QpType;
+using transport::SendOp;
+using transport::WcOpcode;
+using transport::WcStatus;
+
+namespace {
+
+constexpr std::uint32_t kGrhBytes = 40;  // In front of every datagram received.
+
+}  // namespace
+
+Endpoint::Endpoint(Context& context, Station& station, const ConnectionPlan& plan)
+    : context_(context), station_(station), plan_(plan) {}
+
+QueueKey Endpoint::queue(bool receive) {
+    return {node(), qp_->qpn().raw, receive};
+}
+
+void Endpoint::lay_out() {
+    Arena& arena = station_.node().arena();
+    const Swarm& swarm = context_.swarm;
+    const std::uint64_t bytes = swarm.message_max + 16 + kGrhBytes;
+    locals_ = Slots(arena.allocate(bytes * (swarm.depth + 1)), bytes);
+    targets_ = Slots(arena.allocate(bytes * (swarm.depth + 1)), bytes);
+    own_pool_ = std::make_unique<ReceivePool>(context_, station_,
+                                              Slots(arena.allocate(bytes * swarm.receives), bytes));
+    word_ = station_.claim_word();
+}
+
+void Endpoint::open() {
+    Node& node = station_.node();
+    const PdId pd = station_.pd();
+    const Swarm& swarm = context_.swarm;
+    local_keys_ = register_range(node, pd, locals_.region(), Access::LocalWrite);
+    target_keys_ = register_range(
+        node, pd, targets_.region(),
+        Access::LocalWrite | Access::RemoteWrite | Access::RemoteRead | Access::MwBind);
+    own_pool_->set_key(register_range(node, pd, own_pool_->region(), Access::LocalWrite).lkey);
+    local_registered_ = target_registered_ = true;
+
+    transport::QpInit init;
+    init.type = plan_.type;
+    init.pd = pd;
+    init.send_cq = &station_.send_cq();
+    init.receive_cq = &station_.receive_cq();
+    init.srq = plan_.shared_receives ? &station_.srq() : nullptr;
+    init.capabilities = {.send_wr_max = swarm.depth + 2,
+                         .receive_wr_max = swarm.receives,
+                         .send_sge_max = 4,
+                         .receive_sge_max = 1,
+                         .inline_max = 128};
+    const auto shard = static_cast<std::uint32_t>(context_.random.below(node.shards()));
+    const auto qp = node.engine(shard).create_qp(init);
+    ASSERT(qp.has_value());
+    qp_ = *qp;
+    if (!plan_.shared_receives) own_pool_->serve(qp_);
+
+    if (reliable() && swarm.has(SendOp::SendInvalidate)) {
+        const auto window = node.memory().allocate_window(pd, mem::WindowType::Type2);
+        ASSERT(window.has_value());
+        window_key_ = *window;
+        window_ = Window::Free;
+    }
+}
+
+std::string Endpoint::describe() {
+    if (qp_ == nullptr) return "no queue pair";
+    const QueueKey receives = queue(true);
+    return sim::to_string(queue(false)) + " in state " +
+           std::to_string(static_cast<int>(qp_->state())) + ", " + std::to_string(budget_) +
+           " to post, " + std::to_string(operations_.size()) + " under way, " +
+           std::to_string(context_.checks.messages.missing(receives)) + " messages missing, " +
+           std::to_string(pool().posted()) + " receives posted";
+}
+
+void Endpoint::turn() {
+    if (qp_ == nullptr) return;
+    pool().top_up();
+    while (qp_->state() == transport::QpState::Rts && operations_.size() < context_.swarm.depth) {
+        if (!post_one()) break;
+    }
+}
+
+void Endpoint::on_send_completion(const Completion& completion, const Allowance& allowance) {
+    const QueueKey key = queue(false);
+    context_.checks.flush.completed(key, completion);
+    context_.checks.statuses.completed(key, completion, allowance,
+                                       station_.node().engine_of(qp_->qpn()).reasons());
+    for (const std::uint64_t id : context_.checks.completions.completed(key, completion)) {
+        const auto found = operations_.find(id);
+        ASSERT(found != operations_.end());
+        const Operation op = found->second;
+        operations_.erase(found);
+        finish(op, id != completion.wr_id || completion.status == WcStatus::Success);
+    }
+}
+
+void Endpoint::finish(const Operation& op, bool success) {
+    ShadowChecker& shadow = context_.checks.shadow;
+    switch (op.op) {
+        case SendOp::Write:
+        case SendOp::WriteImmediate:
+            if (success && reliable())
+                shadow.close_exact(peer_->node(), peer_->targets_.place(*op.target),
+                                   op.target_range, op.pattern);
+            // What failed may still be on its way: the place stays open until both sides are gone.
+            if (success) peer_->targets_.give(*op.target);
+            break;
+        case SendOp::Read:
+            if (success) {
+                shadow.close_exact(node(), locals_.place(*op.local), op.range, op.pattern);
+            } else {
+                shadow.close_failed(node(), locals_.place(*op.local));
+            }
+            if (op.target && success) peer_->targets_.give(*op.target);
+            break;
+        case SendOp::CompareSwap:
+        case SendOp::FetchAdd:
+            finish_atomic(op, success);
+            break;
+        case SendOp::BindWindow:
+            window_ = success ? Window::Bound : Window::Free;
+            break;
+        default:
+            break;
+    }
+    if (op.local) locals_.give(*op.local);
+}
+
+void Endpoint::finish_atomic(const Operation& op, bool success) {
+    std::uint64_t original;
+    std::memcpy(&original, station_.node().arena().bytes(op.range).data(), 8);
+    context_.checks.shadow.close_unseen(node(), op.range);
+    if (op.op == SendOp::FetchAdd) {
+        if (success) {
+            context_.checks.fetch_add.succeeded(op.word, original);
+        } else {
+            context_.checks.fetch_add.failed(op.word);
+        }
+    } else if (success) {
+        context_.checks.compare_swap.succeeded(op.word, op.expected, original);
+    }
+}
+
+void Endpoint::on_receive_completion(const Completion& completion, const Allowance& allowance) {
+    const QueueKey key = queue(true);
+    if (plan_.shared_receives) {
+        context_.checks.completions.completed_shared({node(), 0, true}, completion.wr_id);
+    } else {
+        context_.checks.completions.completed(key, completion);
+    }
+    context_.checks.flush.completed(key, completion);
+    context_.checks.statuses.completed(key, completion, allowance,
+                                       station_.node().engine_of(qp_->qpn()).reasons());
+    const auto place = pool().take_back(completion.wr_id);
+    if (!place) return;
+    if (completion.status != WcStatus::Success) {
+        context_.checks.shadow.close_unseen(node(), *place);
+        return;
+    }
+    receive_payload(completion, *place);
+    if (completion.has_invalidate) window_ = Window::Free;
+}
+
+void Endpoint::receive_payload(const Completion& completion, Range place) {
+    MessageChecker& messages = context_.checks.messages;
+    const bool datagram = plan_.type == QpType::Ud;
+    const std::uint32_t grh = datagram ? kGrhBytes : 0;
+    std::uint64_t length = completion.opcode == WcOpcode::Receive ? completion.byte_length : 0;
+    if (length < grh || length > place.length) {
+        context_.checks.report.fail(MessageChecker::kName,
+                                    sim::to_string(queue(true)) + ": impossible length " +
+                                        std::to_string(completion.byte_length));
+        length = grh;
+    }
+    const ByteView payload = station_.node().arena().bytes({place.offset + grh, length - grh});
+    if (reliable()) {
+        messages.received_reliable(queue(true), completion, payload);
+    } else {
+        messages.received_unreliable(queue(true), completion, payload);
+    }
+    if (reliable()) {
+        context_.checks.shadow.close_received(node(), place, length);
+    } else {  // Broken messages may have left bytes behind the end, datagrams have a header.
+        context_.checks.shadow.close_unseen(node(), place);
+    }
+}
+
+bool Endpoint::deregister(Victim victim) {
+    bool& registered = victim == Victim::Local ? local_registered_ : target_registered_;
+    const LKey key = victim == Victim::Local ? local_keys_.lkey : target_keys_.lkey;
+    if (!registered || !station_.node().memory().deregister_region(key).has_value()) return false;
+    registered = false;
+    return true;
+}
+
+void Endpoint::fail_if_busy() {
+    if (qp_ == nullptr) return;
+    context_.checks.completions.expect_none(queue(false));
+    if (!plan_.shared_receives) context_.checks.completions.expect_none(queue(true));
+}
+
+void Endpoint::destroy() {
+    if (qp_ == nullptr) return;
+    const Qpn qpn = qp_->qpn();
+    for (const bool receive : {false, true}) {
+        context_.checks.completions.forget(queue(receive));
+        context_.checks.flush.forget(queue(receive));
+        context_.checks.messages.forget(queue(receive));
+    }
+    station_.node().engine_of(qpn).destroy_qp(*qp_);
+    station_.send_cq().purge(qpn);
+    station_.receive_cq().purge(qpn);
+    own_pool_->serve(static_cast<transport::QueuePair*>(nullptr));
+    qp_ = nullptr;
+}
+
+void Endpoint::settle() {
+    ShadowChecker& shadow = context_.checks.shadow;
+    for (const auto& [id, op] : operations_) finish(op, false);
+    operations_.clear();
+    last_write_.reset();
+    own_pool_->take_back_all();
+    for (std::size_t i = 0; i < targets_.size(); ++i)
+        shadow.close_failed(node(), targets_.place(i));
+    targets_.give_all();
+    locals_.give_all();
+    context_.checks.compare_swap.settle(station_.word(word_), station_.word_value(word_));
+
+    mem::Memory& memory = station_.node().memory();
+    bool clean = true;
+    if (window_ != Window::None) clean = memory.free_window(window_key_).has_value();
+    window_ = Window::None;
+    if (local_registered_) clean &= memory.deregister_region(local_keys_.lkey).has_value();
+    if (target_registered_) clean &= memory.deregister_region(target_keys_.lkey).has_value();
+    clean &= memory.deregister_region(own_pool_->key()).has_value();
+    local_registered_ = target_registered_ = false;
+    if (!clean)
+        context_.checks.report.fail(Checks::kTeardown, "node " + std::to_string(node()) +
+                                                           ": memory could not be given back");
+}
+
+}  // namespace feroce::sim

@@ -1,0 +1,61 @@
+// Swarm: what one seed exercises. Each seed switches a random part of all operations, faults and
+// sizes on: bugs hide behind combinations that a test with everything on never gets to.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "sim/connect.hpp"
+#include "sim/link.hpp"
+#include "transport/types.hpp"
+#include "transport/work.hpp"
+
+namespace feroce::sim {
+
+struct ConnectionPlan {
+    std::uint32_t a = 0;  // Nodes.
+    std::uint32_t b = 1;
+    transport::QpType type = transport::QpType::Rc;
+    bool shared_receives = false;
+    ConnectOptions options;
+};
+
+struct Swarm {
+    std::uint64_t seed = 0;
+
+    std::uint32_t nodes = 2;
+    std::uint32_t shards = 1;
+    bool ipv6 = false;
+    bool exact_hints = true;
+    LinkConfig link;
+    std::vector<ConnectionPlan> connections;
+
+    std::uint32_t operations = 0;  // Bit per SendOp.
+    std::uint32_t message_max = 4096;
+    std::uint32_t depth = 4;     // Sends under way per endpoint.
+    std::uint32_t receives = 4;  // Receives kept posted per endpoint or shared queue.
+    double unsignaled = 0;
+    double inlined = 0;
+    bool many_pieces = false;  // Scatter-gather lists of more than one entry.
+    bool one_cq = true;
+
+    Faults faults;
+    bool partitions = false;
+    bool pauses = false;
+    bool late_receives = false;
+    bool deregistrations = false;
+    bool destructions = false;
+    Duration chaos = std::chrono::milliseconds(50);
+    std::uint32_t chaos_operations = 100;  // Per endpoint, at most.
+    std::uint32_t heal_operations = 20;
+
+    bool has(transport::SendOp op) const { return (operations >> static_cast<int>(op) & 1) != 0; }
+    void enable(transport::SendOp op) { operations |= 1u << static_cast<int>(op); }
+
+    static Swarm draw(std::uint64_t seed);
+};
+
+std::string describe(const Swarm& swarm);  // One line.
+
+}  // namespace feroce::sim

@@ -1,0 +1,55 @@
+// World: nodes on one switch, with a clock, a source of randomness and a trace. Same seed and same
+// calls, same run. One thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "base/random.hpp"
+#include "sim/link.hpp"
+#include "sim/node.hpp"
+#include "sim/scheduler.hpp"
+#include "sim/switch.hpp"
+#include "sim/trace.hpp"
+
+namespace feroce::sim {
+
+class World {
+public:
+    explicit World(std::uint64_t seed);
+
+    // `up` leads to the switch, `down` from it.
+    Node& add_node(const NodeConfig& config, const LinkConfig& up, const LinkConfig& down);
+    void use_ipv6(bool yes) { ipv6_ = yes; }  // For nodes added from now on.
+
+    Scheduler& scheduler() { return scheduler_; }
+    Instant now() const { return scheduler_.now(); }
+    Trace& trace() { return trace_; }
+    Prng& random() { return random_; }
+    std::size_t size() const { return places_.size(); }
+    Node& node(std::size_t index) { return *places_[index].node; }
+    Link& uplink(std::size_t index) { return *places_[index].up; }
+    Link& downlink(std::size_t index) { return *places_[index].down; }
+
+    void set_faults(const Faults& faults);  // On all uplinks: each frame meets them once.
+    void heal();                            // No faults, no partitions, nobody paused.
+
+private:
+    struct Place {
+        std::unique_ptr<Link> up;
+        std::unique_ptr<Node> node;
+        std::unique_ptr<Link> down;
+    };
+
+    Gid next_address() const;
+
+    Scheduler scheduler_;
+    Trace trace_;
+    Prng random_;
+    Switch switch_;
+    bool ipv6_ = false;
+    std::vector<Place> places_;
+};
+
+}  // namespace feroce::sim

@@ -1,0 +1,11 @@
+// rdma-core's public header, as those see it who implement it: its declarations exported (the build
+// hides everything else) and without the macros that hide its functions.
+#pragma once
+
+#pragma GCC visibility push(default)
+#include <infiniband/verbs.h>
+#pragma GCC visibility pop
+
+#undef ibv_query_port
+#undef ibv_reg_mr
+#undef ibv_reg_mr_iova

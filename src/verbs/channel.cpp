@@ -1,0 +1,57 @@
+// Completion channels.
+#include "verbs/common.hpp"
+
+using namespace feroce;
+using namespace feroce::verbs;
+
+ibv_comp_channel* ibv_create_comp_channel(ibv_context* context) {
+    if (!alive(context)) return refuse_null("ibv_create_comp_channel", kDead);
+    auto channel = std::make_unique<Channel>();
+    if (Result<void> opened = channel->counter.open(); !opened)
+        return refuse_null("ibv_create_comp_channel", opened.error());
+    channel->base.context = context;
+    channel->base.fd = channel->counter.fd();
+    context_of(context).objects.fetch_add(1);
+    return &channel.release()->base;
+}
+
+int ibv_destroy_comp_channel(ibv_comp_channel* base) {
+    if (!alive(base->context)) return refuse("ibv_destroy_comp_channel", kDead);
+    Channel& channel = object_of<Channel>(base);
+    {
+        const std::lock_guard lock(channel.mutex);
+        if (base->refcnt > 0)
+            return refuse("ibv_destroy_comp_channel", {EBUSY, "completion queues still use it"});
+    }
+    context_of(base->context).objects.fetch_sub(1);
+    delete &channel;
+    return 0;
+}
+
+int ibv_get_cq_event(ibv_comp_channel* base, ibv_cq** cq, void** cq_context) {
+    if (!alive(base->context)) {
+        errno = refuse("ibv_get_cq_event", kDead);
+        return -1;
+    }
+    Channel& channel = object_of<Channel>(base);
+    for (;;) {
+        if (!process::take_event(base->fd)) return -1;
+        const std::lock_guard lock(channel.mutex);
+        if (channel.events.empty()) continue;  // Its completion queue was destroyed meanwhile.
+        Cq& found = *channel.events.front();
+        channel.events.pop_front();
+        ++found.completion_events.delivered;
+        *cq = public_cq(found);
+        *cq_context = found.base.cq_context;
+        return 0;
+    }
+}
+
+void ibv_ack_cq_events(ibv_cq* base, unsigned int count) {
+    if (base->channel == nullptr || !alive(base->context)) return;
+    Channel& channel = object_of<Channel>(base->channel);
+    const std::lock_guard lock(channel.mutex);
+    cq_of(base).completion_events.acknowledged += count;
+    base->comp_events_completed += count;
+    channel.acknowledged.notify_all();
+}

@@ -1,0 +1,47 @@
+// What every file of the ABI layer needs: the process object, errors, and the limits we promise.
+#pragma once
+
+#include <cerrno>
+#include <cstdint>
+
+#include "base/result.hpp"
+#include "process/log.hpp"
+#include "verbs/objects.hpp"
+
+namespace feroce::verbs {
+
+// What ibv_query_device promises. Sizes are limits, not costs: queues grow when they are used.
+namespace limits {
+inline constexpr int kQueuePairs = 60000;
+inline constexpr std::uint32_t kWorkRequests = 16384;
+inline constexpr std::uint32_t kSges = transport::kSgeMax;
+inline constexpr int kCompletionQueues = 65536;
+inline constexpr int kCompletions = 4 * 1024 * 1024;  // libfabric sizes queues by its peers.
+inline constexpr std::uint32_t kInlineBytes = 1024;
+inline constexpr int kReadAtomics = 128;  // librdmacm keeps it in eight bits.
+inline constexpr int kGidTableLength = 64;
+inline constexpr std::uint32_t kMessageBytes = 0x8000'0000;
+inline constexpr std::size_t kDeviceMemoryBytes = 64 * 1024 * 1024;
+}  // namespace limits
+
+// The process-wide object, made at first use and made anew in a forked child.
+process::Process& process_object();
+
+// Counts up in a forked child: objects from before the fork are dead there.
+std::uint32_t process_generation();
+
+inline bool alive(ibv_context* context) {
+    return context_of(context).generation == process_generation();
+}
+
+inline constexpr Error kDead{ENODEV, "the object belongs to the parent process"};
+
+using process::refuse;
+
+// For calls that tell of failure by a null pointer.
+inline std::nullptr_t refuse_null(const char* call, const Error& error) {
+    errno = refuse(call, error);
+    return nullptr;
+}
+
+}  // namespace feroce::verbs

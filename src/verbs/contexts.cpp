@@ -1,0 +1,115 @@
+#include "verbs/contexts.hpp"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+
+#include "verbs/common.hpp"
+
+namespace feroce::verbs {
+namespace {
+
+struct Registry {
+    std::mutex mutex;
+    std::vector<Context*> contexts;
+};
+
+Registry& registry() {
+    static auto& leaked = *new Registry;
+    return leaked;
+}
+
+void queue_port_event(Context& context, ibv_event_type type) {
+    ibv_async_event event{};
+    event.element.port_num = 1;
+    event.event_type = type;
+    context.events.push_back(event);
+    context.event_counter.post();
+}
+
+// Indexes are what programs remember: an address that stays keeps its index, one that goes leaves
+// an empty entry, and a new one takes the first empty entry.
+bool update_gids(std::vector<Gid>& table, const std::vector<Gid>& now) {
+    bool changed = false;
+    for (Gid& gid : table) {
+        if (gid.is_zero() || std::count(now.begin(), now.end(), gid) > 0) continue;
+        gid = Gid{};
+        changed = true;
+    }
+    for (const Gid& gid : now) {
+        if (std::count(table.begin(), table.end(), gid) > 0) continue;
+        const auto empty = std::find(table.begin(), table.end(), Gid{});
+        if (empty != table.end()) {
+            *empty = gid;
+        } else if (table.size() + 1 < limits::kGidTableLength) {
+            table.push_back(gid);
+        } else {
+            continue;
+        }
+        changed = true;
+    }
+    return changed;
+}
+
+void refresh(Context& context, const std::vector<device::Interface>& interfaces) {
+    const auto found =
+        std::find_if(interfaces.begin(), interfaces.end(), [&context](const device::Interface& i) {
+            return i.index == context.device->interface.index;
+        });
+    const bool up = found != interfaces.end() && found->up;
+    const std::lock_guard lock(context.mutex);
+    if (update_gids(context.gids, found != interfaces.end() ? found->gids : std::vector<Gid>()))
+        queue_port_event(context, IBV_EVENT_GID_CHANGE);
+    if (up != context.port_up)
+        queue_port_event(context, up ? IBV_EVENT_PORT_ACTIVE : IBV_EVENT_PORT_ERR);
+    context.port_up = up;
+}
+
+}  // namespace
+
+void add_context(Context& context) {
+    Registry& all = registry();
+    const std::lock_guard lock(all.mutex);
+    all.contexts.push_back(&context);
+}
+
+void remove_context(Context& context) {
+    Registry& all = registry();
+    const std::lock_guard lock(all.mutex);
+    std::erase(all.contexts, &context);
+}
+
+Device* device_of_fd(int fd) {
+    struct stat wanted {};
+    if (::fstat(fd, &wanted) != 0) return nullptr;
+    Registry& all = registry();
+    const std::lock_guard lock(all.mutex);
+    for (Context* context : all.contexts) {
+        struct stat own {};
+        if (::fstat(context->base.context.cmd_fd, &own) == 0 && own.st_ino == wanted.st_ino &&
+            own.st_dev == wanted.st_dev)
+            return context->device;
+    }
+    return nullptr;
+}
+
+void refresh_contexts() {
+    Registry& all = registry();
+    const std::lock_guard lock(all.mutex);
+    if (all.contexts.empty()) return;
+    const std::vector<device::Interface> interfaces = process_object().host().interfaces();
+    for (Context* context : all.contexts)
+        if (alive(&context->base.context)) refresh(*context, interfaces);
+}
+
+Gid gid_at(Context& context, std::size_t index) {
+    const std::lock_guard lock(context.mutex);
+    return index < context.gids.size() ? context.gids[index] : Gid{};
+}
+
+std::vector<Gid> gids_of(Context& context) {
+    const std::lock_guard lock(context.mutex);
+    return context.gids;
+}
+
+}  // namespace feroce::verbs

@@ -1,0 +1,157 @@
+#include "verbs/cq.hpp"
+
+#include <algorithm>
+
+#include "verbs/common.hpp"
+#include "verbs/cq_ex.hpp"
+#include "verbs/events.hpp"
+#include "verbs/ops.hpp"
+
+namespace feroce::verbs {
+namespace {
+
+using transport::Completion;
+
+void fill(const Completion& c, ibv_wc& wc) {
+    wc.wr_id = c.wr_id;
+    wc.status = static_cast<ibv_wc_status>(c.status);
+    wc.opcode = static_cast<ibv_wc_opcode>(c.opcode);
+    wc.vendor_err = c.reason;
+    wc.byte_len = c.byte_length;
+    wc.invalidated_rkey = immediate_or_key(c);
+    wc.qp_num = c.qpn.raw;
+    wc.src_qp = c.source_qpn.raw;
+    wc.wc_flags = wc_flags(c);
+    wc.pkey_index = c.pkey_index;
+    wc.slid = 0;
+    wc.sl = service_level(c);
+    wc.dlid_path_bits = 0;
+}
+
+}  // namespace
+
+unsigned int wc_flags(const Completion& c) {
+    unsigned int flags = 0;
+    if (c.has_grh) flags |= IBV_WC_GRH;
+    if (c.has_immediate) flags |= IBV_WC_WITH_IMM;
+    if (c.has_invalidate) flags |= IBV_WC_WITH_INV;
+    return flags;
+}
+
+std::uint8_t service_level(const Completion& c) {
+    // UCX up to 1.17 reads the RoCE packet type here, as mlx5 reports it: 2 is IPv4, 1 IPv6. With 0
+    // it would drop every datagram; nobody else in Ethernet looks.
+    if (!c.has_grh) return 0;
+    return c.over_ipv6 ? 0x9 : 0xa;
+}
+
+std::uint32_t immediate_or_key(const Completion& c) {
+    return c.has_immediate ? htobe32(c.immediate) : c.immediate;
+}
+
+std::uint32_t poll(Cq& cq, std::span<Completion> out) {
+    process::Process& process = process_of(cq.base.context);
+    // Without a look at the network only while arrivals would wake our thread: see process/shard.
+    if (process.armed()) {
+        if (const std::uint32_t count = cq.queue->poll(out); count > 0) return count;
+    }
+    process.drive(*cq.queue);
+    return cq.queue->poll(out);
+}
+
+int poll_cq(ibv_cq* base, int wanted, ibv_wc* out) {
+    if (!alive(base->context)) return -refuse("ibv_poll_cq", kDead);
+    Cq& cq = cq_of(base);
+    std::array<Completion, 16> batch;
+    int total = 0;
+    while (total < wanted) {
+        const auto room = std::min(batch.size(), static_cast<std::size_t>(wanted - total));
+        const std::span<Completion> into(batch.data(), room);
+        const std::uint32_t count = total == 0 ? poll(cq, into) : cq.queue->poll(into);
+        for (std::uint32_t i = 0; i < count; ++i) fill(batch[i], out[total++]);
+        if (count < room) break;
+    }
+    return total;
+}
+
+int req_notify_cq(ibv_cq* base, int solicited_only) {
+    if (!alive(base->context)) return refuse("ibv_req_notify_cq", kDead);
+    using Arm = device::CompletionQueue::Arm;
+    cq_of(base).queue->arm(solicited_only != 0 ? Arm::Solicited : Arm::Next);
+    return 0;
+}
+
+int modify_cq(ibv_cq*, ibv_modify_cq_attr* attributes) {
+    if (attributes->attr_mask != IBV_CQ_ATTR_MODERATE) return EINVAL;
+    const bool none = attributes->moderate.cq_count <= 1 && attributes->moderate.cq_period == 0;
+    return none ? 0 : refuse("ibv_modify_cq", {EOPNOTSUPP, "events are not moderated"});
+}
+
+ibv_cq_ex* make_cq(ibv_context* context, const ibv_cq_init_attr_ex& attributes) {
+    if (!alive(context)) return refuse_null("ibv_create_cq", kDead);
+    if (attributes.cqe == 0 || attributes.cqe > limits::kCompletions)
+        return refuse_null("ibv_create_cq", {EINVAL, "cqe is 0 or beyond max_cqe"});
+    if (attributes.comp_vector >= static_cast<std::uint32_t>(context->num_comp_vectors))
+        return refuse_null("ibv_create_cq", {EINVAL, "comp_vector is beyond num_comp_vectors"});
+    auto* cq = new Cq;
+    cq->queue =
+        std::make_unique<device::CompletionQueue>(attributes.cqe, &completion_listener(), cq);
+    ibv_cq_ex& out = cq->base;
+    out.context = context;
+    out.channel = attributes.channel;
+    out.cq_context = attributes.cq_context;
+    out.cqe = static_cast<int>(attributes.cqe);
+    ::pthread_mutex_init(&out.mutex, nullptr);
+    ::pthread_cond_init(&out.cond, nullptr);
+    fill_extended_operations(*cq, attributes.wc_flags);
+    if (attributes.channel != nullptr) {
+        Channel& channel = object_of<Channel>(attributes.channel);
+        const std::lock_guard lock(channel.mutex);
+        ++channel.base.refcnt;
+    }
+    context_of(context).objects.fetch_add(1);
+    return &out;
+}
+
+}  // namespace feroce::verbs
+
+using namespace feroce;
+using namespace feroce::verbs;
+
+ibv_cq* ibv_create_cq(ibv_context* context, int cqe, void* cq_context, ibv_comp_channel* channel,
+                      int comp_vector) {
+    ibv_cq_init_attr_ex attributes{};
+    attributes.cqe = cqe > 0 ? static_cast<std::uint32_t>(cqe) : 0;
+    attributes.cq_context = cq_context;
+    attributes.channel = channel;
+    attributes.comp_vector = static_cast<std::uint32_t>(comp_vector);
+    ibv_cq_ex* cq = make_cq(context, attributes);
+    return cq == nullptr ? nullptr : ibv_cq_ex_to_cq(cq);
+}
+
+int ibv_resize_cq(ibv_cq* base, int cqe) {
+    if (!alive(base->context)) return refuse("ibv_resize_cq", kDead);
+    if (cqe <= 0 || cqe > limits::kCompletions)
+        return refuse("ibv_resize_cq", {EINVAL, "cqe is 0 or beyond max_cqe"});
+    if (!cq_of(base).queue->resize(static_cast<std::uint32_t>(cqe)))
+        return refuse("ibv_resize_cq", {EINVAL, "the queue holds more completions than that"});
+    base->cqe = cqe;
+    return 0;
+}
+
+int ibv_destroy_cq(ibv_cq* base) {
+    if (!alive(base->context)) return refuse("ibv_destroy_cq", kDead);
+    Cq& cq = cq_of(base);
+    if (cq.users.load() > 0) return refuse("ibv_destroy_cq", {EBUSY, "queue pairs still use it"});
+    settle_events(cq);
+    if (base->channel != nullptr) {
+        Channel& channel = object_of<Channel>(base->channel);
+        const std::lock_guard lock(channel.mutex);
+        --channel.base.refcnt;
+    }
+    // A thread of ours may just be in it, reporting an event.
+    process_of(base->context).quiesce();
+    context_of(base->context).objects.fetch_sub(1);
+    delete &cq;
+    return 0;
+}

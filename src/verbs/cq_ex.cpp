@@ -1,0 +1,126 @@
+#include "verbs/cq_ex.hpp"
+
+#include <ctime>
+
+#include "verbs/common.hpp"
+#include "verbs/cq.hpp"
+#include "verbs/ops.hpp"
+
+namespace feroce::verbs {
+namespace {
+
+const transport::Completion& current(ibv_cq_ex* base) {
+    return cq_of(base).current;
+}
+
+int fetch(Cq& cq, bool drive) {
+    const std::span<transport::Completion> one(&cq.current, 1);
+    const std::uint32_t count = drive ? poll(cq, one) : cq.queue->poll(one);
+    if (count == 0) return ENOENT;
+    cq.base.status = static_cast<ibv_wc_status>(cq.current.status);
+    cq.base.wr_id = cq.current.wr_id;
+    return 0;
+}
+
+int start_poll(ibv_cq_ex* base, ibv_poll_cq_attr* attributes) {
+    if (attributes != nullptr && attributes->comp_mask != 0) return EINVAL;
+    if (!alive(base->context)) return refuse("ibv_start_poll", kDead);
+    Cq& cq = cq_of(base);
+    cq.poll_mutex.lock();
+    const int error = fetch(cq, true);
+    if (error != 0) cq.poll_mutex.unlock();  // No end_poll follows.
+    return error;
+}
+
+int next_poll(ibv_cq_ex* base) {
+    return fetch(cq_of(base), false);
+}
+void end_poll(ibv_cq_ex* base) {
+    cq_of(base).poll_mutex.unlock();
+}
+
+ibv_wc_opcode read_opcode(ibv_cq_ex* base) {
+    return static_cast<ibv_wc_opcode>(current(base).opcode);
+}
+std::uint32_t read_vendor_err(ibv_cq_ex* base) {
+    return current(base).reason;
+}
+std::uint32_t read_byte_len(ibv_cq_ex* base) {
+    return current(base).byte_length;
+}
+__be32 read_imm_data(ibv_cq_ex* base) {
+    return immediate_or_key(current(base));
+}
+std::uint32_t read_qp_num(ibv_cq_ex* base) {
+    return current(base).qpn.raw;
+}
+std::uint32_t read_src_qp(ibv_cq_ex* base) {
+    return current(base).source_qpn.raw;
+}
+unsigned int read_wc_flags(ibv_cq_ex* base) {
+    return wc_flags(current(base));
+}
+std::uint32_t read_slid(ibv_cq_ex*) {
+    return 0;
+}
+std::uint8_t read_sl(ibv_cq_ex* base) {
+    return service_level(current(base));
+}
+std::uint8_t read_dlid_path_bits(ibv_cq_ex*) {
+    return 0;
+}
+std::uint64_t read_completion_ts(ibv_cq_ex* base) {
+    return current(base).timestamp_ns;
+}
+std::uint64_t read_completion_wallclock_ns(ibv_cq_ex* base) {
+    return current(base).timestamp_ns + cq_of(base).wall_clock_offset_ns;
+}
+
+std::uint64_t wall_clock_offset(process::Process& process) {
+    timespec wall;
+    ::clock_gettime(CLOCK_REALTIME, &wall);
+    const auto real = std::chrono::seconds(wall.tv_sec) + std::chrono::nanoseconds(wall.tv_nsec);
+    return static_cast<std::uint64_t>((real - process.host().now().time_since_epoch()).count());
+}
+
+}  // namespace
+
+void fill_extended_operations(Cq& cq, std::uint64_t flags) {
+    ibv_cq_ex& out = cq.base;
+    out.start_poll = start_poll;
+    out.next_poll = next_poll;
+    out.end_poll = end_poll;
+    out.read_opcode = read_opcode;
+    out.read_vendor_err = read_vendor_err;
+    out.read_wc_flags = read_wc_flags;
+    if ((flags & IBV_WC_EX_WITH_BYTE_LEN) != 0) out.read_byte_len = read_byte_len;
+    if ((flags & IBV_WC_EX_WITH_IMM) != 0) out.read_imm_data = read_imm_data;
+    if ((flags & IBV_WC_EX_WITH_QP_NUM) != 0) out.read_qp_num = read_qp_num;
+    if ((flags & IBV_WC_EX_WITH_SRC_QP) != 0) out.read_src_qp = read_src_qp;
+    if ((flags & IBV_WC_EX_WITH_SLID) != 0) out.read_slid = read_slid;
+    if ((flags & IBV_WC_EX_WITH_SL) != 0) out.read_sl = read_sl;
+    if ((flags & IBV_WC_EX_WITH_DLID_PATH_BITS) != 0) out.read_dlid_path_bits = read_dlid_path_bits;
+    if ((flags & IBV_WC_EX_WITH_COMPLETION_TIMESTAMP) != 0)
+        out.read_completion_ts = read_completion_ts;
+    if ((flags & IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK) != 0) {
+        out.read_completion_wallclock_ns = read_completion_wallclock_ns;
+        cq.wall_clock_offset_ns = wall_clock_offset(process_of(out.context));
+    }
+}
+
+ibv_cq_ex* create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* attributes) {
+    constexpr std::uint64_t kKnownFields = std::uint64_t{IBV_WC_STANDARD_FLAGS} |
+                                           IBV_WC_EX_WITH_COMPLETION_TIMESTAMP |
+                                           IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK;
+    constexpr std::uint32_t kKnownMask = IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD;
+    constexpr std::uint32_t kKnownFlags =
+        IBV_CREATE_CQ_ATTR_SINGLE_THREADED | IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN;
+    const bool strange_flags = (attributes->comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS) != 0 &&
+                               (attributes->flags & ~kKnownFlags) != 0;
+    if ((attributes->comp_mask & ~kKnownMask) != 0 || strange_flags ||
+        (attributes->wc_flags & ~kKnownFields) != 0)
+        return refuse_null("ibv_create_cq_ex", {EOPNOTSUPP, "a field or flag that we do not have"});
+    return make_cq(context, *attributes);
+}
+
+}  // namespace feroce::verbs

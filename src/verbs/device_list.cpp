@@ -1,0 +1,75 @@
+// Devices: one for each interface that has an address.
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <mutex>
+
+#include "verbs/common.hpp"
+
+namespace feroce::verbs {
+namespace {
+
+// An EUI-64 from the interface's address; loopback has none, so its index stands in.
+std::uint64_t guid_of(const device::Interface& interface) {
+    std::uint64_t high = 0, low = 0;
+    for (std::size_t i = 0; i < 3; ++i) {
+        high = high << 8 | interface.mac[i];
+        low = low << 8 | interface.mac[i + 3];
+    }
+    if (high == 0 && low == 0) low = interface.index;
+    return (high ^ 0x02'0000) << 40 | std::uint64_t{0xfffe} << 24 | low;
+}
+
+// Devices are kept for ever: programs hold pointers to them beyond ibv_free_device_list.
+Device& device_for(const device::Interface& interface, int index) {
+    static auto& devices = *new std::map<std::string, Device>;
+    Device& device = devices[interface.name];
+    device.interface = interface;
+    device.guid = guid_of(interface);
+    device.index = index;
+    ibv_device& base = device.base;
+    base.node_type = IBV_NODE_CA;
+    base.transport_type = IBV_TRANSPORT_IB;
+    std::snprintf(base.name, sizeof base.name, "feroce_%s", interface.name.c_str());
+    std::snprintf(base.dev_name, sizeof base.dev_name, "uverbs%d", index);
+    std::snprintf(base.dev_path, sizeof base.dev_path, "/sys/class/infiniband_verbs/uverbs%d",
+                  index);
+    std::snprintf(base.ibdev_path, sizeof base.ibdev_path, "/sys/class/infiniband/%s", base.name);
+    return device;
+}
+
+}  // namespace
+}  // namespace feroce::verbs
+
+using namespace feroce;
+using namespace feroce::verbs;
+
+ibv_device** ibv_get_device_list(int* count) {
+    static auto& mutex = *new std::mutex;
+    const std::vector<device::Interface> interfaces = process_object().host().interfaces();
+    auto** list =
+        static_cast<ibv_device**>(std::calloc(interfaces.size() + 1, sizeof(ibv_device*)));
+    if (list == nullptr) return refuse_null("ibv_get_device_list", {ENOMEM, "out of memory"});
+    const std::lock_guard lock(mutex);
+    for (std::size_t i = 0; i < interfaces.size(); ++i)
+        list[i] = &device_for(interfaces[i], static_cast<int>(i)).base;
+    if (count != nullptr) *count = static_cast<int>(interfaces.size());
+    return list;
+}
+
+void ibv_free_device_list(ibv_device** list) {
+    std::free(list);
+}
+
+const char* ibv_get_device_name(ibv_device* device) {
+    return device->name;
+}
+
+int ibv_get_device_index(ibv_device* device) {
+    return object_of<Device>(device).index;
+}
+
+__be64 ibv_get_device_guid(ibv_device* device) {
+    return htobe64(object_of<Device>(device).guid);
+}

@@ -1,0 +1,203 @@
+#include "verbs/device_query.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <ctime>
+
+#include "verbs/common.hpp"
+#include "verbs/contexts.hpp"
+
+namespace feroce::verbs {
+namespace {
+
+constexpr std::uint32_t kVendorId = 0x00fe'0ce0;  // Not an OUI of anyone whose quirks tests know.
+constexpr std::uint32_t kOdpAll = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV |
+                                  IBV_ODP_SUPPORT_WRITE | IBV_ODP_SUPPORT_READ |
+                                  IBV_ODP_SUPPORT_ATOMIC | IBV_ODP_SUPPORT_SRQ_RECV;
+
+void fill_counts(ibv_device_attr& a) {
+    a.max_qp = limits::kQueuePairs;
+    a.max_qp_wr = limits::kWorkRequests;
+    a.max_sge = limits::kSges;
+    a.max_sge_rd = limits::kSges;
+    a.max_cq = limits::kCompletionQueues;
+    a.max_cqe = limits::kCompletions;
+    a.max_mr = static_cast<int>(mem::Limits{}.regions);
+    a.max_mw = static_cast<int>(mem::Limits{}.windows);
+    a.max_pd = static_cast<int>(mem::Limits{}.pds);
+    a.max_qp_rd_atom = limits::kReadAtomics;
+    a.max_res_rd_atom = limits::kReadAtomics * limits::kQueuePairs;
+    a.max_qp_init_rd_atom = limits::kReadAtomics;
+    a.max_mcast_grp = 1024;
+    a.max_mcast_qp_attach = 64;
+    a.max_total_mcast_qp_attach = 1024 * 64;
+    a.max_ah = 1 << 20;
+    a.max_srq = limits::kQueuePairs;
+    a.max_srq_wr = limits::kWorkRequests;
+    a.max_srq_sge = limits::kSges;
+    a.max_pkeys = 1;
+    a.phys_port_cnt = 1;
+}
+
+void fill(const Context& context, ibv_device_attr& a) {
+    std::memset(&a, 0, sizeof a);
+    std::strcpy(a.fw_ver, "0.1.0");
+    a.node_guid = htobe64(context.device->guid);
+    a.sys_image_guid = a.node_guid;
+    a.max_mr_size = ~std::uint64_t{0};
+    a.page_size_cap = 0xffff'f000;
+    a.vendor_id = kVendorId;
+    a.vendor_part_id = 1;
+    a.hw_ver = 1;
+    a.device_cap_flags = IBV_DEVICE_BAD_PKEY_CNTR | IBV_DEVICE_BAD_QKEY_CNTR |
+                         IBV_DEVICE_CURR_QP_STATE_MOD | IBV_DEVICE_PORT_ACTIVE_EVENT |
+                         IBV_DEVICE_SYS_IMAGE_GUID | IBV_DEVICE_RC_RNR_NAK_GEN |
+                         IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_MEM_WINDOW_TYPE_2B |
+                         IBV_DEVICE_MEM_MGT_EXTENSIONS | IBV_DEVICE_XRC;
+    // Remote atomics are CPU atomics.
+    a.atomic_cap = IBV_ATOMIC_GLOB;
+    a.local_ca_ack_delay = 15;
+    fill_counts(a);
+}
+
+ibv_mtu mtu_enum(std::uint32_t bytes) {
+    int value = IBV_MTU_256;
+    while (value < IBV_MTU_4096 && (256u << value) <= bytes) ++value;
+    return static_cast<ibv_mtu>(value);
+}
+
+bool port_up(const Context& context) {
+    for (const device::Interface& i : context.process->host().interfaces())
+        if (i.index == context.device->interface.index) return i.up;
+    return false;
+}
+
+ibv_gid_entry entry_for(const Context& context, const Gid& gid, std::uint32_t index) {
+    ibv_gid_entry entry{};
+    std::memcpy(entry.gid.raw, gid.raw.data(), sizeof entry.gid.raw);
+    entry.gid_index = index;
+    entry.port_num = 1;
+    entry.gid_type = IBV_GID_TYPE_ROCE_V2;
+    entry.ndev_ifindex = context.device->interface.index;
+    return entry;
+}
+
+}  // namespace
+
+int query_port(ibv_context* context, std::uint8_t port, ibv_port_attr* out, std::size_t size) {
+    if (port != 1) return refuse("ibv_query_port", {EINVAL, "the device has one port, number 1"});
+    const Context& c = context_of(context);
+    ibv_port_attr a{};
+    a.state = port_up(c) ? IBV_PORT_ACTIVE : IBV_PORT_DOWN;
+    a.max_mtu = IBV_MTU_4096;
+    a.active_mtu = mtu_enum(c.mtu);
+    a.gid_tbl_len = limits::kGidTableLength;
+    a.port_cap_flags = IBV_PORT_CM_SUP | IBV_PORT_IP_BASED_GIDS;
+    a.max_msg_sz = limits::kMessageBytes;
+    a.pkey_tbl_len = 1;
+    a.max_vl_num = 1;
+    a.active_width = 1;
+    a.active_speed = 1;
+    a.phys_state = a.state == IBV_PORT_ACTIVE ? 5 : 3;
+    a.link_layer = IBV_LINK_LAYER_ETHERNET;
+    a.flags = IBV_QPF_GRH_REQUIRED;
+    std::memcpy(out, &a, std::min(size, sizeof a));
+    return 0;
+}
+
+int query_device_ex(ibv_context* context, const ibv_query_device_ex_input* input,
+                    ibv_device_attr_ex* out, std::size_t size) {
+    if (input != nullptr && input->comp_mask != 0) return EINVAL;
+    if (size < sizeof(ibv_device_attr)) return EINVAL;
+    ibv_device_attr_ex a{};
+    fill(context_of(context), a.orig_attr);
+    a.odp_caps.general_caps = IBV_ODP_SUPPORT | IBV_ODP_SUPPORT_IMPLICIT;
+    a.odp_caps.per_transport_caps = {kOdpAll, kOdpAll, kOdpAll};
+    a.xrc_odp_caps = kOdpAll;
+    a.completion_timestamp_mask = ~std::uint64_t{0};
+    a.hca_core_clock = 1'000'000;  // kHz: timestamps count nanoseconds.
+    a.device_cap_flags_ex = a.orig_attr.device_cap_flags;
+    a.max_dm_size = limits::kDeviceMemoryBytes;
+    a.phys_port_cnt_ex = 1;
+    std::memset(out, 0, size);
+    std::memcpy(out, &a, std::min(size, sizeof a));
+    return 0;
+}
+
+int query_rt_values(ibv_context* context, ibv_values_ex* values) {
+    if (values->comp_mask != IBV_VALUES_MASK_RAW_CLOCK) return EINVAL;
+    const auto now = process_of(context).host().now().time_since_epoch().count();
+    values->raw_clock = {now / 1'000'000'000, now % 1'000'000'000};
+    return 0;
+}
+
+}  // namespace feroce::verbs
+
+using namespace feroce;
+using namespace feroce::verbs;
+
+int ibv_query_device(ibv_context* context, ibv_device_attr* attributes) {
+    fill(context_of(context), *attributes);
+    return 0;
+}
+
+int ibv_query_port(ibv_context* context, std::uint8_t port, _compat_ibv_port_attr* out) {
+    // Binaries from before port_cap_flags2 have a struct that ends where it begins.
+    return query_port(context, port, reinterpret_cast<ibv_port_attr*>(out),
+                      offsetof(ibv_port_attr, port_cap_flags2));
+}
+
+int ibv_query_gid(ibv_context* context, std::uint8_t port, int index, ibv_gid* out) {
+    if (port != 1 || index < 0 || index >= limits::kGidTableLength) {
+        errno = refuse("ibv_query_gid", {EINVAL, "no such port or GID index"});
+        return -1;
+    }
+    const Gid gid = gid_at(context_of(context), static_cast<std::size_t>(index));
+    std::memcpy(out->raw, gid.raw.data(), sizeof out->raw);
+    return 0;
+}
+
+int _ibv_query_gid_ex(ibv_context* context, std::uint32_t port, std::uint32_t index,
+                      ibv_gid_entry* out, std::uint32_t flags, std::size_t size) {
+    if (flags != 0 || port != 1 || index >= limits::kGidTableLength)
+        return refuse("ibv_query_gid_ex", {EINVAL, "no such port or GID index, or unknown flags"});
+    Context& c = context_of(context);
+    const Gid gid = gid_at(c, index);
+    if (gid.is_zero()) return ENODATA;
+    const ibv_gid_entry entry = entry_for(c, gid, index);
+    std::memcpy(out, &entry, std::min(size, sizeof entry));
+    return 0;
+}
+
+ssize_t _ibv_query_gid_table(ibv_context* context, ibv_gid_entry* entries, std::size_t entries_max,
+                             std::uint32_t flags, std::size_t size) {
+    if (flags != 0) return -refuse("ibv_query_gid_table", {EINVAL, "unknown flags"});
+    Context& c = context_of(context);
+    const std::vector<Gid> gids = gids_of(c);
+    ssize_t count = 0;
+    for (std::uint32_t i = 0; i < gids.size(); ++i) {
+        if (gids[i].is_zero()) continue;
+        if (static_cast<std::size_t>(count) >= entries_max)
+            return -refuse("ibv_query_gid_table", {EINVAL, "the table has more entries"});
+        const ibv_gid_entry entry = entry_for(c, gids[i], i);
+        auto* to = reinterpret_cast<char*>(entries) + static_cast<std::size_t>(count) * size;
+        std::memcpy(to, &entry, std::min(size, sizeof entry));
+        ++count;
+    }
+    return count;
+}
+
+int ibv_query_pkey(ibv_context*, std::uint8_t port, int index, __be16* pkey) {
+    if (port != 1 || index != 0) {
+        errno = refuse("ibv_query_pkey", {EINVAL, "the P_Key table has one entry"});
+        return -1;
+    }
+    *pkey = htobe16(kDefaultPkey.raw);
+    return 0;
+}
+
+int ibv_get_pkey_index(ibv_context*, std::uint8_t port, __be16 pkey) {
+    if (port == 1 && pkey == htobe16(kDefaultPkey.raw)) return 0;
+    errno = EINVAL;
+    return -1;
+}

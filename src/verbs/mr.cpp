@@ -1,0 +1,154 @@
+// Memory regions. Nothing is pinned and nothing is copied: a region is a range and its rights.
+#include <limits>
+
+#include "verbs/common.hpp"
+#include "verbs/mr.hpp"
+#include "verbs/ops.hpp"
+
+namespace feroce::verbs {
+
+ibv_mr* make_mr(ibv_pd* pd, const mem::RegionSpec& spec, const mem::RegionKeys& keys) {
+    auto* mr = new Mr;
+    mr->base.context = pd->context;
+    mr->base.pd = pd;
+    mr->base.addr = spec.address;
+    mr->base.length = spec.length;
+    mr->base.handle = keys.lkey.raw;
+    mr->base.lkey = keys.lkey.raw;
+    mr->base.rkey = keys.rkey.raw;
+    mr->iova = spec.iova;
+    mr->access = spec.access.raw;
+    context_of(pd->context).objects.fetch_add(1);
+    pd_of(pd).users.fetch_add(1);
+    return &mr->base;
+}
+
+ibv_mr* register_region(const char* call, ibv_pd* pd, mem::RegionSpec spec) {
+    if (!alive(pd->context)) return refuse_null(call, kDead);
+    spec.pd = pd_of(pd).id;
+    // All of memory: how rdma-core asks for an implicit region.
+    spec.implicit = spec.access.has(mem::Access::OnDemand) && spec.address == nullptr &&
+                    spec.length == std::numeric_limits<std::size_t>::max();
+    const Result<mem::RegionKeys> keys = process_of(pd->context).memory().register_region(spec);
+    if (!keys) return refuse_null(call, keys.error());
+    return make_mr(pd, spec, *keys);
+}
+
+ibv_mr* alloc_null_mr(ibv_pd* pd) {
+    if (!alive(pd->context)) return refuse_null("ibv_alloc_null_mr", kDead);
+    const Result<mem::RegionKeys> keys =
+        process_of(pd->context).memory().register_null_region(pd_of(pd).id);
+    if (!keys) return refuse_null("ibv_alloc_null_mr", keys.error());
+    return make_mr(pd, {}, *keys);
+}
+
+// All memory is fetched on demand already: a prefetch only has to name memory that is there.
+int advise_mr(ibv_pd* pd, ibv_advise_mr_advice advice, std::uint32_t flags, ibv_sge* sges,
+              std::uint32_t count) {
+    if (advice != IBV_ADVISE_MR_ADVICE_PREFETCH && advice != IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE &&
+        advice != IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT)
+        return refuse("ibv_advise_mr", {EOPNOTSUPP, "unknown advice"});
+    if ((flags & ~std::uint32_t{IBV_ADVISE_MR_FLAG_FLUSH}) != 0 || count == 0)
+        return refuse("ibv_advise_mr", {EINVAL, "unknown flags, or an empty list"});
+    const mem::AccessSet need = advice == IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE
+                                    ? mem::AccessSet(mem::Access::LocalWrite)
+                                    : mem::AccessSet();
+    for (std::uint32_t i = 0; i < count; ++i) {
+        const mem::Lookup found =
+            process_of(pd->context)
+                .memory()
+                .local(pd_of(pd).id, LKey{sges[i].lkey}, sges[i].addr, sges[i].length, need);
+        if (found.fault == mem::Fault::NoPermission) return EPERM;
+        if (found.fault != mem::Fault::None)
+            return refuse("ibv_advise_mr", {ENOENT, "an entry names no memory of this domain"});
+    }
+    return 0;
+}
+
+}  // namespace feroce::verbs
+
+using namespace feroce;
+using namespace feroce::verbs;
+
+ibv_mr* ibv_reg_mr_iova2(ibv_pd* pd, void* address, std::size_t length, std::uint64_t iova,
+                         unsigned int access) {
+    return register_region("ibv_reg_mr", pd,
+                           {.pd = {},
+                            .address = address,
+                            .length = length,
+                            .iova = iova,
+                            .access = mem::AccessSet(access),
+                            .implicit = false});
+}
+
+ibv_mr* ibv_reg_mr(ibv_pd* pd, void* address, std::size_t length, int access) {
+    return ibv_reg_mr_iova2(pd, address, length, reinterpret_cast<std::uintptr_t>(address),
+                            static_cast<unsigned int>(access));
+}
+
+ibv_mr* ibv_reg_mr_iova(ibv_pd* pd, void* address, std::size_t length, std::uint64_t iova,
+                        int access) {
+    return ibv_reg_mr_iova2(pd, address, length, iova, static_cast<unsigned int>(access));
+}
+
+ibv_mr* ibv_reg_dmabuf_mr(ibv_pd*, std::uint64_t, std::size_t, std::uint64_t, int, int) {
+    return refuse_null("ibv_reg_dmabuf_mr", {EOPNOTSUPP, "dma-buf regions are not supported"});
+}
+
+int ibv_rereg_mr(ibv_mr* base, int flags, ibv_pd* pd, void* address, std::size_t length,
+                 int access) {
+    constexpr int kMoves = IBV_REREG_MR_CHANGE_TRANSLATION;
+    const bool bad_domain = (flags & IBV_REREG_MR_CHANGE_PD) != 0 && pd == nullptr;
+    const bool bad_range = (flags & kMoves) != 0 && (address == nullptr || length == 0);
+    if (!alive(base->context) || flags == 0 || (flags & ~IBV_REREG_MR_FLAGS_SUPPORTED) != 0 ||
+        bad_domain || bad_range) {
+        errno = refuse("ibv_rereg_mr", {EINVAL, "unknown flags, or no domain or range given"});
+        return IBV_REREG_MR_ERR_INPUT;
+    }
+    Mr& mr = object_of<Mr>(base);
+    mem::RegionSpec spec{.pd = pd != nullptr ? pd_of(pd).id : PdId{},
+                         .address = address,
+                         .length = length,
+                         .iova = reinterpret_cast<std::uintptr_t>(address),
+                         .access = mem::AccessSet(static_cast<std::uint32_t>(access)),
+                         .implicit = false};
+    const mem::RegionChange change{.translation = (flags & kMoves) != 0,
+                                   .pd = (flags & IBV_REREG_MR_CHANGE_PD) != 0,
+                                   .access = (flags & IBV_REREG_MR_CHANGE_ACCESS) != 0};
+    process::Process& process = process_of(base->context);
+    const Result<mem::RegionKeys> keys =
+        process.memory().reregister_region(LKey{base->lkey}, change, spec);
+    if (!keys) {
+        errno = refuse("ibv_rereg_mr", keys.error());
+        return IBV_REREG_MR_ERR_INPUT;  // The old region is untouched.
+    }
+    process.quiesce();
+    if (change.pd) {
+        pd_of(base->pd).users.fetch_sub(1);
+        pd_of(pd).users.fetch_add(1);
+        base->pd = pd;
+    }
+    if (change.translation) {
+        base->addr = address;
+        base->length = length;
+        mr.iova = spec.iova;
+    }
+    if (change.access) mr.access = spec.access.raw;
+    base->lkey = keys->lkey.raw;
+    base->rkey = keys->rkey.raw;
+    return 0;
+}
+
+int ibv_dereg_mr(ibv_mr* base) {
+    if (!alive(base->context)) return refuse("ibv_dereg_mr", kDead);
+    Mr& mr = object_of<Mr>(base);
+    process::Process& process = process_of(base->context);
+    if (Result<void> freed = process.memory().deregister_region(LKey{base->lkey}); !freed)
+        return refuse("ibv_dereg_mr", freed.error());
+    process.quiesce();
+    if (mr.dm != nullptr) mr.dm->users.fetch_sub(1);
+    pd_of(base->pd).users.fetch_sub(1);
+    context_of(base->context).objects.fetch_sub(1);
+    delete &mr;
+    return 0;
+}

@@ -1,0 +1,169 @@
+#include "verbs/post.hpp"
+
+#include <cstring>
+
+#include "verbs/common.hpp"
+#include "verbs/ops.hpp"
+
+namespace feroce::verbs {
+namespace {
+
+using transport::SendOp;
+
+std::optional<SendOp> operation(ibv_wr_opcode opcode) {
+    switch (opcode) {
+        case IBV_WR_RDMA_WRITE:
+            return SendOp::Write;
+        case IBV_WR_RDMA_WRITE_WITH_IMM:
+            return SendOp::WriteImmediate;
+        case IBV_WR_SEND:
+            return SendOp::Send;
+        case IBV_WR_SEND_WITH_IMM:
+            return SendOp::SendImmediate;
+        case IBV_WR_SEND_WITH_INV:
+            return SendOp::SendInvalidate;
+        case IBV_WR_RDMA_READ:
+            return SendOp::Read;
+        case IBV_WR_ATOMIC_CMP_AND_SWP:
+            return SendOp::CompareSwap;
+        case IBV_WR_ATOMIC_FETCH_AND_ADD:
+            return SendOp::FetchAdd;
+        case IBV_WR_LOCAL_INV:
+            return SendOp::LocalInvalidate;
+        case IBV_WR_BIND_MW:
+            return SendOp::BindWindow;
+        default:
+            return std::nullopt;
+    }
+}
+
+void set_target(transport::SendWr& out, const ibv_send_wr& wr) {
+    if (out.op == SendOp::CompareSwap || out.op == SendOp::FetchAdd) {
+        out.remote_address = wr.wr.atomic.remote_addr;
+        out.rkey = {wr.wr.atomic.rkey};
+        out.compare_add = wr.wr.atomic.compare_add;
+        out.swap = wr.wr.atomic.swap;
+    } else {
+        out.remote_address = wr.wr.rdma.remote_addr;
+        out.rkey = {wr.wr.rdma.rkey};
+    }
+}
+
+// Scatter-gather entries have the same words in both forms, but are different types.
+std::span<const mem::Sge> convert(const ibv_sge* list, int count, std::span<mem::Sge> out) {
+    for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i)
+        out[i] = {list[i].addr, list[i].length, LKey{list[i].lkey}};
+    return out.first(static_cast<std::size_t>(count));
+}
+
+bool count_fits(int count) {
+    return count >= 0 && static_cast<std::uint32_t>(count) <= limits::kSges;
+}
+
+Result<void> post_one(process::Shard::Session& session, Qp& qp, const ibv_send_wr& wr) {
+    const std::optional<SendOp> op = operation(wr.opcode);
+    if (!op) return Error{EINVAL, "unknown operation"};
+    if (!count_fits(wr.num_sge)) return Error{EINVAL, "more SGEs than the device has"};
+    mem::Sge sges[limits::kSges];
+    transport::SendWr out;
+    out.wr_id = wr.wr_id;
+    out.op = *op;
+    set_send_flags(out, wr.send_flags);
+    out.sges = convert(wr.sg_list, wr.num_sge, sges);
+    if (*op == SendOp::SendInvalidate || *op == SendOp::LocalInvalidate) {
+        out.invalidate = {wr.invalidate_rkey};
+    } else {
+        out.immediate = be32toh(wr.imm_data);
+    }
+    if (*op == SendOp::BindWindow) {
+        out.bind = window_bind(*wr.bind_mw.mw, wr.bind_mw.rkey, wr.bind_mw.bind_info);
+    } else if (qp.base.qp_base.qp_type == IBV_QPT_UD) {
+        if (wr.wr.ud.ah == nullptr) return Error{EINVAL, "a datagram needs an address handle"};
+        out.path = object_of<Ah>(wr.wr.ud.ah).path;
+        out.destination_qpn = {wr.wr.ud.remote_qpn & 0xff'ffff};
+        out.qkey = {wr.wr.ud.remote_qkey};
+    } else {
+        set_target(out, wr);
+    }
+    if (qp.base.qp_base.qp_type == IBV_QPT_XRC_SEND) out.remote_srq = {wr.qp_type.xrc.remote_srqn};
+    return session.engine().post_send(session.now(), *qp.machine, out);
+}
+
+}  // namespace
+
+void set_send_flags(transport::SendWr& wr, unsigned int flags) {
+    wr.signaled = (flags & IBV_SEND_SIGNALED) != 0;
+    wr.solicited = (flags & IBV_SEND_SOLICITED) != 0;
+    wr.fence = (flags & IBV_SEND_FENCE) != 0;
+    wr.inlined = (flags & IBV_SEND_INLINE) != 0;
+}
+
+mem::WindowBind window_bind(const ibv_mw& mw, std::uint32_t new_rkey,
+                            const ibv_mw_bind_info& info) {
+    mem::WindowBind bind;
+    bind.window = {mw.rkey};
+    if (info.mr != nullptr) bind.region = {info.mr->lkey};
+    bind.address = info.addr;
+    bind.length = info.length;
+    // Programs pass local rights too; a window has none to give.
+    bind.access = mem::AccessSet(info.mw_access_flags & ~std::uint32_t{IBV_ACCESS_LOCAL_WRITE});
+    bind.new_rkey = {new_rkey};
+    return bind;
+}
+
+int post_send(ibv_qp* base, ibv_send_wr* list, ibv_send_wr** bad) {
+    Qp& qp = qp_of(base);
+    if (!alive(base->context) || qp.machine == nullptr) {
+        *bad = list;
+        return refuse("ibv_post_send", kDead);
+    }
+    process::Shard::Session session(*qp.shard);
+    for (ibv_send_wr* wr = list; wr != nullptr; wr = wr->next) {
+        if (Result<void> posted = post_one(session, qp, *wr); !posted) {
+            *bad = wr;
+            return refuse("ibv_post_send", posted.error());
+        }
+    }
+    return 0;
+}
+
+int post_recv(ibv_qp* base, ibv_recv_wr* list, ibv_recv_wr** bad) {
+    Qp& qp = qp_of(base);
+    if (!alive(base->context) || qp.machine == nullptr) {
+        *bad = list;
+        return refuse("ibv_post_recv", kDead);
+    }
+    mem::Sge sges[limits::kSges];
+    process::Shard::Session session(*qp.shard);
+    for (ibv_recv_wr* wr = list; wr != nullptr; wr = wr->next) {
+        Result<void> posted = Error{EINVAL, "more SGEs than the device has"};
+        if (count_fits(wr->num_sge))
+            posted = session.engine().post_receive(
+                session.now(), *qp.machine, {wr->wr_id, convert(wr->sg_list, wr->num_sge, sges)});
+        if (!posted) {
+            *bad = wr;
+            return refuse("ibv_post_recv", posted.error());
+        }
+    }
+    return 0;
+}
+
+int post_srq_recv(ibv_srq* base, ibv_recv_wr* list, ibv_recv_wr** bad) {
+    if (!alive(base->context)) {
+        *bad = list;
+        return refuse("ibv_post_srq_recv", kDead);
+    }
+    mem::Sge sges[limits::kSges];
+    for (ibv_recv_wr* wr = list; wr != nullptr; wr = wr->next) {
+        Result<void> posted = Error{EINVAL, "more SGEs than the device has"};
+        if (count_fits(wr->num_sge))
+            posted = srq_of(base).queue->post({wr->wr_id, convert(wr->sg_list, wr->num_sge, sges)});
+        if (!posted) {
+            *bad = wr;
+            return refuse("ibv_post_srq_recv", posted.error());
+        }
+    }
+    return 0;
+}
+
+}  // namespace feroce::verbs

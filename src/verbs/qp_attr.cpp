@@ -1,0 +1,116 @@
+#include "verbs/qp_attr.hpp"
+
+#include "verbs/ah.hpp"
+#include "verbs/common.hpp"
+
+namespace feroce::verbs {
+namespace {
+
+using transport::QpAttributes;
+using transport::QpState;
+
+constexpr std::uint32_t mtu_bytes(ibv_mtu mtu) {
+    return 128u << mtu;
+}
+
+ibv_mtu mtu_enum(std::uint32_t bytes) {
+    int value = IBV_MTU_256;
+    while (value < IBV_MTU_4096 && mtu_bytes(static_cast<ibv_mtu>(value)) < bytes) ++value;
+    return static_cast<ibv_mtu>(value);
+}
+
+// Fields that are narrower on the wire than in the struct.
+Result<void> check_ranges(const Context& context, const ibv_qp_attr& a, int mask) {
+    const auto given = [mask](int bit) { return (mask & bit) != 0; };
+    if (given(IBV_QP_STATE) && a.qp_state > IBV_QPS_ERR) return Error{EINVAL, "unknown qp_state"};
+    if (given(IBV_QP_CUR_STATE) && a.cur_qp_state > IBV_QPS_ERR)
+        return Error{EINVAL, "unknown cur_qp_state"};
+    if (given(IBV_QP_PORT) && a.port_num != 1)
+        return Error{EINVAL, "the device has one port, number 1"};
+    if (given(IBV_QP_PKEY_INDEX) && a.pkey_index != 0)
+        return Error{EINVAL, "the P_Key table has one entry"};
+    if (given(IBV_QP_PATH_MTU) && (a.path_mtu < IBV_MTU_256 || a.path_mtu > IBV_MTU_4096))
+        return Error{EINVAL, "unknown path_mtu"};
+    if (given(IBV_QP_PATH_MTU) && mtu_bytes(a.path_mtu) > context.mtu)
+        return Error{EINVAL, "path_mtu is beyond what the interface carries (active_mtu)"};
+    if (given(IBV_QP_TIMEOUT) && a.timeout > 31) return Error{EINVAL, "timeout is beyond 31"};
+    if (given(IBV_QP_RETRY_CNT) && a.retry_cnt > 7) return Error{EINVAL, "retry_cnt is beyond 7"};
+    if (given(IBV_QP_RNR_RETRY) && a.rnr_retry > 7) return Error{EINVAL, "rnr_retry is beyond 7"};
+    if (given(IBV_QP_MIN_RNR_TIMER) && a.min_rnr_timer > 31)
+        return Error{EINVAL, "min_rnr_timer is beyond 31"};
+    if (given(IBV_QP_MAX_QP_RD_ATOMIC) && a.max_rd_atomic > limits::kReadAtomics)
+        return Error{EINVAL, "max_rd_atomic is beyond max_qp_init_rd_atom"};
+    if (given(IBV_QP_MAX_DEST_RD_ATOMIC) && a.max_dest_rd_atomic > limits::kReadAtomics)
+        return Error{EINVAL, "max_dest_rd_atomic is beyond max_qp_rd_atom"};
+    return {};
+}
+
+}  // namespace
+
+Result<QpAttributes> qp_attributes(Context& context, const ibv_qp_attr& a, int mask) {
+    TRY(check_ranges(context, a, mask));
+    QpAttributes out;
+    out.state = static_cast<QpState>(a.qp_state);
+    out.current_state = static_cast<QpState>(a.cur_qp_state);
+    if ((mask & IBV_QP_PATH_MTU) != 0) out.path_mtu = mtu_bytes(a.path_mtu);
+    out.qkey = {a.qkey};
+    out.receive_psn = Psn(a.rq_psn);
+    out.send_psn = Psn(a.sq_psn);
+    out.destination_qpn = {a.dest_qp_num & 0xff'ffff};
+    out.access = mem::AccessSet(a.qp_access_flags);
+    out.pkey_index = a.pkey_index;
+    out.alternate_pkey_index = a.alt_pkey_index;
+    out.drain_notify = a.en_sqd_async_notify != 0;
+    out.read_atomic_max = a.max_rd_atomic;
+    out.dest_read_atomic_max = a.max_dest_rd_atomic;
+    out.min_rnr_timer = a.min_rnr_timer;
+    out.port = a.port_num;
+    out.timeout = a.timeout;
+    out.retry_count = a.retry_cnt;
+    out.rnr_retry = a.rnr_retry;
+    out.alternate_port = a.alt_port_num;
+    out.alternate_timeout = a.alt_timeout;
+    out.path_migration_state = static_cast<std::uint8_t>(a.path_mig_state);
+    if ((mask & IBV_QP_AV) != 0) {
+        const Result<transport::AddressVector> address = address_vector(context, a.ah_attr);
+        if (!address) return address.error();
+        out.address = *address;
+    }
+    if ((mask & IBV_QP_ALT_PATH) != 0) {
+        const Result<transport::AddressVector> address = address_vector(context, a.alt_ah_attr);
+        if (!address) return address.error();
+        out.alternate_address = *address;
+    }
+    return out;
+}
+
+ibv_qp_attr qp_attr(const QpAttributes& from, const ibv_qp_cap& capabilities) {
+    ibv_qp_attr out{};
+    out.qp_state = static_cast<ibv_qp_state>(from.state);
+    out.cur_qp_state = out.qp_state;
+    out.path_mtu = mtu_enum(from.path_mtu);
+    out.path_mig_state = static_cast<ibv_mig_state>(from.path_migration_state);
+    out.qkey = from.qkey.raw;
+    out.rq_psn = from.receive_psn.raw();
+    out.sq_psn = from.send_psn.raw();
+    out.dest_qp_num = from.destination_qpn.raw;
+    out.qp_access_flags = from.access.raw;
+    out.cap = capabilities;
+    out.ah_attr = ah_attr(from.address);
+    out.alt_ah_attr = ah_attr(from.alternate_address);
+    out.pkey_index = from.pkey_index;
+    out.alt_pkey_index = from.alternate_pkey_index;
+    out.en_sqd_async_notify = from.drain_notify ? 1 : 0;
+    out.max_rd_atomic = from.read_atomic_max;
+    out.max_dest_rd_atomic = from.dest_read_atomic_max;
+    out.min_rnr_timer = from.min_rnr_timer;
+    out.port_num = from.port;
+    out.timeout = from.timeout;
+    out.retry_cnt = from.retry_count;
+    out.rnr_retry = from.rnr_retry;
+    out.alt_port_num = from.alternate_port;
+    out.alt_timeout = from.alternate_timeout;
+    return out;
+}
+
+}  // namespace feroce::verbs

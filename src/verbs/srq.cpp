@@ -1,0 +1,111 @@
+// Shared receive queues.
+#include <algorithm>
+
+#include "verbs/common.hpp"
+#include "verbs/events.hpp"
+#include "verbs/ops.hpp"
+
+namespace feroce::verbs {
+namespace {
+
+Srq* make_srq(ibv_pd* pd, void* srq_context, ibv_srq_attr& attributes) {
+    if (!alive(pd->context)) return refuse_null("ibv_create_srq", kDead);
+    if (attributes.max_wr > limits::kWorkRequests || attributes.max_sge > limits::kSges)
+        return refuse_null("ibv_create_srq", {EINVAL, "beyond max_srq_wr or max_srq_sge"});
+    auto srq = std::make_unique<Srq>();
+    attributes.max_wr = std::max(attributes.max_wr, 1u);
+    attributes.max_sge = std::max(attributes.max_sge, 1u);
+    srq->queue =
+        std::make_unique<SharedQueue>(*srq, pd_of(pd).id, attributes.max_wr, attributes.max_sge);
+    srq->base.context = pd->context;
+    srq->base.srq_context = srq_context;
+    srq->base.pd = pd;
+    ::pthread_mutex_init(&srq->base.mutex, nullptr);
+    ::pthread_cond_init(&srq->base.cond, nullptr);
+    pd_of(pd).users.fetch_add(1);
+    context_of(pd->context).objects.fetch_add(1);
+    return srq.release();
+}
+
+}  // namespace
+
+ibv_srq* create_srq_ex(ibv_context* context, ibv_srq_init_attr_ex* attributes) {
+    constexpr std::uint32_t kXrcNeeds =
+        IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ;
+    const bool typed = (attributes->comp_mask & IBV_SRQ_INIT_ATTR_TYPE) != 0;
+    if (!typed || attributes->srq_type != IBV_SRQT_XRC)
+        return refuse_null("ibv_create_srq_ex", {EOPNOTSUPP, "only basic and XRC queues"});
+    if ((attributes->comp_mask & kXrcNeeds) != kXrcNeeds)
+        return refuse_null("ibv_create_srq_ex", {EINVAL, "an XRC queue needs a PD, XRCD and CQ"});
+    Srq* srq = make_srq(attributes->pd, attributes->srq_context, attributes->attr);
+    if (srq == nullptr) return nullptr;
+    srq->cq = &cq_of(attributes->cq);
+    srq->xrcd = &object_of<Xrcd>(attributes->xrcd);
+    const Result<SrqNumber> number =
+        process_of(context).xrc().register_srq(*srq->queue, srq->xrcd->domain, *srq->cq->queue);
+    if (!number) {
+        pd_of(attributes->pd).users.fetch_sub(1);
+        context_of(context).objects.fetch_sub(1);
+        delete srq;
+        return refuse_null("ibv_create_srq_ex", number.error());
+    }
+    srq->number = *number;
+    srq->cq->users.fetch_add(1);
+    return &srq->base;
+}
+
+int get_srq_num(ibv_srq* base, std::uint32_t* number) {
+    const Srq& srq = srq_of(base);
+    if (srq.xrcd == nullptr) return refuse("ibv_get_srq_num", {EINVAL, "not an XRC queue"});
+    *number = srq.number.raw;
+    return 0;
+}
+
+}  // namespace feroce::verbs
+
+using namespace feroce;
+using namespace feroce::verbs;
+
+ibv_srq* ibv_create_srq(ibv_pd* pd, ibv_srq_init_attr* attributes) {
+    Srq* srq = make_srq(pd, attributes->srq_context, attributes->attr);
+    return srq == nullptr ? nullptr : &srq->base;
+}
+
+int ibv_modify_srq(ibv_srq* base, ibv_srq_attr* attributes, int mask) {
+    if (!alive(base->context)) return refuse("ibv_modify_srq", kDead);
+    Srq& srq = srq_of(base);
+    if ((mask & ~(IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT)) != 0)
+        return refuse("ibv_modify_srq", {EINVAL, "unknown attributes"});
+    if ((mask & IBV_SRQ_MAX_WR) != 0 && attributes->max_wr != srq.queue->wr_max())
+        return refuse("ibv_modify_srq", {EOPNOTSUPP, "a receive queue cannot be resized"});
+    if ((mask & IBV_SRQ_LIMIT) != 0) {
+        if (attributes->srq_limit > srq.queue->wr_max())
+            return refuse("ibv_modify_srq", {EINVAL, "the limit is beyond the queue's size"});
+        srq.queue->arm_limit(attributes->srq_limit);
+    }
+    return 0;
+}
+
+int ibv_query_srq(ibv_srq* base, ibv_srq_attr* attributes) {
+    if (!alive(base->context)) return refuse("ibv_query_srq", kDead);
+    Srq& srq = srq_of(base);
+    attributes->max_wr = srq.queue->wr_max();
+    attributes->max_sge = srq.queue->sge_max();
+    attributes->srq_limit = srq.queue->limit();
+    return 0;
+}
+
+int ibv_destroy_srq(ibv_srq* base) {
+    if (!alive(base->context)) return refuse("ibv_destroy_srq", kDead);
+    Srq& srq = srq_of(base);
+    if (srq.users.load() > 0) return refuse("ibv_destroy_srq", {EBUSY, "queue pairs still use it"});
+    process::Process& process = process_of(base->context);
+    if (srq.xrcd != nullptr) process.xrc().unregister_srq(srq.number);
+    process.quiesce();
+    settle_events(srq);
+    if (srq.cq != nullptr) srq.cq->users.fetch_sub(1);
+    pd_of(base->pd).users.fetch_sub(1);
+    context_of(base->context).objects.fetch_sub(1);
+    delete &srq;
+    return 0;
+}

@@ -1,0 +1,91 @@
+#!/usr/bin/env python3
+"""Runs an unmodified verbs program as server and client on the drop-in library.
+
+run_pair.py --library DIR [--device lo] [--address 127.0.0.1] [--pairs N] -- TOOL ARGS
+Both sides get `-p PORT` with a free TCP port; the client gets the address as last argument. Fails if
+either side does, or if they do not end in time.
+"""
+import argparse
+import os
+import socket
+import subprocess
+import sys
+import time
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def listening(port):
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        try:
+            with open(table) as f:
+                for line in f.readlines()[1:]:
+                    fields = line.split()
+                    if fields[3] == "0A" and int(fields[1].split(":")[1], 16) == port:
+                        return True
+        except FileNotFoundError:
+            pass
+    return False
+
+
+class Pair:
+    def __init__(self, command, address, environment):
+        self.port = free_port()
+        self.command = command[:1] + ["-p", str(self.port)] + command[1:]
+        self.address = address
+        self.environment = environment
+        self.server = self.start(self.command)
+        self.client = None
+
+    def start(self, command):
+        return subprocess.Popen(command, env=self.environment, text=True,
+                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+
+    def connect(self, deadline):
+        while not listening(self.port):
+            if self.server.poll() is not None or time.monotonic() > deadline:
+                return
+            time.sleep(0.01)
+        self.client = self.start(self.command + [self.address])
+
+    def finish(self, deadline):
+        good = self.client is not None
+        for name, process in (("client", self.client), ("server", self.server)):
+            if process is None:
+                continue
+            try:
+                output, _ = process.communicate(timeout=max(0.1, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                process.kill()
+                output, _ = process.communicate()
+                output += "\n(killed: out of time)\n"
+            good = good and process.returncode == 0
+            print(f"--- {name}, exit status {process.returncode}\n{output}")
+        return good
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--library", required=True)
+    parser.add_argument("--device", default="lo")
+    parser.add_argument("--address", default="127.0.0.1")
+    parser.add_argument("--pairs", type=int, default=1)
+    parser.add_argument("--timeout", type=float, default=60)
+    parser.add_argument("command", nargs="+")
+    options = parser.parse_args()
+    environment = dict(os.environ, LD_LIBRARY_PATH=options.library,
+                       FEROCE_DEVICES=options.device)
+    deadline = time.monotonic() + options.timeout
+    pairs = [Pair(options.command, options.address, environment) for _ in range(options.pairs)]
+    for pair in pairs:
+        pair.connect(deadline)
+    results = [pair.finish(deadline) for pair in pairs]
+    sys.exit(0 if all(results) else 1)
+
+
+if __name__ == "__main__":
+    main()

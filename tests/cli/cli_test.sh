@@ -1,0 +1,248 @@
+#!/usr/bin/env bash
+# Tests of the built `feroce` command: cli_test.sh NAME BIN_FOLDER C_COMPILER.
+# Exit status 77 means that this machine or user cannot run the test.
+set -euo pipefail
+
+name=$1
+bin=$2
+compiler=$3
+feroce=$bin/feroce
+scratch=$(mktemp -d)
+child=
+trap '[[ -z $child ]] || kill "$child" 2>/dev/null || true; rm -rf "$scratch"' EXIT
+
+fail() { echo "FAILED: $*" >&2; exit 1; }
+equal() { [[ $1 == "$2" ]] || fail "${3:-}: wanted '$2', got '$1'"; }
+contains() { [[ $1 == *"$2"* ]] || fail "'$2' is not in: $1"; }
+
+# Runs a command and leaves its exit status, stdout and stderr in status, out and err.
+call() {
+    status=0
+    "$@" >"$scratch/out" 2>"$scratch/err" || status=$?
+    out=$(<"$scratch/out")
+    err=$(<"$scratch/err")
+}
+
+# Waits for a condition that a process of ours brings about; fails after ten seconds.
+await() {
+    local tries=0
+    until "$@"; do
+        [[ $((tries += 1)) -le 1000 ]] || fail "waited in vain: $*"
+        sleep 0.01
+    done
+}
+
+json() { python3 -c "import json,sys; d=json.load(sys.stdin); print($1)"; }
+
+test_exit_status() {
+    call "$feroce" run -- sh -c 'exit 37'
+    equal "$status" 37
+    equal "$out$err" "" "run itself is silent"
+    call "$feroce" run sh -c 'cat; echo error >&2' <<<'input'
+    equal "$out" input "stdin and stdout"
+    equal "$err" error "stderr"
+    call "$feroce" run -- printf '%s\n' -j --help --
+    equal "$out" $'-j\n--help\n--' "arguments are the program's"
+    call "$feroce" run -- /no/such/program
+    equal "$status" 127
+    call "$feroce" run -- /etc/passwd
+    equal "$status" 126
+}
+
+is_sleep() { [[ $(</proc/"$child"/comm) == sleep ]]; }
+
+test_signals() {
+    call "$feroce" run -- sh -c 'kill -USR1 $$'
+    equal "$status" $((128 + 10)) "killed by SIGUSR1"
+    "$feroce" run -- sleep 1000 &
+    child=$!
+    await is_sleep
+    kill -TERM "$child"
+    status=0
+    wait "$child" || status=$?
+    child=
+    equal "$status" $((128 + 15)) "killed by SIGTERM from outside"
+}
+
+test_environment() {
+    local line
+    call "$feroce" env
+    while read -r line; do
+        contains "$line" "export "
+    done <<<"$out"
+    # A shell with odd values of its own.
+    out=$(env LD_LIBRARY_PATH='/a b:/c' sh -c "$out"'; ibv_devices; echo "$LD_LIBRARY_PATH"')
+    contains "$out" feroce_lo
+    contains "$out" ":/a b:/c"
+    call "$feroce" run -- "$feroce" run -- sh -c 'echo "$LD_LIBRARY_PATH $LD_PRELOAD"'
+    equal "$(grep -o 'libferoce_preload' <<<"$out" | wc -l)" 1 "a run within a run adds nothing"
+}
+
+test_devices() {
+    local listed
+    listed=$("$feroce" run -- ibv_devices | awk '/feroce_/ { print $1 }')
+    equal "$("$feroce" dev -j | json '"\n".join(r["ifname"] for r in d)')" "$listed" "dev"
+    equal "$("$feroce" -j link show | json '"\n".join(r["ifname"] for r in d)')" "$listed" "link"
+    equal "$("$feroce" link show feroce_lo/1 -j | json '[r["netdev"] for r in d]')" "['lo']"
+    equal "$("$feroce" -jp dev | wc -l)" "$((2 + 8 * $(wc -l <<<"$listed")))" "pretty JSON"
+    contains "$("$feroce" dev show feroce_lo)" "feroce_lo: node_type ca fw "
+    contains "$("$feroce" link)" "link feroce_lo/1 state ACTIVE physical_state LINK_UP netdev lo "
+    "$feroce" res -j | json 'd[0]["qp"]' >/dev/null
+    "$feroce" statistic -j | json 'd' >/dev/null
+}
+
+# Whatever is wrong: exit status 2, nothing on stdout, one line on stderr.
+refused() {
+    call "$feroce" "$@"
+    equal "$status" 2 "$*"
+    equal "$out" "" "$*"
+    equal "$(wc -l <<<"$err")" 1 "$*"
+    contains "$err" "feroce: "
+}
+
+test_usage() {
+    refused
+    refused no-such-command
+    refused --no-such-option
+    refused run
+    refused run --
+    refused dev no_such_device
+    refused dev feroce_lo/2
+    refused res qp lqpn
+    refused res qp link
+    refused explain word
+    refused explain 0x1ffffffff
+    refused trace
+    refused trace /no/such/file
+    refused trace /etc/passwd
+    contains "$("$feroce" --help)" "explain"
+    contains "$("$feroce" --version)" "feroce "
+}
+
+test_static_program() {
+    echo 'int main(void) { return 5; }' >"$scratch/p.c"
+    "$compiler" -static -o "$scratch/program" "$scratch/p.c" 2>/dev/null || exit 77
+    call "$feroce" run -- "$scratch/program"
+    equal "$status" 5
+    equal "$out" ""
+    equal "$err" "feroce: $scratch/program does not use Feroce: it is statically linked"
+}
+
+test_rpath() {
+    mkdir "$scratch/bin" "$scratch/lib"
+    cp "$feroce" "$scratch/bin/program"
+    cp "$bin/../lib/libibverbs.so.1" "$scratch/lib/"
+    call "$feroce" run -- "$scratch/bin/program" --version
+    equal "$status" 0
+    contains "$err" "it takes its libraries from $scratch/bin/../lib (RPATH)"
+}
+
+test_setuid() {
+    [[ $EUID -eq 0 ]] || exit 77
+    cp "$(type -P true)" "$scratch/program"
+    chown 65534 "$scratch/program"
+    chmod 4755 "$scratch/program"
+    call "$feroce" run -- "$scratch/program"
+    equal "$status" 0
+    contains "$err" "it runs with the privileges of another user (setuid)"
+}
+
+# What UCX and rdma-core's tests look at, without asking the library.
+test_sysfs() {
+    local device index class=/sys/class/infiniband run=("$feroce" run --)
+    equal "$("${run[@]}" ls $class | sort)" \
+        "$("$feroce" dev -j | json '"\n".join(sorted(r["ifname"] for r in d))')" "ls"
+    "${run[@]}" ls -lR $class >/dev/null
+    for device in $("${run[@]}" ls /dev/infiniband); do
+        equal "$("${run[@]}" stat -L -c %F "/dev/infiniband/$device")" "character special file"
+        "${run[@]}" sh -c "test -r /dev/infiniband/$device -a -w /dev/infiniband/$device"
+    done
+    equal "$("${run[@]}" cat $class/feroce_lo/ports/1/gid_attrs/types/0)" "RoCE v2"
+    equal "$("${run[@]}" cat $class/feroce_lo/ports/1/gid_attrs/ndevs/0)" lo
+    equal "$("${run[@]}" ls $class/feroce_lo/device/net)" lo
+    "${run[@]}" python3 - <<'PYTHON'
+import os
+assert os.path.exists('/sys/class/infiniband/feroce_lo/device/net/')
+assert os.listdir('/sys/class/infiniband/feroce_lo/device/net/') == ['lo']
+assert open('/sys/class/infiniband/feroce_lo/node_type').read() == '1: CA\n'
+assert os.path.realpath('/sys/class/infiniband/feroce_lo').endswith('feroce_lo')
+assert not os.path.exists('/sys/class/infiniband/no_such_device')
+PYTHON
+    # The shim's GIDs are the library's.
+    for index in 0 1; do
+        device=$("${run[@]}" cat $class/feroce_lo/ports/1/gids/$index 2>/dev/null) || continue
+        contains "$("${run[@]}" ibv_devinfo -v -d feroce_lo)" "GID[  $index]"
+        [[ $device == *ffff:7f00:0001 ]] && device=::ffff:127.0.0.1
+        [[ $device == 0000:*:0001 ]] && device=::1
+        contains "$("${run[@]}" ibv_devinfo -v -d feroce_lo | grep "GID\[  $index\]")" "$device"
+    done
+}
+
+test_explain() {
+    "$feroce" run -- "$bin/bad_access" >"$scratch/said" &
+    child=$!
+    wait "$child" || fail "bad_access exits with $?"
+    call "$feroce" explain "$child"
+    equal "$status" 0
+    contains "$err$out" "bad_access (pid $child, ended):"
+    contains "$out" "work request 0x42 of QP 0x"
+    contains "$out" "IBV_WC_REM_ACCESS_ERR"
+    contains "$out" "because bad_access"
+    contains "$out" "the key is unknown, stale or not bound"
+    equal "$("$feroce" explain -j "$child" | json 'd[0]["because"][0]["pid"]')" "$child"
+    call "$feroce" explain 0xfffffe
+    equal "$status" 1
+    contains "$err" "nothing to explain"
+    rm -f "/dev/shm/feroce-$EUID/$child"
+    child=
+}
+
+has_failed() { [[ -s $scratch/said ]]; }
+
+test_live() {
+    local qps page
+    mkfifo "$scratch/hold"
+    "$feroce" run -- "$bin/bad_access" --wait <"$scratch/hold" >"$scratch/said" &
+    child=$!
+    exec 9>"$scratch/hold"
+    await has_failed
+    page=/dev/shm/feroce-$EUID/$child
+    equal "$(stat -c %a "$page")" 600 "mode of the state page"
+    qps=$("$feroce" res show qp -j link feroce_lo/1 pid "$child")
+    equal "$(json 'len(d), {r["state"] for r in d}, {r["type"] for r in d}' <<<"$qps")" \
+        "2 {'ERR'} {'RC'}"
+    equal "$(json 'd[0]["lqpn"] == d[1]["rqpn"], d[0]["comm"]' <<<"$qps")" "True bad_access"
+    equal "$("$feroce" stat -j pid "$child" | json '[(r["sent_pkts"], r["port"]) for r in d]')" \
+        "[(2, 1)]"
+    equal "$("$feroce" stat qp -j pid "$child" | json 'sum(r["sends_posted"] for r in d)')" 1
+    contains "$("$feroce" explain "$child")" "bad_access (pid $child):"
+    equal "$("$feroce" res show qp -j pid 1)" "[]"
+    # A stopped process does not answer; what it showed last is still there.
+    kill -STOP "$child"
+    call "$feroce" res show qp pid "$child"
+    kill -CONT "$child"
+    contains "$err" "process $child (bad_access) does not answer"
+    contains "$out" "pid $child comm bad_access"
+    exec 9>&-
+    wait "$child"
+    equal "$("$feroce" res show qp -j pid "$child")" "[]"
+    rm -f "$page"
+    child=
+}
+
+test_trace() {
+    FEROCE_PCAP=$scratch/file.pcapng "$feroce" run -- "$bin/bad_access" >/dev/null &
+    wait $!
+    rm -f "/dev/shm/feroce-$EUID/$!"
+    call "$feroce" trace "$scratch/file.pcapng"
+    equal "$status" 0
+    contains "$out" "127.0.0.1 > 127.0.0.1 RC_"
+    contains "$out" "rkey 0x"
+    contains "$out" "NAK remote access error"
+    [[ $out != *"bad ICRC"* ]] || fail "bad ICRC in: $out"
+    head -c 300 "$scratch/file.pcapng" >"$scratch/cut.pcapng"
+    call "$feroce" trace "$scratch/cut.pcapng"
+    equal "$status" 1 "a damaged file"
+}
+
+"test_$name"

@@ -1,0 +1,97 @@
+// simrun: runs seeded scenarios of the simulated network, one line a seed. A seed that fails is
+// printed with what the checkers found, the command that runs it again and a capture of its
+// packets.
+#include <CLI/CLI.hpp>
+#include <cinttypes>
+#include <cstdio>
+#include <memory>
+#include <string>
+
+#include "sim/workload/scenario.hpp"
+
+namespace {
+
+using feroce::sim::Finding;
+using feroce::sim::Scenario;
+using feroce::sim::Swarm;
+using feroce::sim::TraceEvent;
+
+struct Options {
+    std::uint64_t seed = 1;
+    std::uint64_t runs = 1;
+    bool twice = false;
+    bool trace = false;
+    bool quiet = false;
+    std::string pcap;
+};
+
+struct Outcome {
+    bool good = false;
+    std::uint64_t hash = 0;
+};
+
+using File = std::unique_ptr<std::FILE, int (*)(std::FILE*)>;
+
+Outcome run_once(std::uint64_t seed, const Options& options, const std::string& pcap, bool report) {
+    const Swarm swarm = Swarm::draw(seed);
+    Scenario scenario(swarm);
+    File file(pcap.empty() ? nullptr : std::fopen(pcap.c_str(), "wb"), &std::fclose);
+    if (file) scenario.world().trace().capture_to(file.get());
+    if (report && options.trace) scenario.world().trace().print_to(stdout);
+    const bool good = scenario.run();
+    const auto& trace = scenario.world().trace();
+    if (report && (!good || !options.quiet)) {
+        std::printf("seed %" PRIu64 ": %s hash=%016" PRIx64 " packets=%" PRIu64 " dropped=%" PRIu64
+                    " completions=%" PRIu64 " %s\n",
+                    seed, good ? "ok" : "FAILED", trace.hash(), trace.count(TraceEvent::Sent),
+                    trace.count(TraceEvent::Dropped), scenario.operations_done(),
+                    describe(swarm).c_str());
+    }
+    for (const Finding& finding : scenario.report().findings()) {
+        if (report)
+            std::printf("  [%s] at %.3f us: %s\n", finding.checker,
+                        static_cast<double>(finding.when.time_since_epoch().count()) / 1000,
+                        finding.text.c_str());
+    }
+    return {good, trace.hash()};
+}
+
+bool run_seed(std::uint64_t seed, const Options& options) {
+    const Outcome first = run_once(seed, options, options.pcap, true);
+    bool good = first.good;
+    if (options.twice && run_once(seed, options, "", false).hash != first.hash) {
+        std::printf("seed %" PRIu64 ": FAILED: a second run took another course\n", seed);
+        good = false;
+    }
+    if (good) return true;
+    std::string pcap = options.pcap;
+    if (pcap.empty()) {
+        pcap = "simrun-" + std::to_string(seed) + ".pcapng";
+        run_once(seed, options, pcap, false);
+    }
+    std::printf("  reproduce: simrun --seed=%" PRIu64 " --trace    packets: %s\n", seed,
+                pcap.c_str());
+    return false;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    Options options;
+    CLI::App app{"Runs seeded simulations of the soft NIC with all checkers on."};
+    app.add_option("--seed", options.seed, "First seed");
+    app.add_option("--runs", options.runs, "How many seeds, counting up");
+    app.add_option("--pcap", options.pcap, "Write a pcapng of all packets sent");
+    app.add_flag("--twice", options.twice, "Run every seed twice and compare the trace hashes");
+    app.add_flag("--trace", options.trace, "Print every event");
+    app.add_flag("--quiet", options.quiet, "Print only what fails, and the sum");
+    CLI11_PARSE(app, argc, argv);
+
+    std::uint64_t failed = 0;
+    for (std::uint64_t i = 0; i < options.runs; ++i) {
+        if (!run_seed(options.seed + i, options)) ++failed;
+        std::fflush(stdout);
+    }
+    std::printf("%" PRIu64 " seeds, %" PRIu64 " failed\n", options.runs, failed);
+    return failed == 0 ? 0 : 1;
+}
