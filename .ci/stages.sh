@@ -22,6 +22,7 @@ stages=(
     "full|function|fuzz60|60 seconds of libFuzzer a target under ASan and UBSan"
     "full|function|tsan|ctest under ThreadSanitizer"
     "full|function|asan|ctest under AddressSanitizer and UndefinedBehaviorSanitizer"
+    "full|function|interop|the kernel's rxe in a virtual machine as peer: state table and programs"
     "soak|function|seeds1000|1,000 simulated runs, each twice, with every checker on"
     "soak|function|fuzz600|10 minutes of libFuzzer a target under ASan and UBSan"
 )
@@ -114,6 +115,17 @@ stage_seeds100() { run_seeds 100; }
 stage_seeds1000() { run_seeds 1000; }
 stage_fuzz60() { fuzz_for 60; }
 stage_fuzz600() { fuzz_for 600; }
+
+# Debian's kernel in QEMU is the peer. The guest's image is kept in build-interop/ for the next run.
+stage_interop() {
+    local architecture
+    architecture=$(dpkg --print-architecture) || die "the interop stage needs Debian's dpkg and apt"
+    [[ -f $root/.ci/packages/interop-$architecture.txt ]] ||
+        die "the interop stage knows no emulator for $architecture"
+    set_up interop "interop-$architecture"
+    build_tests
+    python3 "$root/tests/interop/run.py" --build "$build" --work "$root/build-interop"
+}
 
 # ---- choosing and running -------------------------------------------------------------------
 

@@ -64,7 +64,7 @@ show_repair() {
 
 title "4. The same under 1 % loss, duplication and reordering of what each side sends"
 export FEROCE_FAULTS=drop=0.01,dup=0.01,reorder=0.01,seed=7
-pair '#bytes|^ *65536' ib_write_bw -d feroce_lo -x 0 -s 65536 -n 1000 -u 8 -p "$tcp_port" -F
+pair '#bytes|^ *65536' ib_write_bw -d feroce_lo -x 0 -s 65536 -n 1000 -p "$tcp_port" -F
 unset FEROCE_FAULTS
 
 title "5. A write with a wrong key: what verbs tells the program, and what feroce explain tells you"

@@ -25,6 +25,9 @@ struct Options {
     std::string pcap;
 };
 
+// Over all seeds: a test that never sees an error tests no error.
+Scenario::StatusCounts all_completions;
+
 struct Outcome {
     bool good = false;
     std::uint64_t hash = 0;
@@ -44,7 +47,7 @@ Outcome run_once(std::uint64_t seed, const Options& options, const std::string& 
         std::printf("seed %" PRIu64 ": %s hash=%016" PRIx64 " packets=%" PRIu64 " dropped=%" PRIu64
                     " completions=%" PRIu64 " %s\n",
                     seed, good ? "ok" : "FAILED", trace.hash(), trace.count(TraceEvent::Sent),
-                    trace.count(TraceEvent::Dropped), scenario.operations_done(),
+                    trace.count(TraceEvent::Dropped), trace.count(TraceEvent::Completed),
                     describe(swarm).c_str());
     }
     for (const Finding& finding : scenario.report().findings()) {
@@ -53,6 +56,8 @@ Outcome run_once(std::uint64_t seed, const Options& options, const std::string& 
                         static_cast<double>(finding.when.time_since_epoch().count()) / 1000,
                         finding.text.c_str());
     }
+    if (report)
+        for (const auto& [status, count] : scenario.completions()) all_completions[status] += count;
     return {good, trace.hash()};
 }
 
@@ -92,6 +97,9 @@ int main(int argc, char** argv) {
         if (!run_seed(options.seed + i, options)) ++failed;
         std::fflush(stdout);
     }
-    std::printf("%" PRIu64 " seeds, %" PRIu64 " failed\n", options.runs, failed);
+    std::printf("completions by status:");
+    for (const auto& [status, count] : all_completions)
+        std::printf(" %d:%" PRIu64, static_cast<int>(status), count);
+    std::printf("\n%" PRIu64 " seeds, %" PRIu64 " failed\n", options.runs, failed);
     return failed == 0 ? 0 : 1;
 }

@@ -88,7 +88,8 @@ Fabric set_up(const char* device, void* memory, std::size_t size) {
     f.context = open_device(device);
     f.pd = need(::ibv_alloc_pd(f.context), "ibv_alloc_pd");
     f.cq = need(::ibv_create_cq(f.context, 16, nullptr, nullptr, 0), "ibv_create_cq");
-    f.mr = need(::ibv_reg_mr(f.pd, memory, size, IBV_ACCESS_LOCAL_WRITE), "ibv_reg_mr");
+    const int access = IBV_ACCESS_LOCAL_WRITE;  // An int: the macro mixes it with another enum.
+    f.mr = need(::ibv_reg_mr(f.pd, memory, size, access), "ibv_reg_mr");
     ibv_qp_init_attr init{};
     init.send_cq = init.recv_cq = f.cq;
     init.cap = {.max_send_wr = 4,

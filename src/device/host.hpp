@@ -45,6 +45,11 @@ public:
     // `until` has passed (false). For one thread, which holds no lock.
     virtual bool wait(Instant until) = 0;
     virtual void wake() = 0;  // Any thread. Not lost if nobody waits yet.
+    // Connection requests, which are addressed to no slot: what to wait on for them (-1 if they
+    // come by poll() like everything else), and the feeding of those that have arrived. Whoever
+    // never asks for requests gets none.
+    virtual int requests_fd() { return -1; }
+    virtual bool poll_requests(Instant, Engine&) { return false; }
     // True once after addresses or links of the machine have changed, which also ends wait().
     virtual bool interfaces_changed() = 0;
 };

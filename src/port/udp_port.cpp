@@ -1,5 +1,7 @@
 #include "port/udp_port.hpp"
 
+#include <linux/netlink.h>
+#include <linux/rtnetlink.h>
 #include <netinet/in.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -8,6 +10,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "port/address.hpp"
 #include "port/clock.hpp"
@@ -16,13 +19,31 @@ namespace feroce::port {
 namespace {
 
 // What woke wait(), in epoll_event::data.
-enum Source : std::uint32_t { kArrivals, kDoorbell, kListener };
+enum Source : std::uint32_t { kArrivals, kDoorbell, kListener, kChanges };
 
 bool add_to(int set, int fd, std::uint32_t events, Source source) {
     epoll_event event{};
     event.events = events;
     event.data.u32 = source;
     return ::epoll_ctl(set, EPOLL_CTL_ADD, fd, &event) == 0;
+}
+
+Fd open_changes() {
+    Fd fd(::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, NETLINK_ROUTE));
+    sockaddr_nl address{};
+    address.nl_family = AF_NETLINK;
+    address.nl_groups = RTMGRP_LINK | RTMGRP_IPV4_IFADDR | RTMGRP_IPV6_IFADDR;
+    const bool bound = fd.valid() && ::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address),
+                                            sizeof address) == 0;
+    return bound ? std::move(fd) : Fd();
+}
+
+// What has changed is read from the tables; here only that something has.
+bool take_changes(int fd) {
+    char byte;
+    bool any = false;
+    while (::recv(fd, &byte, 1, MSG_TRUNC) > 0 || errno == ENOBUFS) any = true;
+    return any;
 }
 
 }  // namespace
@@ -40,18 +61,22 @@ UdpPort::UdpPort(GroupMembership membership, RandomSource& random, std::uint16_t
     : membership_(std::move(membership)),
       sender_(random, port, meddlers),
       v4_(membership_.socket_v4(), meddlers.capture),
-      v6_(membership_.socket_v6(), meddlers.capture) {}
+      v6_(membership_.socket_v6(), meddlers.capture),
+      capture_(meddlers.capture) {}
 
 bool UdpPort::open_waiting() {
     arrivals_ = Fd(::epoll_create1(EPOLL_CLOEXEC));
     waiting_ = Fd(::epoll_create1(EPOLL_CLOEXEC));
     doorbell_ = Fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    changes_ = open_changes();
     if (!arrivals_.valid() || !waiting_.valid() || !doorbell_.valid()) return false;
     const int v6 = membership_.socket_v6();
     return add_to(arrivals_.get(), membership_.socket_v4(), EPOLLIN, kArrivals) &&
            (v6 < 0 || add_to(arrivals_.get(), v6, EPOLLIN, kArrivals)) &&
            add_to(waiting_.get(), arrivals_.get(), EPOLLONESHOT, kArrivals) &&
            add_to(waiting_.get(), doorbell_.get(), EPOLLIN, kDoorbell) &&
+           // Without netlink (some sandboxes) changes go unnoticed; nothing else does.
+           (!changes_.valid() || add_to(waiting_.get(), changes_.get(), EPOLLIN, kChanges)) &&
            // Exclusive: a newcomer need not wake every member of the group.
            add_to(waiting_.get(), membership_.group().listener(), EPOLLIN | EPOLLEXCLUSIVE,
                   kListener);
@@ -68,6 +93,15 @@ bool UdpPort::poll(Instant now, device::Engine& engine) {
     if (!cold.poll(now, engine)) return received;
     if (!received) v6_is_hot_ = !v6_is_hot_;
     return true;
+}
+
+int UdpPort::requests_fd() {
+    if (!requests_) requests_.emplace(membership_.group(), capture_);
+    return requests_->fd();
+}
+
+bool UdpPort::poll_requests(Instant now, device::Engine& engine) {
+    return requests_ && requests_->poll(now, engine);
 }
 
 void UdpPort::set_armed(bool armed) {
@@ -105,12 +139,18 @@ bool UdpPort::wait(Instant until) {
             (void)!::read(doorbell_.get(), &value, sizeof value);
             // seq_cst: a wake() after this writes again; one before has been answered.
             rung_.store(false);
+        } else if (source == kChanges) {
+            changed_ = take_changes(changes_.get());
         } else {
             arrived = true;
         }
     }
     if (arrived) look_at_both_.store(true, std::memory_order_relaxed);
     return arrived;
+}
+
+bool UdpPort::interfaces_changed() {
+    return std::exchange(changed_, false);
 }
 
 void UdpPort::wake() {

@@ -6,11 +6,13 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "device/host.hpp"
 #include "port/fd.hpp"
 #include "port/group_membership.hpp"
+#include "port/request_receiver.hpp"
 #include "port/udp_receiver.hpp"
 #include "port/udp_sender.hpp"
 
@@ -28,6 +30,9 @@ public:
     void disarm() override;
     bool wait(Instant until) override;
     void wake() override;
+    int requests_fd() override;
+    bool poll_requests(Instant now, device::Engine& engine) override;
+    bool interfaces_changed() override;
 
     void transmit(std::span<const transport::TransmitRun> runs) override;
     bool join_group(const Gid& group) override;
@@ -44,14 +49,18 @@ private:
     UdpSender sender_;
     UdpReceiver v4_;
     UdpReceiver v6_;
+    Capture* capture_;
+    std::optional<RequestReceiver> requests_;  // Once somebody asked for requests.
     bool v6_is_hot_ =
         false;  // The family that had the last packet; the other is polled less often.
     std::uint32_t cold_polls_ = 0;
     std::atomic<bool> look_at_both_{false};  // Set by wait(): whichever family ended it.
 
-    Fd arrivals_;  // An epoll set of the two sockets, so that arming is one system call.
-    Fd waiting_;   // The epoll set of arrivals_, doorbell_ and the group's listener.
-    Fd doorbell_;  // eventfd behind wake().
+    Fd arrivals_;           // An epoll set of the two sockets, so that arming is one system call.
+    Fd waiting_;            // The epoll set of arrivals_, doorbell_ and the group's listener.
+    Fd doorbell_;           // eventfd behind wake().
+    Fd changes_;            // Netlink: the news of addresses and links.
+    bool changed_ = false;  // The waiting thread's own.
     std::atomic<bool> rung_{false};  // A wake() not yet seen; saves needless writes.
 };
 

@@ -136,6 +136,16 @@ bool Shard::inspect(Duration patience, const std::function<void(device::Engine&)
     return true;
 }
 
+int Shard::requests_fd() {
+    const std::lock_guard lock(mutex_);
+    return port_->requests_fd();
+}
+
+bool Shard::poll_requests() {
+    Session session(*this);
+    return port_->poll_requests(session.now(), *engine_);
+}
+
 void Shard::body() {
     mem::guard_install();
     while (!stop_.load()) body_turn();

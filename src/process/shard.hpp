@@ -56,6 +56,11 @@ public:
     // Shows the engine under the lock; false if the lock cannot be had within `patience`.
     bool inspect(Duration patience, const std::function<void(device::Engine&)>& look);
 
+    // For the connection manager; see device::HostPort.
+    std::uint8_t slot() const { return port_->slot(); }
+    int requests_fd();
+    bool poll_requests();
+
 private:
     explicit Shard(const Parts& parts) : parts_(parts) {}
     void body();

@@ -118,7 +118,7 @@ public:
     void flush_receives(Instant now);
     std::uint32_t first_reason() const { return first_reason_; }
     void forget_reason() { first_reason_ = 0; }  // SQE to RTS: what went wrong is over.
-    void clear();  // To RESET: queues empty, no completions.
+    void clear();                                // To RESET: queues empty, no completions.
 
     Path path() const;  // From the address vector; the flow follows from both QPNs.
 

@@ -105,7 +105,7 @@ ibv_ah* ibv_create_ah(ibv_pd* pd, ibv_ah_attr* attributes) {
 
 int ibv_destroy_ah(ibv_ah* base) {
     if (!alive(base->context)) return refuse("ibv_destroy_ah", kDead);
-    pd_of(base->pd).users.fetch_sub(1);
+    leave_pd(base->pd);
     context_of(base->context).objects.fetch_sub(1);
     delete &object_of<Ah>(base);
     return 0;

@@ -34,6 +34,10 @@ inline bool alive(ibv_context* context) {
     return context_of(context).generation == process_generation();
 }
 
+// An object of the domain goes away. The last one takes an imported domain along: programs give it
+// back while its queue pairs still live.
+void leave_pd(ibv_pd* pd);
+
 inline constexpr Error kDead{ENODEV, "the object belongs to the parent process"};
 
 using process::refuse;

@@ -1,5 +1,9 @@
 // Device memory: ordinary memory that only the device and the two copy functions reach.
+#include "verbs/dm.hpp"
+
 #include <algorithm>
+#include <map>
+#include <utility>
 
 #include "mem/touch.hpp"
 #include "verbs/common.hpp"
@@ -15,21 +19,44 @@ bool misaligned(std::uint64_t offset, std::size_t length) {
 }
 
 bool outside(const Dm& dm, std::uint64_t offset, std::size_t length) {
-    return offset > dm.length || length > dm.length - offset;
+    return offset > dm.block->length || length > dm.block->length - offset;
 }
 
 int copy_to(ibv_dm* base, std::uint64_t offset, const void* from, std::size_t length) {
     Dm& dm = object_of<Dm>(base);
     if (misaligned(offset, length) || outside(dm, offset, length)) return EFAULT;
     const ByteView bytes(static_cast<const std::byte*>(from), length);
-    return mem::write_memory({dm.start + offset, length}, bytes) ? 0 : EFAULT;
+    return mem::write_memory({dm.block->start + offset, length}, bytes) ? 0 : EFAULT;
 }
 
 int copy_from(void* to, ibv_dm* base, std::uint64_t offset, std::size_t length) {
     const Dm& dm = object_of<Dm>(base);
     if (misaligned(offset, length) || outside(dm, offset, length)) return EFAULT;
     const ByteSpan bytes(static_cast<std::byte*>(to), length);
-    return mem::read_memory({dm.start + offset, length}, bytes) ? 0 : EFAULT;
+    return mem::read_memory({dm.block->start + offset, length}, bytes) ? 0 : EFAULT;
+}
+
+struct Blocks {
+    std::mutex mutex;
+    std::map<std::uint32_t, std::weak_ptr<DmBlock>> by_handle;
+    std::uint32_t next_handle = 1;
+};
+
+Blocks& blocks() {
+    static auto& leaked = *new Blocks;
+    return leaked;
+}
+
+ibv_dm* make_dm(ibv_context* context, std::shared_ptr<DmBlock> block, std::uint32_t handle) {
+    auto* dm = new Dm;
+    dm->block = std::move(block);
+    dm->base.context = context;
+    dm->base.memcpy_to_dm = copy_to;
+    dm->base.memcpy_from_dm = copy_from;
+    dm->base.comp_mask = IBV_DM_MASK_HANDLE;
+    dm->base.handle = handle;
+    context_of(context).objects.fetch_add(1);
+    return &dm->base;
 }
 
 }  // namespace
@@ -39,17 +66,32 @@ ibv_dm* alloc_dm(ibv_context* context, ibv_alloc_dm_attr* attributes) {
         return refuse_null("ibv_alloc_dm", {EINVAL, "unknown flags, or too great an alignment"});
     if (attributes->length == 0 || attributes->length > limits::kDeviceMemoryBytes)
         return refuse_null("ibv_alloc_dm", {EINVAL, "length is 0 or beyond max_dm_size"});
-    auto* dm = new Dm;
+    auto block = std::make_shared<DmBlock>();
     const std::size_t alignment = std::size_t{1} << std::max(attributes->log_align_req, 3u);
-    dm->bytes.resize(attributes->length + alignment);
-    const auto address = reinterpret_cast<std::uintptr_t>(dm->bytes.data());
-    dm->start = dm->bytes.data() + (alignment - address % alignment) % alignment;
-    dm->length = attributes->length;
-    dm->base.context = context;
-    dm->base.memcpy_to_dm = copy_to;
-    dm->base.memcpy_from_dm = copy_from;
-    context_of(context).objects.fetch_add(1);
-    return &dm->base;
+    block->bytes.resize(attributes->length + alignment);
+    const auto address = reinterpret_cast<std::uintptr_t>(block->bytes.data());
+    block->start = block->bytes.data() + (alignment - address % alignment) % alignment;
+    block->length = attributes->length;
+    Blocks& all = blocks();
+    const std::lock_guard lock(all.mutex);
+    std::erase_if(all.by_handle, [](const auto& entry) { return entry.second.expired(); });
+    const std::uint32_t handle = all.next_handle++;
+    all.by_handle[handle] = block;
+    return make_dm(context, std::move(block), handle);
+}
+
+ibv_dm* share_dm(ibv_context* context, std::uint32_t handle) {
+    Blocks& all = blocks();
+    const std::lock_guard lock(all.mutex);
+    const auto found = all.by_handle.find(handle);
+    if (found == all.by_handle.end()) return nullptr;
+    std::shared_ptr<DmBlock> block = found->second.lock();
+    return block == nullptr ? nullptr : make_dm(context, std::move(block), handle);
+}
+
+void unshare_dm(ibv_dm* base) {
+    context_of(base->context).objects.fetch_sub(1);
+    delete &object_of<Dm>(base);
 }
 
 int free_dm(ibv_dm* base) {
@@ -73,7 +115,7 @@ ibv_mr* reg_dm_mr(ibv_pd* pd, ibv_dm* base, std::uint64_t offset, std::size_t le
     ibv_mr* mr = length == 0 ? alloc_null_mr(pd)
                              : register_region("ibv_reg_dm_mr", pd,
                                                {.pd = {},
-                                                .address = dm.start + offset,
+                                                .address = dm.block->start + offset,
                                                 .length = length,
                                                 .iova = 0,
                                                 .access = mem::AccessSet(access),

@@ -27,16 +27,15 @@ ibv_pd* ibv_import_pd(ibv_context* context, std::uint32_t handle) {
     pd->base.handle = handle;
     pd->id = id;
     pd->imported = true;
+    pd->users.store(1);  // Ours, until ibv_unimport_pd.
     context_of(context).objects.fetch_add(1);
     return &pd->base;
 }
 
 void ibv_unimport_pd(ibv_pd* base) {
     if (!alive(base->context)) return;
-    Pd& pd = pd_of(base);
-    process_of(base->context).memory().unpin_pd(pd.id);
     context_of(base->context).objects.fetch_sub(1);
-    delete &pd;
+    leave_pd(base);
 }
 
 // As with rdma-core, the importer learns the keys and not the address.

@@ -10,6 +10,7 @@
 
 #include "port/real_host.hpp"
 #include "verbs/common.hpp"
+#include "verbs/contexts.hpp"
 #include "verbs/events.hpp"
 
 namespace feroce::verbs {
@@ -56,7 +57,9 @@ process::Process* make_process() {
                          faults.c_str());
     }
     auto host = std::make_unique<port::RealHost>(std::move(options));
-    auto* process = new process::Process(std::move(host), event_listener(), shards_wanted());
+    auto* process =
+        new process::Process(std::move(host), event_listener(),
+                             {.shards = shards_wanted(), .interfaces_changed = refresh_contexts});
     process->export_state([](const void* owner) -> const char* {
         return static_cast<const Qp*>(owner)->base.qp_base.context->device->name;
     });

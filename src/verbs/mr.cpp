@@ -124,7 +124,7 @@ int ibv_rereg_mr(ibv_mr* base, int flags, ibv_pd* pd, void* address, std::size_t
     }
     process.quiesce();
     if (change.pd) {
-        pd_of(base->pd).users.fetch_sub(1);
+        leave_pd(base->pd);
         pd_of(pd).users.fetch_add(1);
         base->pd = pd;
     }
@@ -147,7 +147,7 @@ int ibv_dereg_mr(ibv_mr* base) {
         return refuse("ibv_dereg_mr", freed.error());
     process.quiesce();
     if (mr.dm != nullptr) mr.dm->users.fetch_sub(1);
-    pd_of(base->pd).users.fetch_sub(1);
+    leave_pd(base->pd);
     context_of(base->context).objects.fetch_sub(1);
     delete &mr;
     return 0;

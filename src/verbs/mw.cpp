@@ -30,7 +30,7 @@ int dealloc_mw(ibv_mw* base) {
     if (Result<void> freed = process.memory().free_window(RKey{base->rkey}); !freed)
         return refuse("ibv_dealloc_mw", freed.error());
     process.quiesce();
-    pd_of(base->pd).users.fetch_sub(1);
+    leave_pd(base->pd);
     context_of(base->context).objects.fetch_sub(1);
     delete &object_of<Mw>(base);
     return 0;

@@ -78,11 +78,16 @@ struct Mw {
     ibv_mw base{};
 };
 
-struct Dm {
-    ibv_dm base{};
+// The memory itself; an imported Dm has the same block as the original.
+struct DmBlock {
     std::vector<std::byte> bytes;
     std::byte* start = nullptr;  // Aligned as asked for.
     std::size_t length = 0;
+};
+
+struct Dm {
+    ibv_dm base{};
+    std::shared_ptr<DmBlock> block;
     std::atomic<std::uint32_t> users{0};
 };
 

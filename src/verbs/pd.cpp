@@ -37,6 +37,13 @@ int dealloc_td(ibv_td* base) {
     return 0;
 }
 
+void leave_pd(ibv_pd* base) {
+    Pd& pd = pd_of(base);
+    if (pd.users.fetch_sub(1) != 1 || !pd.imported) return;
+    process_of(base->context).memory().unpin_pd(pd.id);
+    delete &pd;
+}
+
 }  // namespace feroce::verbs
 
 using namespace feroce;

@@ -101,7 +101,6 @@ void fill_public(ibv_context* context, const ibv_qp_init_attr_ex& a, Qp& qp) {
 
 // Counts a queue pair in (+1) or out (-1) of what it uses.
 void count_users(const ibv_qp& qp, std::uint32_t step) {
-    if (qp.pd != nullptr) pd_of(qp.pd).users.fetch_add(step);
     if (qp.send_cq != nullptr) cq_of(qp.send_cq).users.fetch_add(step);
     if (qp.recv_cq != nullptr) cq_of(qp.recv_cq).users.fetch_add(step);
     if (qp.srq != nullptr) srq_of(qp.srq).users.fetch_add(step);
@@ -133,6 +132,7 @@ ibv_qp* make_qp(ibv_context* context, ibv_qp_init_attr_ex& a) {
     qp->signal_all = a.sq_sig_all != 0;
     if (has(a, IBV_QP_INIT_ATTR_XRCD) && a.xrcd != nullptr) qp->xrcd = &object_of<Xrcd>(a.xrcd);
     fill_public(context, a, *qp);
+    if (qp->base.qp_base.pd != nullptr) pd_of(qp->base.qp_base.pd).users.fetch_add(1);
     count_users(qp->base.qp_base, 1);
     return &qp.release()->base.qp_base;
 }
@@ -218,6 +218,7 @@ int ibv_destroy_qp(ibv_qp* base) {
     purge_completions(*base);
     settle_events(qp);
     count_users(*base, ~std::uint32_t{0});
+    if (base->pd != nullptr) leave_pd(base->pd);
     delete &qp;
     return 0;
 }

@@ -44,7 +44,7 @@ ibv_srq* create_srq_ex(ibv_context* context, ibv_srq_init_attr_ex* attributes) {
     const Result<SrqNumber> number =
         process_of(context).xrc().register_srq(*srq->queue, srq->xrcd->domain, *srq->cq->queue);
     if (!number) {
-        pd_of(attributes->pd).users.fetch_sub(1);
+        leave_pd(attributes->pd);
         context_of(context).objects.fetch_sub(1);
         delete srq;
         return refuse_null("ibv_create_srq_ex", number.error());
@@ -104,7 +104,7 @@ int ibv_destroy_srq(ibv_srq* base) {
     process.quiesce();
     settle_events(srq);
     if (srq.cq != nullptr) srq.cq->users.fetch_sub(1);
-    pd_of(base->pd).users.fetch_sub(1);
+    leave_pd(base->pd);
     context_of(base->context).objects.fetch_sub(1);
     delete &srq;
     return 0;

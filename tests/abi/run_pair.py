@@ -2,8 +2,8 @@
 """Runs an unmodified verbs program as server and client on the drop-in library.
 
 run_pair.py --library DIR [--device lo] [--address 127.0.0.1] [--pairs N] -- TOOL ARGS
-Both sides get `-p PORT` with a free TCP port; the client gets the address as last argument. Fails if
-either side does, or if they do not end in time.
+Both sides get `-p PORT` with a free TCP port; the client gets the address as last argument. Fails
+if either side does, or if they do not end in time.
 """
 import argparse
 import os

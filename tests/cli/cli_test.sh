@@ -198,6 +198,7 @@ test_explain() {
 }
 
 has_failed() { [[ -s $scratch/said ]]; }
+is_stopped() { ! grep -L '^State:.*T (stopped)' /proc/"$child"/task/*/status | grep -q .; }
 
 test_live() {
     local qps page
@@ -219,6 +220,7 @@ test_live() {
     equal "$("$feroce" res show qp -j pid 1)" "[]"
     # A stopped process does not answer; what it showed last is still there.
     kill -STOP "$child"
+    await is_stopped
     call "$feroce" res show qp pid "$child"
     kill -CONT "$child"
     contains "$err" "process $child (bad_access) does not answer"

@@ -59,7 +59,7 @@ Allowance Connection::allowance(std::size_t i) {
     Endpoint& peer = side(1 - i);
     const bool peer_gone = !peer.is_open() || peer.qp()->state() == QpState::Err;
     Allowance allowance;
-    allowance.retries = exposed_ || peer_gone;
+    allowance.retries = (exposed_ && context_.swarm.retries_may_run_out(plan_)) || peer_gone;
     allowance.rnr = exposed_ && plan_.options.rnr_retry != 7;
     allowance.access = undermined_;
     allowance.flush = side(i).qp()->state() == QpState::Err;

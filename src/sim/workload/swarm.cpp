@@ -84,6 +84,16 @@ ConnectionPlan draw_connection(const Swarm& s, Prng& random) {
 
 }  // namespace
 
+bool Swarm::retries_may_run_out(const ConnectionPlan& plan) const {
+    const bool cut_off = partitions || pauses;
+    // Four rounds in a row that each lose the one packet that matters: never, at this rate.
+    const bool lossy = faults.loss + faults.corrupt > 0.005;
+    // A slow line whose queue holds more than a timeout's worth loses answers without a fault.
+    const bool crowded =
+        plan.options.timeout < 11 || (message_max > 5000 && link.bits_per_second < 10'000'000'000);
+    return cut_off || lossy || crowded;
+}
+
 Swarm Swarm::draw(std::uint64_t seed) {
     Prng random(seed);
     Swarm s;

@@ -53,6 +53,10 @@ struct Swarm {
     bool has(transport::SendOp op) const { return (operations >> static_cast<int>(op) & 1) != 0; }
     void enable(transport::SendOp op) { operations |= 1u << static_cast<int>(op); }
 
+    // Whether a connection may lose its peer for longer than all its retries take. Where it may
+    // not, running out of retries is a finding.
+    bool retries_may_run_out(const ConnectionPlan& plan) const;
+
     static Swarm draw(std::uint64_t seed);
 };
 

@@ -1,0 +1,29 @@
+#include "port/request_receiver.hpp"
+
+#include <sys/epoll.h>
+
+namespace feroce::port {
+namespace {
+
+bool watch(int set, int fd) {
+    epoll_event event{};
+    event.events = EPOLLIN;
+    return fd < 0 || ::epoll_ctl(set, EPOLL_CTL_ADD, fd, &event) == 0;
+}
+
+}  // namespace
+
+RequestReceiver::RequestReceiver(const PortGroup& group, Capture* capture)
+    : v4_(group.socket_v4(0), capture),
+      v6_(group.socket_v6(0), capture),
+      set_(::epoll_create1(EPOLL_CLOEXEC)) {
+    if (!watch(set_.get(), group.socket_v4(0)) || !watch(set_.get(), group.socket_v6(0)))
+        set_.reset();
+}
+
+bool RequestReceiver::poll(Instant now, device::Engine& engine) {
+    const bool v4 = v4_.poll(now, engine);
+    return v6_.poll(now, engine) || v4;
+}
+
+}  // namespace feroce::port

@@ -1,0 +1,279 @@
+#include "process/cm_server.hpp"
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <ctime>
+
+namespace feroce::process {
+namespace {
+
+using namespace std::chrono_literals;
+
+// epoll_event::data of what is not a lease; leases have small numbers.
+constexpr std::uint64_t kDoorbell = ~std::uint64_t{0};
+constexpr std::uint64_t kRequests = kDoorbell - 1;
+// Batches of requests that one turn reads, so that answers get their turn.
+constexpr int kRequestBatches = 16;
+// How soon a full queue of another process is tried again.
+constexpr Duration kRetryGap = 1ms;
+
+bool add_to(int set, int fd, std::uint64_t source) {
+    epoll_event event{};
+    event.events = EPOLLIN;
+    event.data.u64 = source;
+    return ::epoll_ctl(set, EPOLL_CTL_ADD, fd, &event) == 0;
+}
+
+}  // namespace
+
+Result<CmServer*> CmServer::start(Process& process) {
+    auto* server = new CmServer(process);  // Leaked on purpose, as what it uses is.
+    TRY(process.open());
+    if (Result<void> opened = server->open(); !opened) {
+        process.close();
+        return opened.error();
+    }
+    return server;
+}
+
+Result<void> CmServer::open() {
+    TRY(open_waiting());
+    Result<std::unique_ptr<CmGsi>> gsi = CmGsi::open(process_, [this] { ring(); });
+    if (!gsi) return gsi.error();
+    gsi_ = std::move(*gsi);
+    cm::Config config;
+    config.slot = gsi_->slot();
+    config.ca_guid = random();
+    rendezvous_.emplace(epoll_, process_.host().random());
+    cm::MadPort& port = *this;
+    cm::EventSink& sink = *this;
+    manager_.emplace(config, process_.host().random(), port, sink);
+    Result<std::unique_ptr<device::Task>> thread = process_.host().spawn([this] { body(); });
+    if (!thread) return thread.error();
+    thread_ = std::move(*thread);
+    return {};
+}
+
+Result<void> CmServer::open_waiting() {
+    epoll_ = ::epoll_create1(EPOLL_CLOEXEC);
+    doorbell_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    const int requests = process_.shard(0).requests_fd();
+    if (epoll_ < 0 || doorbell_ < 0 || !add_to(epoll_, doorbell_, kDoorbell) ||
+        (requests >= 0 && !add_to(epoll_, requests, kRequests)))
+        return Error{errno, "no file descriptors for the connection manager"};
+    return {};
+}
+
+void CmServer::ring() {
+    const std::uint64_t one = 1;
+    (void)!::write(doorbell_, &one, sizeof one);
+}
+
+void CmServer::body() {
+    for (;;) {
+        wait();
+        turn();
+    }
+}
+
+void CmServer::wait() {
+    Instant until;
+    {
+        const std::lock_guard lock(mutex_);
+        until = manager_->next_wakeup();
+        if (rendezvous_->retry()) until = std::min(until, process_.host().now() + kRetryGap);
+        thread_sleeps_until_ = until;
+    }
+    timespec limit{};
+    if (until != kNever) {
+        const Duration left = std::max(until - process_.host().now(), Duration::zero());
+        limit.tv_sec = left / 1s;
+        limit.tv_nsec = (left % 1s).count();
+    }
+    std::array<epoll_event, 16> events;
+    const int count = ::epoll_pwait2(epoll_, events.data(), static_cast<int>(events.size()),
+                                     until == kNever ? nullptr : &limit, nullptr);
+    called_.clear();
+    requests_waiting_ = false;
+    for (int i = 0; i < count; ++i) {
+        const std::uint64_t source = events[static_cast<std::size_t>(i)].data.u64;
+        std::uint64_t value;
+        if (source == kDoorbell)
+            (void)!::read(doorbell_, &value, sizeof value);
+        else if (source == kRequests)
+            requests_waiting_ = true;
+        else
+            called_.push_back(source);
+    }
+}
+
+void CmServer::turn() {
+    arrived_.clear();
+    if (requests_waiting_)
+        for (int i = 0; i < kRequestBatches && process_.shard(0).poll_requests(); ++i) continue;
+    gsi_->drain(arrived_);
+    Session session(*this);
+    for (const std::uint64_t lease : called_) rendezvous_->drain(lease, arrived_);
+    for (const CmDatagram& d : arrived_)
+        session.manager().receive(session.now(), d.source, d.destination, d.mad);
+    session.manager().run(session.now());
+}
+
+void CmServer::settle(Instant now) {
+    // Refusing may cause no new events, so this ends.
+    for (const cm::CommId id : unwanted_) manager_->release(now, id);
+    unwanted_.clear();
+    gsi_->send(outbox_);
+    outbox_.clear();
+    wake_if_late();
+}
+
+void CmServer::wake_if_late() {
+    if (manager_->next_wakeup() >= thread_sleeps_until_) return;
+    thread_sleeps_until_ = manager_->next_wakeup();
+    ring();
+}
+
+void CmServer::send(const Gid& source, const Gid& destination, ByteView mad) {
+    CmDatagram& d = outbox_.emplace_back();
+    d.source = source;
+    d.destination = destination;
+    std::copy(mad.begin(), mad.end(), d.mad.begin());
+}
+
+bool CmServer::offer(const Gid& source, const Gid& destination, ByteView mad) {
+    CmDatagram d{source, destination, {}};
+    std::copy(mad.begin(), mad.end(), d.mad.begin());
+    return rendezvous_->offer(d);
+}
+
+void* CmServer::owner_of(const cm::Event& event, bool of_listener) const {
+    const auto& table = of_listener ? listener_owners_ : owners_;
+    const auto found = table.find(of_listener ? event.listener.raw : event.connection.raw);
+    if (found != table.end()) return found->second;
+    return of_listener ? starting_listener_ : nullptr;
+}
+
+void CmServer::on_event(const cm::Event& event) {
+    const bool request =
+        event.type == cm::EventType::ConnectRequest || event.type == cm::EventType::SidrRequest;
+    void* owner = owner_of(event, request || event.connection.raw == 0);
+    if (owner != nullptr && user_ != nullptr) owner = user_->on_cm_event(event, owner);
+    if (!request) return;
+    if (owner != nullptr && user_ != nullptr)
+        owners_[event.connection.raw] = owner;
+    else
+        unwanted_.push_back(event.connection);
+}
+
+void CmServer::set_user(CmUser& user) {
+    const std::lock_guard lock(mutex_);
+    user_ = &user;
+}
+
+Result<PortLease> CmServer::lease_port(wire::PortSpace space, const Gid& address,
+                                       std::uint16_t port) {
+    const std::lock_guard lock(mutex_);
+    return rendezvous_->lease(space, address, port);
+}
+
+void CmServer::end_lease(const PortLease& lease) {
+    const std::lock_guard lock(mutex_);
+    rendezvous_->end(lease);
+}
+
+Result<cm::ListenerId> CmServer::listen(const cm::ListenOptions& options, const PortLease& lease,
+                                        void* owner) {
+    Session session(*this);
+    // Requests that waited for this listener are told of before listen() returns.
+    starting_listener_ = owner;
+    const Result<cm::ListenerId> listener = session.manager().listen(session.now(), options);
+    starting_listener_ = nullptr;
+    if (!listener) return listener;
+    listener_owners_[listener->raw] = owner;
+    rendezvous_->set_listening(lease, true);
+    return listener;
+}
+
+void CmServer::unlisten(cm::ListenerId listener, const PortLease& lease) {
+    Session session(*this);
+    session.manager().unlisten(listener);
+    listener_owners_.erase(listener.raw);
+    rendezvous_->set_listening(lease, false);
+}
+
+Result<void> CmServer::connect(const cm::ConnectOptions& options, void* owner,
+                               std::optional<cm::CommId>& out) {
+    Session session(*this);
+    const Result<cm::CommId> id = session.manager().connect(session.now(), options);
+    TRY(id);
+    owners_[id->raw] = owner;
+    out = *id;
+    return {};
+}
+
+Result<void> CmServer::sidr_request(const cm::SidrRequestOptions& options, void* owner,
+                                    std::optional<cm::CommId>& out) {
+    Session session(*this);
+    const Result<cm::CommId> id = session.manager().sidr_request(session.now(), options);
+    TRY(id);
+    owners_[id->raw] = owner;
+    out = *id;
+    return {};
+}
+
+Result<void> CmServer::accept(cm::CommId id, const cm::AcceptOptions& options) {
+    Session session(*this);
+    return session.manager().accept(session.now(), id, options);
+}
+
+Result<void> CmServer::sidr_reply(cm::CommId id, const cm::SidrReplyOptions& options) {
+    Session session(*this);
+    return session.manager().sidr_reply(session.now(), id, options);
+}
+
+Result<void> CmServer::reject(cm::CommId id, const cm::RejectOptions& options) {
+    Session session(*this);
+    return session.manager().reject(session.now(), id, options);
+}
+
+Result<void> CmServer::establish(cm::CommId id) {
+    Session session(*this);
+    return session.manager().establish(session.now(), id);
+}
+
+Result<void> CmServer::disconnect(cm::CommId id) {
+    Session session(*this);
+    return session.manager().disconnect(session.now(), id);
+}
+
+void CmServer::release(cm::CommId id) {
+    Session session(*this);
+    session.manager().release(session.now(), id);
+    owners_.erase(id.raw);
+}
+
+void CmServer::finish() {
+    // Another thread may have died with the lock: do not wait for ever.
+    const Instant give_up = process_.host().now() + 10ms;
+    while (!mutex_.try_lock())
+        if (process_.host().now() > give_up) return;
+    const Instant now = process_.host().now();
+    for (const auto& [id, owner] : owners_) manager_->release(now, cm::CommId{id});
+    owners_.clear();
+    listener_owners_.clear();
+    settle(now);
+    mutex_.unlock();
+}
+
+void CmServer::abandon() {
+    rendezvous_->abandon();
+    ::close(epoll_);
+    ::close(doorbell_);
+}
+
+}  // namespace feroce::process

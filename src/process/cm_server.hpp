@@ -1,0 +1,105 @@
+// CmServer: the connection manager's real world: one manager, its thread, the queue pair its
+// messages travel by and the sockets by which processes pass requests on.
+//
+// One lock guards the manager and the tables. It is taken before a shard's lock, never after: a
+// shard that has something for us only rings. Messages are collected and leave before the lock is
+// let go. Leaked like the process object, and left behind in a forked child.
+#pragma once
+
+#include <sys/epoll.h>
+
+#include <array>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include "cm/connection_manager.hpp"
+#include "process/cm_gsi.hpp"
+#include "process/cm_rendezvous.hpp"
+#include "process/cm_service.hpp"
+#include "process/process.hpp"
+
+namespace feroce::process {
+
+class CmServer final : public CmService, cm::MadPort, cm::EventSink {
+public:
+    // Opens the process object, for good. Null CmUser: requests are refused.
+    static Result<CmServer*> start(Process& process);
+
+    void set_user(CmUser& user) override;
+    std::uint64_t random() override { return process_.host().random().next(); }
+    Result<PortLease> lease_port(wire::PortSpace space, const Gid& address,
+                                 std::uint16_t port) override;
+    void end_lease(const PortLease& lease) override;
+    Result<cm::ListenerId> listen(const cm::ListenOptions& options, const PortLease& lease,
+                                  void* owner) override;
+    void unlisten(cm::ListenerId listener, const PortLease& lease) override;
+    Result<void> connect(const cm::ConnectOptions& options, void* owner,
+                         std::optional<cm::CommId>& out) override;
+    Result<void> sidr_request(const cm::SidrRequestOptions& options, void* owner,
+                              std::optional<cm::CommId>& out) override;
+    Result<void> accept(cm::CommId id, const cm::AcceptOptions& options) override;
+    Result<void> sidr_reply(cm::CommId id, const cm::SidrReplyOptions& options) override;
+    Result<void> reject(cm::CommId id, const cm::RejectOptions& options) override;
+    Result<void> establish(cm::CommId id) override;
+    Result<void> disconnect(cm::CommId id) override;
+    void release(cm::CommId id) override;
+
+    void finish();   // At exit: tells the peers of connections that nobody ended.
+    void abandon();  // In a forked child.
+
+private:
+    // The lock, held for one call or turn: what it caused leaves at its end.
+    class Session {
+    public:
+        explicit Session(CmServer& server)
+            : server_(server), lock_(server.mutex_), now_(server.process_.host().now()) {}
+        ~Session() { server_.settle(now_); }
+        cm::ConnectionManager& manager() { return *server_.manager_; }
+        Instant now() const { return now_; }
+
+    private:
+        CmServer& server_;
+        std::lock_guard<std::mutex> lock_;
+        Instant now_;
+    };
+
+    explicit CmServer(Process& process) : process_(process) {}
+    Result<void> open();
+    Result<void> open_waiting();
+    void body();
+    void wait();
+    void turn();
+    void ring();
+    void settle(Instant now);
+    void wake_if_late();
+
+    void send(const Gid& source, const Gid& destination, ByteView mad) override;
+    bool offer(const Gid& source, const Gid& destination, ByteView mad) override;
+    void on_event(const cm::Event& event) override;
+    void* owner_of(const cm::Event& event, bool of_listener) const;
+
+    Process& process_;
+    int epoll_ = -1;
+    int doorbell_ = -1;
+    std::unique_ptr<CmGsi> gsi_;
+    std::unique_ptr<device::Task> thread_;
+    std::vector<CmDatagram> arrived_;    // The thread's own, as the next two.
+    std::vector<std::uint64_t> called_;  // Leases whose sockets are readable.
+    bool requests_waiting_ = false;
+
+    std::mutex mutex_;  // Guards everything below.
+    CmUser* user_ = nullptr;
+    std::optional<CmRendezvous> rendezvous_;
+    std::optional<cm::ConnectionManager> manager_;
+    std::unordered_map<std::uint32_t, void*> owners_;           // By communication id.
+    std::unordered_map<std::uint32_t, void*> listener_owners_;  // By listener id.
+    void* starting_listener_ = nullptr;                         // Whose listen() is under way.
+    std::vector<CmDatagram> outbox_;
+    std::vector<cm::CommId> unwanted_;  // Requests that the user has no use for.
+    Instant thread_sleeps_until_ = kNever;
+};
+
+}  // namespace feroce::process

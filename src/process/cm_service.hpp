@@ -1,0 +1,62 @@
+// CmService: the connection manager of this process, as librdmacm.so.1 sees it. It lives in
+// libibverbs.so.1 beside the engine, so librdmacm holds only a pointer and calls through the table
+// of virtual functions; both libraries come from one build.
+//
+// Any thread may call. Events are told to the user under the service's lock: it queues them and
+// returns, and never calls the service back from there.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "base/result.hpp"
+#include "cm/types.hpp"
+#include "wire/cma.hpp"
+
+namespace feroce::process {
+
+// Who uses the service: librdmacm. Owners are its own pointers, handed back with events.
+class CmUser {
+public:
+    virtual ~CmUser() = default;
+    // For a ConnectRequest or SidrRequest `owner` is the listener's, and the result is that of the
+    // new connection (null refuses it); else the result is ignored.
+    virtual void* on_cm_event(const cm::Event& event, void* owner) = 0;
+};
+
+// A port of a port space on an address, ours alone among the processes of this machine.
+struct PortLease {
+    std::uint32_t id = 0;  // 0: none.
+    std::uint16_t port = 0;
+};
+
+class CmService {
+public:
+    virtual ~CmService() = default;
+    virtual void set_user(CmUser& user) = 0;
+    virtual std::uint64_t random() = 0;
+
+    // Port 0 picks a free one. EADDRINUSE if another process, or this one, has it.
+    virtual Result<PortLease> lease_port(wire::PortSpace space, const Gid& address,
+                                         std::uint16_t port) = 0;
+    virtual void end_lease(const PortLease& lease) = 0;
+
+    // As cm::ConnectionManager's, with the owner whom events are for. After unlisten() and
+    // release() no event names the owner any more.
+    virtual Result<cm::ListenerId> listen(const cm::ListenOptions& options, const PortLease& lease,
+                                          void* owner) = 0;
+    virtual void unlisten(cm::ListenerId listener, const PortLease& lease) = 0;
+    // The id is in `out` before the owner hears of it.
+    virtual Result<void> connect(const cm::ConnectOptions& options, void* owner,
+                                 std::optional<cm::CommId>& out) = 0;
+    virtual Result<void> sidr_request(const cm::SidrRequestOptions& options, void* owner,
+                                      std::optional<cm::CommId>& out) = 0;
+    virtual Result<void> accept(cm::CommId id, const cm::AcceptOptions& options) = 0;
+    virtual Result<void> sidr_reply(cm::CommId id, const cm::SidrReplyOptions& options) = 0;
+    virtual Result<void> reject(cm::CommId id, const cm::RejectOptions& options) = 0;
+    virtual Result<void> establish(cm::CommId id) = 0;
+    virtual Result<void> disconnect(cm::CommId id) = 0;
+    virtual void release(cm::CommId id) = 0;
+};
+
+}  // namespace feroce::process

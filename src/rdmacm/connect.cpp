@@ -1,0 +1,241 @@
+// Connections: listening, asking, accepting, refusing and ending.
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "rdmacm/address.hpp"
+#include "rdmacm/channel.hpp"
+#include "rdmacm/devices.hpp"
+#include "rdmacm/objects.hpp"
+#include "rdmacm/qp.hpp"
+#include "wire/cma.hpp"
+
+namespace feroce::rdmacm {
+namespace {
+
+constexpr std::size_t kBacklog = 1024;
+
+constexpr Error kNotResolved{EINVAL, "resolve the address and the route first"};
+constexpr Error kNotConnected{EINVAL, "the id has no connection"};
+
+ByteView private_data(const rdma_conn_param* p) {
+    if (p == nullptr || p->private_data == nullptr) return {};
+    return {static_cast<const std::byte*>(p->private_data), p->private_data_len};
+}
+
+// The private data of a request begins with the addresses.
+std::vector<std::byte> request_data(const CmId& id, ByteView user) {
+    std::vector<std::byte> out(wire::CmaHeader::kSize);
+    const std::uint16_t port = port_in(id.base.route.addr.src_storage);
+    wire::CmaHeader::make(id.local, id.remote, port)
+        .emit(std::span(out).first<wire::CmaHeader::kSize>());
+    out.insert(out.end(), user.begin(), user.end());
+    return out;
+}
+
+cm::TransportType transport_of(const CmId& id) {
+    switch (id.base.qp_type) {
+        case IBV_QPT_UC:
+            return cm::TransportType::Uc;
+        case IBV_QPT_XRC_SEND:
+        case IBV_QPT_XRC_RECV:
+            return cm::TransportType::Extended;
+        default:
+            return cm::TransportType::Rc;
+    }
+}
+
+wire::ServiceId service_of(const CmId& id, const sockaddr_storage& address) {
+    return wire::make_service_id(static_cast<wire::PortSpace>(id.base.ps), port_in(address));
+}
+
+// What the program wants, "as much as possible" being 0xff; `most` is what the device can, or what
+// the peer offers.
+Result<std::uint8_t> settle_depth(std::uint8_t wanted, int most) {
+    if (wanted == RDMA_MAX_RESP_RES) return static_cast<std::uint8_t>(most);
+    if (wanted > most)
+        return Error{EINVAL, "more responder resources or initiator depth than the device has"};
+    return wanted;
+}
+
+Result<void> settle_depths(CmId& id, const rdma_conn_param* p) {
+    const ibv_device_attr& limits = device_of(id.base.verbs).attributes;
+    int serve = limits.max_qp_rd_atom;
+    int ask = limits.max_qp_init_rd_atom;
+    std::uint8_t wanted_serve = RDMA_MAX_RESP_RES;
+    std::uint8_t wanted_ask = RDMA_MAX_INIT_DEPTH;
+    if (p != nullptr) {
+        wanted_serve = p->responder_resources;
+        wanted_ask = p->initiator_depth;
+    }
+    if (id.passive && wanted_serve == RDMA_MAX_RESP_RES)
+        serve = std::min<int>(serve, id.responder_resources);
+    if (id.passive && wanted_ask == RDMA_MAX_INIT_DEPTH)
+        ask = std::min<int>(ask, id.initiator_depth);
+    const Result<std::uint8_t> served = settle_depth(wanted_serve, serve);
+    TRY(served);
+    const Result<std::uint8_t> asked = settle_depth(wanted_ask, ask);
+    TRY(asked);
+    id.responder_resources = *served;
+    id.initiator_depth = *asked;
+    return {};
+}
+
+cm::Endpoint local_endpoint(const CmId& id, const rdma_conn_param* p) {
+    cm::Endpoint e;
+    e.starting_psn = id.starting_psn;
+    e.transport = transport_of(id);
+    e.responder_resources = id.responder_resources;
+    e.initiator_depth = id.initiator_depth;
+    if (p != nullptr) {
+        e.retry_count = std::min<std::uint8_t>(p->retry_count, 7);
+        e.rnr_retry_count = std::min<std::uint8_t>(p->rnr_retry_count, 7);
+        e.flow_control = p->flow_control != 0;
+        e.qpn = Qpn{p->qp_num};
+        e.srq = p->srq != 0;
+    }
+    if (id.base.qp != nullptr) {
+        e.qpn = Qpn{id.base.qp->qp_num};
+        e.srq = id.base.qp->srq != nullptr;
+    }
+    return e;
+}
+
+Result<void> connect(CmId& id, const rdma_conn_param* p) {
+    if (id.base.route.path_rec == nullptr || id.base.verbs == nullptr) return kNotResolved;
+    if (id.connection) return Error{EISCONN, "the id was used for a connection already"};
+    const std::vector<std::byte> data = request_data(id, private_data(p));
+    const wire::ServiceId service = service_of(id, id.base.route.addr.dst_storage);
+    if (is_ud(id))
+        return id.service->sidr_request({.path = id.path, .service = service, .private_data = data},
+                                        &id, id.connection);
+    TRY(settle_depths(id, p));
+    const cm::Endpoint endpoint = local_endpoint(id, p);
+    if (endpoint.qpn.raw == 0) return Error{EINVAL, "there is no queue pair to connect"};
+    id.retry_count = endpoint.retry_count;
+    return id.service->connect(
+        {.path = id.path, .service = service, .endpoint = endpoint, .private_data = data}, &id,
+        id.connection);
+}
+
+Result<void> accept_datagrams(CmId& id, const rdma_conn_param* p) {
+    Qpn qpn{p == nullptr ? 0 : p->qp_num};
+    if (id.base.qp != nullptr) qpn = Qpn{id.base.qp->qp_num};
+    return id.service->sidr_reply(
+        *id.connection, {.qpn = qpn, .qkey = Qkey{RDMA_UDP_QKEY}, .private_data = private_data(p)});
+}
+
+Result<void> accept(CmId& id, const rdma_conn_param* p) {
+    if (!id.passive || !id.connection) return Error{EINVAL, "there is no request to accept"};
+    if (is_ud(id)) return accept_datagrams(id, p);
+    TRY(settle_depths(id, p));
+    const cm::Endpoint endpoint = local_endpoint(id, p);
+    if (endpoint.qpn.raw == 0) return Error{EINVAL, "there is no queue pair to connect"};
+    if (id.base.qp != nullptr) TRY(connect_qp(id));
+    return id.service->accept(*id.connection,
+                              {.endpoint = endpoint, .private_data = private_data(p)});
+}
+
+int reject(rdma_cm_id* base, cm::RejectReason reason, const void* data, std::uint8_t length) {
+    CmId& id = id_of(base);
+    if (!alive(id)) return -1;
+    if (!id.connection) return fail("rdma_reject", kNotConnected);
+    const ByteView bytes(static_cast<const std::byte*>(data), data == nullptr ? 0 : length);
+    Result<void> done =
+        is_ud(id) ? id.service->sidr_reply(
+                        *id.connection, {.status = cm::SidrStatus::Rejected, .private_data = bytes})
+                  : id.service->reject(*id.connection, {.reason = reason, .private_data = bytes});
+    return done ? 0 : fail("rdma_reject", done.error());
+}
+
+}  // namespace
+}  // namespace feroce::rdmacm
+
+using namespace feroce;
+using namespace feroce::rdmacm;
+
+int rdma_listen(rdma_cm_id* base, int backlog) {
+    CmId& id = id_of(base);
+    if (!alive(id)) return -1;
+    if (id.listener) return fail("rdma_listen", {EINVAL, "the id listens already"});
+    if (id.lease.id == 0) {
+        sockaddr_in any{};
+        any.sin_family = AF_INET;
+        if (rdma_bind_addr(base, reinterpret_cast<sockaddr*>(&any)) != 0) return -1;
+    }
+    const Result<cm::ListenerId> listener =
+        id.service->listen({.service = service_of(id, base->route.addr.src_storage),
+                            .address = id.local,
+                            .v6_only = id.options.v6_only,
+                            .backlog = backlog > 0 ? static_cast<std::size_t>(backlog) : kBacklog},
+                           id.lease, &id);
+    if (!listener) return fail("rdma_listen", listener.error());
+    id.listener = *listener;
+    return 0;
+}
+
+int rdma_connect(rdma_cm_id* base, rdma_conn_param* parameters) {
+    CmId& id = id_of(base);
+    if (!alive(id)) return -1;
+    Result<void> asked = rdmacm::connect(id, parameters);
+    return asked ? complete(id) : fail("rdma_connect", asked.error());
+}
+
+int rdma_accept(rdma_cm_id* base, rdma_conn_param* parameters) {
+    CmId& id = id_of(base);
+    if (!alive(id)) return -1;
+    Result<void> accepted = rdmacm::accept(id, parameters);
+    if (!accepted) return fail("rdma_accept", accepted.error());
+    return is_ud(id) ? 0 : complete(id);  // Nobody answers the answer to a datagram request.
+}
+
+int rdma_reject(rdma_cm_id* base, const void* data, std::uint8_t length) {
+    return reject(base, cm::RejectReason::ConsumerReject, data, length);
+}
+
+int rdma_reject_ece(rdma_cm_id* base, const void* data, std::uint8_t length) {
+    constexpr auto kVendorOptionNotSupported = static_cast<cm::RejectReason>(35);
+    return reject(base, kVendorOptionNotSupported, data, length);
+}
+
+int rdma_establish(rdma_cm_id* base) {
+    CmId& id = id_of(base);
+    if (!alive(id)) return -1;
+    // With a queue pair of its own the id establishes by itself.
+    if (base->qp != nullptr || !id.connection) return fail("rdma_establish", kNotConnected);
+    Result<void> done = id.service->establish(*id.connection);
+    return done ? 0 : fail("rdma_establish", done.error());
+}
+
+int rdma_notify(rdma_cm_id* base, ibv_event_type event) {
+    CmId& id = id_of(base);
+    if (!alive(id)) return -1;
+    if (event != IBV_EVENT_COMM_EST)
+        return fail("rdma_notify", {EINVAL, "only IBV_EVENT_COMM_EST means something here"});
+    if (!id.connection) return fail("rdma_notify", kNotConnected);
+    Result<void> done = id.service->establish(*id.connection);
+    return done ? 0 : fail("rdma_notify", done.error());
+}
+
+int rdma_disconnect(rdma_cm_id* base) {
+    CmId& id = id_of(base);
+    if (!alive(id)) return -1;
+    if (!id.connection) return fail("rdma_disconnect", kNotConnected);
+    stop_qp(id);
+    Result<void> done = id.service->disconnect(*id.connection);
+    return done ? complete(id) : fail("rdma_disconnect", done.error());
+}
+
+int rdma_set_local_ece(rdma_cm_id* base, ibv_ece* ece) {
+    if (base->qp != nullptr || ece == nullptr || ece->comp_mask != 0)
+        return fail("rdma_set_local_ece", {EINVAL, "for ids without queue pair, no mask"});
+    // We have no options to negotiate, so the peer hears of none, which it must expect.
+    return 0;
+}
+
+int rdma_get_remote_ece(rdma_cm_id* base, ibv_ece* ece) {
+    if (base->qp != nullptr || ece == nullptr)
+        return fail("rdma_get_remote_ece", {EINVAL, "for ids without queue pair"});
+    *ece = {};
+    return 0;
+}

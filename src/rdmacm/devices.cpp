@@ -1,0 +1,112 @@
+#include "rdmacm/devices.hpp"
+
+#include <cerrno>
+#include <cstring>
+#include <map>
+
+#include "rdmacm/address.hpp"
+
+namespace feroce::rdmacm {
+namespace {
+
+struct Table {
+    std::mutex mutex;
+    process::CmService* service = nullptr;  // Whose devices these are: a fork leaves them behind.
+    std::map<std::string, Device*> by_name;
+    std::vector<Device*> order;
+};
+
+Table& table() {
+    static Table& leaked = *new Table;
+    return leaked;
+}
+
+Device* open_device(ibv_device* device) {
+    ibv_context* context = ibv_open_device(device);
+    if (context == nullptr) return nullptr;
+    auto* out = new Device;  // Kept for ever: ids point to it.
+    out->context = context;
+    out->pd = ibv_alloc_pd(context);
+    ibv_query_device(context, &out->attributes);
+    return out;
+}
+
+bool has_address(ibv_context* context, const Gid& address) {
+    return gid_index(context, address) >= 0;
+}
+
+}  // namespace
+
+std::vector<Device*> devices() {
+    Table& t = table();
+    const std::lock_guard held(t.mutex);
+    if (t.service != service()) {
+        t.by_name.clear();
+        t.service = service();
+    }
+    t.order.clear();
+    int count = 0;
+    ibv_device** list = ibv_get_device_list(&count);
+    for (int i = 0; list != nullptr && i < count; ++i) {
+        Device*& known = t.by_name[ibv_get_device_name(list[i])];
+        if (known == nullptr) known = open_device(list[i]);
+        if (known != nullptr) t.order.push_back(known);
+    }
+    ibv_free_device_list(list);
+    return t.order;
+}
+
+Device* device_with(const Gid& address) {
+    {
+        Table& t = table();
+        const std::lock_guard held(t.mutex);
+        if (t.service == service())
+            for (Device* device : t.order)
+                if (has_address(device->context, address)) return device;
+    }
+    for (Device* device : devices())
+        if (has_address(device->context, address)) return device;
+    return nullptr;
+}
+
+Device& device_of(ibv_context* context) {
+    Table& t = table();
+    const std::lock_guard held(t.mutex);
+    for (const auto& [name, device] : t.by_name)
+        if (device != nullptr && device->context == context) return *device;
+    ASSERT(!"a context that rdma_cm has not opened");
+    __builtin_unreachable();
+}
+
+int gid_index(ibv_context* context, const Gid& gid) {
+    ibv_port_attr port;
+    if (gid.is_zero() || ibv_query_port(context, 1, &port) != 0) return -1;
+    for (int i = 0; i < port.gid_tbl_len; ++i) {
+        ibv_gid entry;
+        if (ibv_query_gid(context, 1, i, &entry) == 0 &&
+            std::memcmp(entry.raw, gid.raw.data(), sizeof entry.raw) == 0)
+            return i;
+    }
+    return -1;
+}
+
+std::uint8_t active_mtu(ibv_context* context) {
+    ibv_port_attr port;
+    if (ibv_query_port(context, 1, &port) != 0) return IBV_MTU_1024;
+    return static_cast<std::uint8_t>(port.active_mtu);
+}
+
+Result<void> attach_device(CmId& id) {
+    const Device* device = device_with(id.local);
+    if (device == nullptr) return Error{ENODEV, "no device has this local address"};
+    id.base.verbs = device->context;
+    if (id.base.pd == nullptr) id.base.pd = device->pd;
+    id.base.port_num = 1;
+    rdma_ib_addr& ib = id.base.route.addr.addr.ibaddr;
+    ib.sgid = gid_to_ibv(id.local);
+    ib.dgid = gid_to_ibv(id.remote);
+    ib.pkey = htobe16(kDefaultPkey.raw);
+    return {};
+}
+
+}  // namespace feroce::rdmacm

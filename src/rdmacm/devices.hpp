@@ -1,0 +1,30 @@
+// Devices as rdma_cm uses them: opened once, kept for the life of the process, found by address.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/gid.hpp"
+#include "base/result.hpp"
+#include "rdmacm/objects.hpp"
+
+namespace feroce::rdmacm {
+
+struct Device {
+    ibv_context* context = nullptr;
+    ibv_pd* pd = nullptr;  // For programs that bring none.
+    ibv_xrcd* xrcd = nullptr;
+    ibv_device_attr attributes{};
+};
+
+std::vector<Device*> devices();
+Device* device_with(const Gid& address);  // Null if no device has the address.
+Device& device_of(ibv_context* context);  // Of one that devices() has.
+
+int gid_index(ibv_context* context, const Gid& gid);  // -1 if it is not there.
+std::uint8_t active_mtu(ibv_context* context);        // IBTA's code.
+
+// Binds the id to the device of its local address: verbs, pd, port and addresses.
+Result<void> attach_device(CmId& id);
+
+}  // namespace feroce::rdmacm

@@ -1,0 +1,226 @@
+#include "rdmacm/digest.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "rdmacm/address.hpp"
+#include "rdmacm/channel.hpp"
+#include "rdmacm/devices.hpp"
+#include "rdmacm/id.hpp"
+#include "rdmacm/qp.hpp"
+#include "wire/cma.hpp"
+
+namespace feroce::rdmacm {
+namespace {
+
+bool is_request(const cm::Event& event) {
+    return event.type == cm::EventType::ConnectRequest || event.type == cm::EventType::SidrRequest;
+}
+
+class User final : public process::CmUser {
+public:
+    void* on_cm_event(const cm::Event& source, void* owner) override {
+        CmId* id = static_cast<CmId*>(owner);
+        auto event = std::make_unique<Event>();
+        event->account = id;
+        event->from_peer = true;
+        event->source = source;
+        event->private_data_length =
+            std::min(source.private_data.size(), event->private_data.size());
+        std::copy_n(source.private_data.begin(), event->private_data_length,
+                    event->private_data.begin());
+        event->source.private_data = {};
+        event->source.additional_info = {};
+        if (is_request(source)) id = make_child(*id, source);
+        event->base.id = &id->base;
+        queue_event(std::move(event));
+        return id;
+    }
+
+private:
+    static CmId* make_child(const CmId& listener, const cm::Event& source) {
+        auto* child = new CmId;
+        child->service = listener.service;
+        child->passive = true;
+        child->connection = source.connection;
+        child->path = source.path;
+        child->peer = source.peer;
+        child->options = listener.options;
+        child->base.context = listener.base.context;
+        child->base.ps = listener.base.ps;
+        child->base.qp_type = listener.base.qp_type;
+        const std::lock_guard held(lock());
+        child->base.channel = listener.base.channel;
+        return child;
+    }
+};
+
+// What the program gave is behind the header with the addresses.
+void set_private_data(Event& event, std::size_t header, const void*& data, std::uint8_t& length) {
+    if (event.private_data_length <= header) return;
+    data = event.private_data.data() + header;
+    length = static_cast<std::uint8_t>(event.private_data_length - header);
+}
+
+void fill_connection(Event& event, std::size_t header) {
+    rdma_conn_param& p = event.base.param.conn;
+    const cm::Endpoint& peer = event.source.peer;
+    set_private_data(event, header, p.private_data, p.private_data_len);
+    // As seen from here: what the peer may have outstanding is what we serve.
+    p.responder_resources = peer.initiator_depth;
+    p.initiator_depth = peer.responder_resources;
+    p.flow_control = peer.flow_control ? 1 : 0;
+    p.retry_count = peer.retry_count;
+    p.rnr_retry_count = peer.rnr_retry_count;
+    p.srq = peer.srq ? 1 : 0;
+    p.qp_num = peer.qpn.raw;
+}
+
+void set_addresses(CmId& id, const Event& event) {
+    Gid local = id.path.local;
+    Gid remote = id.path.remote;
+    std::uint16_t remote_port = 0;
+    const wire::CmaHeader header =
+        wire::CmaHeader::parse(std::span(event.private_data).first<wire::CmaHeader::kSize>());
+    if (header.valid()) {
+        local = header.destination();
+        remote = header.source();
+        remote_port = header.source_port;
+    }
+    id.local = id.path.local;
+    id.remote = id.path.remote;
+    rdma_addr& addresses = id.base.route.addr;
+    store_address(local, wire::port_of(event.source.service), addresses.src_storage);
+    store_address(remote, remote_port, addresses.dst_storage);
+}
+
+bool digest_request(Event& event) {
+    CmId& child = id_of(event.base.id);
+    CmId& listener = *event.account;
+    set_addresses(child, event);
+    if (listener.synchronous) {
+        Channel* own = make_channel();
+        if (own == nullptr) return false;
+        move_events(child, *own);
+        child.synchronous = true;
+    } else if (child.base.channel != listener.base.channel) {
+        move_events(child, channel_of(listener.base.channel));
+    }
+    if (Result<void> attached = attach_device(child); !attached) {
+        refuse("rdma_get_cm_event", attached.error());
+        return false;
+    }
+    child.starting_psn = Psn(static_cast<std::uint32_t>(child.service->random()));
+    set_path_record(child);
+    event.base.listen_id = &listener.base;
+    event.base.event = RDMA_CM_EVENT_CONNECT_REQUEST;
+    if (event.source.type == cm::EventType::SidrRequest) {
+        rdma_ud_param& p = event.base.param.ud;
+        set_private_data(event, wire::CmaHeader::kSize, p.private_data, p.private_data_len);
+        return true;
+    }
+    fill_connection(event, wire::CmaHeader::kSize);
+    child.responder_resources = event.base.param.conn.responder_resources;
+    child.initiator_depth = event.base.param.conn.initiator_depth;
+    child.retry_count = child.peer.retry_count;
+    return true;
+}
+
+void digest_response(Event& event) {
+    CmId& id = *event.account;
+    id.peer = event.source.peer;
+    id.responder_resources = id.peer.initiator_depth;
+    id.initiator_depth = id.peer.responder_resources;
+    fill_connection(event, 0);
+    event.base.event = RDMA_CM_EVENT_CONNECT_RESPONSE;
+    if (id.base.qp == nullptr) return;  // The program connects its queue pair and establishes.
+    event.base.event = RDMA_CM_EVENT_ESTABLISHED;
+    Result<void> done = connect_qp(id);
+    if (done) done = id.service->establish(*id.connection);
+    if (done) return;
+    refuse("rdma_get_cm_event", done.error());
+    (void)id.service->reject(*id.connection, {});
+    event.base.event = RDMA_CM_EVENT_CONNECT_ERROR;
+    event.base.status = -done.error().code;
+}
+
+void digest_sidr_response(Event& event) {
+    CmId& id = *event.account;
+    const cm::Event& source = event.source;
+    rdma_ud_param& p = event.base.param.ud;
+    set_private_data(event, 0, p.private_data, p.private_data_len);
+    if (source.sidr_status != cm::SidrStatus::Success) {
+        event.base.event = RDMA_CM_EVENT_UNREACHABLE;
+        event.base.status = static_cast<int>(source.sidr_status);
+        return;
+    }
+    event.base.event = RDMA_CM_EVENT_ESTABLISHED;
+    p.qp_num = source.peer.qpn.raw;
+    p.qkey = source.peer.qkey.raw;
+    p.ah_attr = address_vector(id);
+}
+
+}  // namespace
+
+process::CmUser& cm_user() {
+    static User& leaked = *new User;
+    return leaked;
+}
+
+bool digest(Event& event) {
+    CmId& id = *event.account;
+    switch (event.source.type) {
+        case cm::EventType::ConnectRequest:
+        case cm::EventType::SidrRequest:
+            return digest_request(event);
+        case cm::EventType::ConnectResponse:
+            digest_response(event);
+            return true;
+        case cm::EventType::SidrResponse:
+            digest_sidr_response(event);
+            return true;
+        case cm::EventType::Established:
+            event.base.event = RDMA_CM_EVENT_ESTABLISHED;
+            return true;
+        case cm::EventType::Rejected:
+            event.base.event = RDMA_CM_EVENT_REJECTED;
+            event.base.status = static_cast<int>(event.source.reason);
+            set_private_data(event, 0, event.base.param.conn.private_data,
+                             event.base.param.conn.private_data_len);
+            stop_qp(id);
+            return true;
+        case cm::EventType::Unreachable:
+            event.base.event = RDMA_CM_EVENT_UNREACHABLE;
+            event.base.status = -ETIMEDOUT;
+            stop_qp(id);
+            return true;
+        case cm::EventType::Disconnected:
+            // The queue pair goes on until the program disconnects too: it may have sends left.
+            event.base.event = RDMA_CM_EVENT_DISCONNECTED;
+            event.base.status = event.source.timed_out ? -ETIMEDOUT : 0;
+            return true;
+        case cm::EventType::TimewaitExit:
+            event.base.event = RDMA_CM_EVENT_TIMEWAIT_EXIT;
+            return true;
+        case cm::EventType::AddressRemoved:
+            event.base.event = RDMA_CM_EVENT_DEVICE_REMOVAL;
+            return true;
+    }
+    return false;
+}
+
+void discard(std::unique_ptr<Event> event) {
+    // A request that digest() had no use for.
+    const bool unused =
+        event->from_peer && is_request(event->source) && event->base.listen_id == nullptr;
+    CmId* child = unused ? &id_of(event->base.id) : nullptr;
+    {
+        const std::lock_guard held(lock());
+        ++event->account->acknowledged;
+        acknowledgement().notify_all();
+    }
+    if (child != nullptr) destroy(*child);
+}
+
+}  // namespace feroce::rdmacm

@@ -1,0 +1,172 @@
+#include "rdmacm/id.hpp"
+
+#include <cerrno>
+#include <cstring>
+
+#include "rdmacm/address.hpp"
+#include "rdmacm/channel.hpp"
+#include "rdmacm/devices.hpp"
+#include "rdmacm/digest.hpp"
+#include "rdmacm/multicast.hpp"
+
+extern "C" feroce::process::CmService* feroce_cm_service(bool start);  // In libibverbs, FEROCE_1.
+
+namespace feroce::rdmacm {
+
+process::CmService* service() {
+    if (process::CmService* running = feroce_cm_service(false)) return running;
+    process::CmService* fresh = feroce_cm_service(true);
+    if (fresh != nullptr) fresh->set_user(cm_user());
+    return fresh;
+}
+
+bool alive(const CmId& id) {
+    if (id.service == feroce_cm_service(false)) return true;
+    errno = ENODEV;
+    return false;
+}
+
+CmId* create(Channel* channel, void* context, rdma_port_space space, ibv_qp_type type) {
+    process::CmService* cm = service();
+    if (cm == nullptr) return nullptr;
+    auto id = std::make_unique<CmId>();
+    id->synchronous = channel == nullptr;
+    if (channel == nullptr) channel = make_channel();
+    if (channel == nullptr) return nullptr;
+    id->service = cm;
+    id->starting_psn = Psn(static_cast<std::uint32_t>(cm->random()));
+    id->base.channel = &channel->base;
+    id->base.context = context;
+    id->base.ps = space;
+    id->base.qp_type = type;
+    return id.release();
+}
+
+void destroy(CmId& id) {
+    if (id.base.event != nullptr) rdma_ack_cm_event(id.base.event);
+    if (alive(id)) {
+        if (id.connection) id.service->release(*id.connection);
+        if (id.listener) id.service->unlisten(*id.listener, id.lease);
+        id.service->end_lease(id.lease);
+        leave_all_groups(id);
+    }
+    for (CmId* unfetched : settle_events(id)) destroy(*unfetched);
+    if (id.synchronous) rdma_destroy_event_channel(id.base.channel);
+    delete &id;
+}
+
+void set_path_record(CmId& id) {
+    ibv_sa_path_rec& r = id.path_record;
+    r.dgid = gid_to_ibv(id.remote);
+    r.sgid = gid_to_ibv(id.local);
+    r.hop_limit = id.path.hop_limit;
+    r.traffic_class = id.path.traffic_class;
+    r.reversible = 1;
+    r.numb_path = 1;
+    r.pkey = htobe16(kDefaultPkey.raw);
+    r.mtu_selector = 2;  // Exactly.
+    r.mtu = id.path.mtu;
+    r.rate_selector = 2;
+    r.rate = IBV_RATE_10_GBPS;
+    r.packet_life_time_selector = 2;
+    r.packet_life_time = static_cast<std::uint8_t>(id.path.ack_timeout - 1);
+    id.base.route.path_rec = &r;
+    id.base.route.num_paths = 1;
+}
+
+namespace {
+
+int set_id_option(CmId& id, int name, const void* value, std::size_t length) {
+    if (name == RDMA_OPTION_ID_TOS || name == RDMA_OPTION_ID_ACK_TIMEOUT) {
+        if (length != sizeof(std::uint8_t))
+            return fail("rdma_set_option", {EINVAL, "this option has one byte"});
+        std::uint8_t byte;
+        std::memcpy(&byte, value, sizeof byte);
+        if (name == RDMA_OPTION_ID_TOS)
+            id.options.tos = byte;
+        else if (byte < 32)
+            id.options.ack_timeout = byte;
+        else
+            return fail("rdma_set_option", {EINVAL, "an ACK timeout has five bits"});
+        return 0;
+    }
+    if (name != RDMA_OPTION_ID_REUSEADDR && name != RDMA_OPTION_ID_AFONLY)
+        return fail("rdma_set_option", {ENOSYS, "no such option of an id"});
+    int number;
+    if (length != sizeof number) return fail("rdma_set_option", {EINVAL, "this option is an int"});
+    std::memcpy(&number, value, sizeof number);
+    // An address is free again at once, so there is nothing to reuse.
+    if (name == RDMA_OPTION_ID_AFONLY) id.options.v6_only = number != 0;
+    return 0;
+}
+
+}  // namespace
+}  // namespace feroce::rdmacm
+
+using namespace feroce;
+using namespace feroce::rdmacm;
+
+int rdma_create_id(rdma_event_channel* channel, rdma_cm_id** out, void* context,
+                   rdma_port_space space) {
+    const bool datagrams = space == RDMA_PS_UDP || space == RDMA_PS_IPOIB;
+    if (!datagrams && space != RDMA_PS_TCP && space != RDMA_PS_IB)
+        return fail("rdma_create_id", {EINVAL, "no such port space"});
+    CmId* id = create(channel == nullptr ? nullptr : &channel_of(channel), context, space,
+                      datagrams ? IBV_QPT_UD : IBV_QPT_RC);
+    if (id == nullptr) return -1;
+    *out = &id->base;
+    return 0;
+}
+
+int rdma_destroy_id(rdma_cm_id* base) {
+    destroy(id_of(base));
+    return 0;
+}
+
+int rdma_migrate_id(rdma_cm_id* base, rdma_event_channel* channel) {
+    CmId& id = id_of(base);
+    if (!alive(id)) return -1;
+    const bool synchronous = channel == nullptr;
+    if (synchronous && id.synchronous)
+        return fail("rdma_migrate_id", {EINVAL, "the id has a channel of its own already"});
+    Channel* to = synchronous ? make_channel() : &channel_of(channel);
+    if (to == nullptr) return -1;
+    if (base->event != nullptr) rdma_ack_cm_event(base->event);
+    base->event = nullptr;
+    rdma_event_channel* old = id.synchronous ? base->channel : nullptr;
+    move_events(id, *to);
+    id.synchronous = synchronous;
+    if (old != nullptr) rdma_destroy_event_channel(old);
+    return 0;
+}
+
+int rdma_set_option(rdma_cm_id* base, int level, int name, void* value, std::size_t length) {
+    if (value == nullptr) return fail("rdma_set_option", {EINVAL, "no value"});
+    if (level == RDMA_OPTION_ID) return set_id_option(id_of(base), name, value, length);
+    // A path given by the program: there is only the one that the kernel's routes give.
+    if (level == RDMA_OPTION_IB && name == RDMA_OPTION_IB_PATH)
+        return fail("rdma_set_option", {EOPNOTSUPP, "paths of RoCE are not the program's to set"});
+    return fail("rdma_set_option", {ENOSYS, "no such option"});
+}
+
+__be16 rdma_get_src_port(rdma_cm_id* base) {
+    return htons(port_in(base->route.addr.src_storage));
+}
+
+__be16 rdma_get_dst_port(rdma_cm_id* base) {
+    return htons(port_in(base->route.addr.dst_storage));
+}
+
+ibv_context** rdma_get_devices(int* count) {
+    if (service() == nullptr) return nullptr;
+    const std::vector<Device*> all = devices();
+    auto** list = static_cast<ibv_context**>(std::calloc(all.size() + 1, sizeof(ibv_context*)));
+    if (list == nullptr) return nullptr;
+    for (std::size_t i = 0; i < all.size(); ++i) list[i] = all[i]->context;
+    if (count != nullptr) *count = static_cast<int>(all.size());
+    return list;
+}
+
+void rdma_free_devices(ibv_context** list) {
+    std::free(list);
+}

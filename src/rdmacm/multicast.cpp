@@ -1,0 +1,84 @@
+#include "rdmacm/multicast.hpp"
+
+#include <cerrno>
+
+#include "rdmacm/address.hpp"
+#include "rdmacm/channel.hpp"
+#include "rdmacm/qp.hpp"
+
+namespace feroce::rdmacm {
+namespace {
+
+Result<void> join(CmId& id, const sockaddr* address, bool send_only, void* context) {
+    const std::optional<Endpoint> group = endpoint_of(address);
+    if (!group || !group->address.is_multicast())
+        return Error{EINVAL, "only an IPv4 or IPv6 group address can be joined"};
+    if (!is_ud(id) || id.base.verbs == nullptr)
+        return Error{EINVAL, "the id is not of a datagram port space, or not bound to a device"};
+    Group joined{gid_to_ibv(group->address), false};
+    if (!send_only && id.base.qp != nullptr) {
+        if (const int code = ibv_attach_mcast(id.base.qp, &joined.mgid, 0); code != 0)
+            return Error{code, "the queue pair cannot join the group"};
+        joined.attached = true;
+    }
+    id.groups[group->address] = joined;
+    auto event = std::make_unique<Event>();
+    event->account = &id;
+    event->base.id = &id.base;
+    event->base.event = RDMA_CM_EVENT_MULTICAST_JOIN;
+    rdma_ud_param& p = event->base.param.ud;
+    p.private_data = context;
+    p.ah_attr = address_vector(id);
+    p.ah_attr.grh.dgid = joined.mgid;
+    p.qp_num = kMulticastQpn.raw;
+    p.qkey = RDMA_UDP_QKEY;
+    queue_event(std::move(event));
+    return {};
+}
+
+void leave(CmId& id, Group& group) {
+    if (group.attached && id.base.qp != nullptr) ibv_detach_mcast(id.base.qp, &group.mgid, 0);
+}
+
+}  // namespace
+
+void leave_all_groups(CmId& id) {
+    for (auto& [address, group] : id.groups) leave(id, group);
+    id.groups.clear();
+}
+
+}  // namespace feroce::rdmacm
+
+using namespace feroce;
+using namespace feroce::rdmacm;
+
+int rdma_join_multicast_ex(rdma_cm_id* base, rdma_cm_join_mc_attr_ex* attributes, void* context) {
+    CmId& id = id_of(base);
+    if (!alive(id)) return -1;
+    constexpr std::uint32_t kKnown = RDMA_CM_JOIN_MC_ATTR_ADDRESS | RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS;
+    if (attributes->comp_mask != kKnown || attributes->addr == nullptr ||
+        attributes->join_flags >= RDMA_MC_JOIN_FLAG_RESERVED)
+        return fail("rdma_join_multicast_ex", {EINVAL, "an address and known flags are needed"});
+    const bool send_only = attributes->join_flags == RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER;
+    Result<void> joined = join(id, attributes->addr, send_only, context);
+    return joined ? complete(id) : fail("rdma_join_multicast", joined.error());
+}
+
+int rdma_join_multicast(rdma_cm_id* base, sockaddr* address, void* context) {
+    rdma_cm_join_mc_attr_ex attributes{};
+    attributes.comp_mask = RDMA_CM_JOIN_MC_ATTR_ADDRESS | RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS;
+    attributes.join_flags = RDMA_MC_JOIN_FLAG_FULLMEMBER;
+    attributes.addr = address;
+    return rdma_join_multicast_ex(base, &attributes, context);
+}
+
+int rdma_leave_multicast(rdma_cm_id* base, sockaddr* address) {
+    CmId& id = id_of(base);
+    const std::optional<Endpoint> group = endpoint_of(address);
+    const auto found = group ? id.groups.find(group->address) : id.groups.end();
+    if (found == id.groups.end())
+        return fail("rdma_leave_multicast", {EADDRNOTAVAIL, "the id is not in this group"});
+    leave(id, found->second);
+    id.groups.erase(found);
+    return 0;
+}

@@ -1,0 +1,139 @@
+// Addresses and routes. RoCE has no path to ask anybody for: the kernel's routing table gives the
+// source address, and that the device; so everything is known at once and only the events follow.
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "rdmacm/address.hpp"
+#include "rdmacm/channel.hpp"
+#include "rdmacm/devices.hpp"
+#include "rdmacm/id.hpp"
+#include "rdmacm/objects.hpp"
+
+namespace feroce::rdmacm {
+namespace {
+
+// 4.096 us << 17 = 0.5 s, and seven retries of it: longer than a peer that is scheduled away, and
+// shorter than the two seconds of hardware, as a software NIC may lose the last packet.
+constexpr std::uint8_t kAckTimeout = 17;
+
+constexpr std::uint16_t kFirstFreePort = 32768;
+constexpr std::uint16_t kFreePorts = 28232;
+
+socklen_t length_of(const sockaddr_storage& address) {
+    return address.ss_family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
+}
+
+// What the kernel would send from. A link-local destination needs its scope, so the program's own
+// sockaddr goes in.
+Result<Gid> source_for(const sockaddr_storage& destination) {
+    const int fd = ::socket(destination.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (fd < 0) return Error{errno, "no socket to look up a route with"};
+    sockaddr_storage name{};
+    socklen_t length = sizeof name;
+    const bool found = ::connect(fd, reinterpret_cast<const sockaddr*>(&destination),
+                                 length_of(destination)) == 0 &&
+                       ::getsockname(fd, reinterpret_cast<sockaddr*>(&name), &length) == 0;
+    const int code = errno;
+    ::close(fd);
+    if (!found) return Error{code, "the kernel has no route to this address"};
+    return endpoint_of(reinterpret_cast<const sockaddr*>(&name))->address;
+}
+
+Result<void> bind_to(CmId& id, const Endpoint& local) {
+    if (id.lease.id != 0 || id.connection)
+        return Error{EINVAL, "the id is bound to an address already"};
+    if (local.address.is_multicast() && !is_wildcard(local.address))
+        return Error{EADDRNOTAVAIL, "a group address is nobody's own"};
+    id.local = local.address;
+    if (!is_wildcard(local.address)) TRY(attach_device(id));
+    const Result<process::PortLease> lease =
+        id.service->lease_port(static_cast<wire::PortSpace>(id.base.ps), local.address, local.port);
+    TRY(lease);
+    id.lease = *lease;
+    store_address(local.address, lease->port, id.base.route.addr.src_storage);
+    return {};
+}
+
+// Puts the source address into `id`; a bound one stays.
+Result<void> choose_source(CmId& id, const sockaddr_storage& destination) {
+    std::uint16_t port = id.lease.port;
+    if (port == 0)
+        port = static_cast<std::uint16_t>(kFirstFreePort + id.service->random() % kFreePorts);
+    if (id.base.verbs == nullptr) {
+        const Result<Gid> source = source_for(destination);
+        TRY(source);
+        id.local = *source;
+    }
+    store_address(id.local, port, id.base.route.addr.src_storage);
+    return {};
+}
+
+Result<void> resolve(CmId& id, const sockaddr& destination) {
+    const std::optional<Endpoint> remote = endpoint_of(&destination);
+    ASSERT(remote.has_value());
+    sockaddr_storage& stored = id.base.route.addr.dst_storage;
+    std::memset(&stored, 0, sizeof stored);
+    std::memcpy(&stored, &destination,
+                destination.sa_family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6));
+    TRY(choose_source(id, stored));
+    id.remote = remote->address;
+    if (is_wildcard(id.remote)) {  // As with sockets: this machine.
+        id.remote = id.local;
+        store_address(id.remote, remote->port, stored);
+    }
+    TRY(attach_device(id));
+    id.path.local = id.local;
+    id.path.remote = id.remote;
+    id.path.mtu = active_mtu(id.base.verbs);
+    id.path.traffic_class = id.options.tos;
+    id.path.ack_timeout = id.options.ack_timeout.value_or(kAckTimeout);
+    return {};
+}
+
+}  // namespace
+}  // namespace feroce::rdmacm
+
+using namespace feroce;
+using namespace feroce::rdmacm;
+
+int rdma_bind_addr(rdma_cm_id* base, sockaddr* address) {
+    CmId& id = id_of(base);
+    if (!alive(id)) return -1;
+    const std::optional<Endpoint> local = endpoint_of(address);
+    if (!local) return fail("rdma_bind_addr", {EAFNOSUPPORT, "only IPv4 and IPv6 addresses"});
+    Result<void> bound = bind_to(id, *local);
+    return bound ? 0 : fail("rdma_bind_addr", bound.error());
+}
+
+int rdma_resolve_addr(rdma_cm_id* base, sockaddr* source, sockaddr* destination, int) {
+    CmId& id = id_of(base);
+    if (!alive(id)) return -1;
+    if (destination == nullptr || !endpoint_of(destination))
+        return fail("rdma_resolve_addr", {EAFNOSUPPORT, "only IPv4 and IPv6 addresses"});
+    if (id.connection || id.listener)
+        return fail("rdma_resolve_addr", {EINVAL, "the id listens or is connected"});
+    // As in the kernel: an id that is bound stays so, whatever source is named here.
+    const bool bound = id.lease.id != 0;
+    if (source != nullptr && !bound && rdma_bind_addr(base, source) != 0) return -1;
+    if (Result<void> resolved = resolve(id, *destination); resolved) {
+        queue_event(id, RDMA_CM_EVENT_ADDR_RESOLVED, 0);
+    } else {
+        refuse("rdma_resolve_addr", resolved.error());
+        queue_event(id, RDMA_CM_EVENT_ADDR_ERROR, -resolved.error().code);
+    }
+    return complete(id);
+}
+
+int rdma_resolve_route(rdma_cm_id* base, int) {
+    CmId& id = id_of(base);
+    if (!alive(id)) return -1;
+    if (base->verbs == nullptr || id.remote.is_zero())
+        return fail("rdma_resolve_route", {EINVAL, "the address is not resolved yet"});
+    id.path.traffic_class = id.options.tos;
+    if (id.options.ack_timeout) id.path.ack_timeout = *id.options.ack_timeout;
+    set_path_record(id);
+    queue_event(id, RDMA_CM_EVENT_ROUTE_RESOLVED, 0);
+    return complete(id);
+}
