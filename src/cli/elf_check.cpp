@@ -136,7 +136,7 @@ std::string find_program(const std::string& command) {
     if (command.find('/') != std::string::npos) return command;
     const char* path = std::getenv("PATH");
     for (const std::string& folder : split(path != nullptr ? path : "/bin:/usr/bin")) {
-        const std::string candidate = (folder.empty() ? "." : folder) + "/" + command;
+        std::string candidate = (folder.empty() ? "." : folder) + "/" + command;
         std::error_code error;
         if (fs::is_regular_file(candidate, error) && ::access(candidate.c_str(), X_OK) == 0)
             return candidate;

@@ -45,7 +45,7 @@ Filter::Filter(const std::vector<std::string>& words, const std::vector<std::str
         } else if (object_.empty() && device_.empty() && (words.end() - at) % 2 == 1) {
             take_device(*at);  // Filters come in pairs; a word too many is the device.
         } else {
-            const std::string key = *at;
+            const std::string& key = *at;
             values_[key] = split_commas(next(fmt::format("the filter {} wants a value", key)));
         }
     }

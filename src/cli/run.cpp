@@ -97,6 +97,7 @@ int run(const std::vector<std::string>& command) {
     warn_if_not_ours(command[0], folder);
     for (const Variable& variable : environment(folder)) apply(variable);
     std::vector<char*> arguments;
+    arguments.reserve(command.size() + 1);
     for (const std::string& word : command) arguments.push_back(const_cast<char*>(word.c_str()));
     arguments.push_back(nullptr);
     ::execvp(arguments[0], arguments.data());

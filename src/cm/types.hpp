@@ -158,7 +158,7 @@ enum class Drop : std::uint8_t {
     WrongPeer,          // The connection's, but from another address or for another instance.
     WrongState,         // Known and well formed, but late, early or answered before.
     TableFull,          // Refused with a REJ as well.
-    kCount
+    Count
 };
 
 struct Counters {
@@ -166,7 +166,7 @@ struct Counters {
     std::uint64_t retried = 0;   // Of those sent: because no answer came.
     std::uint64_t replayed = 0;  // Of those sent: because the peer repeated its message.
     std::uint64_t received = 0;
-    std::array<std::uint64_t, static_cast<std::size_t>(Drop::kCount)> dropped{};
+    std::array<std::uint64_t, static_cast<std::size_t>(Drop::Count)> dropped{};
 
     std::uint64_t drops(Drop reason) const { return dropped[static_cast<std::size_t>(reason)]; }
 };

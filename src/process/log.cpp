@@ -16,7 +16,7 @@ constexpr const char* kNames[] = {"off", "error", "warn", "info", "debug"};
 LogLevel level_from_environment() {
     const char* wanted = std::getenv("FEROCE_LOG");
     if (wanted == nullptr) return LogLevel::Error;
-    for (std::uint8_t i = 0; i < std::size(kNames); ++i)
+    for (std::size_t i = 0; i < std::size(kNames); ++i)
         if (std::strcmp(wanted, kNames[i]) == 0) return static_cast<LogLevel>(i);
     return LogLevel::Warn;
 }

@@ -107,7 +107,8 @@ void SendWindow::on_acked(Instant now, std::uint32_t bytes) {
     in_flight_ -= bytes;
     if (now - round_start_ >= smoothed_rtt_) end_round(now);
     if (!is_limited || queueing(recent_rtt_) > target()) return;
-    const double step = packet_bytes_ * (1.0 + calm_rounds_ / kPatienceRounds);
+    const auto boldness = 1 + calm_rounds_ / kPatienceRounds;  // Whole steps only.
+    const double step = packet_bytes_ * boldness;
     const double unit = std::max<double>(window_bytes_, packet_bytes_);
     const double growth = is_starting_ ? bytes : step * bytes / unit;
     window_bytes_ = std::min<double>(window_bytes_ + growth, limits_.bytes_max);

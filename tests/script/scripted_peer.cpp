@@ -28,9 +28,7 @@ Engine::Config ScriptedPeer::config() {
 }
 
 ScriptedPeer::ScriptedPeer(const QpOptions& options)
-    : engine(config(), {table, xrc, port, events, random}),
-      pd(*table.alloc_pd()),
-      srq(pd, options.receive_wr_max, 4) {
+    : engine(config(), {table, xrc, port, events, random}) {
     for (std::size_t i = 0; i < memory.size(); ++i) memory[i] = static_cast<std::byte>(i % 251);
     mem::RegionSpec spec;
     spec.pd = pd;

@@ -127,13 +127,13 @@ public:
     device::XrcDomains xrc;
     CapturePort port;
     EventRecorder events;
-    Engine engine;
     CompletionQueue cq{1024, nullptr, nullptr};
     std::vector<std::byte> memory = std::vector<std::byte>(kMemoryBytes);
-    PdId pd;
+    PdId pd = *table.alloc_pd();
     mem::RegionKeys keys;
-    transport::ReceiveQueue srq;  // In use only by an XRC target, under srq_number.
+    transport::ReceiveQueue srq{pd, 64, 4};  // In use only by an XRC target, under srq_number.
     SrqNumber srq_number;
+    Engine engine;  // After all it points to.
     QueuePair* qp = nullptr;
 
 private:
