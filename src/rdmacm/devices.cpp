@@ -1,5 +1,6 @@
 #include "rdmacm/devices.hpp"
 
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <map>
@@ -28,8 +29,13 @@ Device* open_device(ibv_device* device) {
     out->context = context;
     out->pd = ibv_alloc_pd(context);
     ibv_query_device(context, &out->attributes);
+    ibv_port_attr port;
+    if (ibv_query_port(context, 1, &port) == 0)
+        out->mtu = static_cast<std::uint8_t>(port.active_mtu);
     return out;
 }
+
+constexpr std::size_t kGidsMax = 1024;
 
 bool has_address(ibv_context* context, const Gid& address) {
     return gid_index(context, address) >= 0;
@@ -79,21 +85,14 @@ Device& device_of(ibv_context* context) {
 }
 
 int gid_index(ibv_context* context, const Gid& gid) {
-    ibv_port_attr port;
-    if (gid.is_zero() || ibv_query_port(context, 1, &port) != 0) return -1;
-    for (int i = 0; i < port.gid_tbl_len; ++i) {
-        ibv_gid entry;
-        if (ibv_query_gid(context, 1, i, &entry) == 0 &&
-            std::memcmp(entry.raw, gid.raw.data(), sizeof entry.raw) == 0)
-            return i;
+    std::array<ibv_gid_entry, kGidsMax> entries;
+    const ssize_t count = ibv_query_gid_table(context, entries.data(), entries.size(), 0);
+    for (ssize_t i = 0; i < count; ++i) {
+        const ibv_gid_entry& entry = entries[static_cast<std::size_t>(i)];
+        if (std::memcmp(entry.gid.raw, gid.raw.data(), sizeof entry.gid.raw) == 0)
+            return static_cast<int>(entry.gid_index);
     }
     return -1;
-}
-
-std::uint8_t active_mtu(ibv_context* context) {
-    ibv_port_attr port;
-    if (ibv_query_port(context, 1, &port) != 0) return IBV_MTU_1024;
-    return static_cast<std::uint8_t>(port.active_mtu);
 }
 
 Result<void> attach_device(CmId& id) {

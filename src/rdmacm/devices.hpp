@@ -15,6 +15,7 @@ struct Device {
     ibv_pd* pd = nullptr;  // For programs that bring none.
     ibv_xrcd* xrcd = nullptr;
     ibv_device_attr attributes{};
+    std::uint8_t mtu = IBV_MTU_1024;  // IBTA's code.
 };
 
 std::vector<Device*> devices();
@@ -22,7 +23,6 @@ Device* device_with(const Gid& address);  // Null if no device has the address.
 Device& device_of(ibv_context* context);  // Of one that devices() has.
 
 int gid_index(ibv_context* context, const Gid& gid);  // -1 if it is not there.
-std::uint8_t active_mtu(ibv_context* context);        // IBTA's code.
 
 // Binds the id to the device of its local address: verbs, pd, port and addresses.
 Result<void> attach_device(CmId& id);

@@ -86,7 +86,7 @@ Result<void> resolve(CmId& id, const sockaddr& destination) {
     TRY(attach_device(id));
     id.path.local = id.local;
     id.path.remote = id.remote;
-    id.path.mtu = active_mtu(id.base.verbs);
+    id.path.mtu = device_of(id.base.verbs).mtu;
     id.path.traffic_class = id.options.tos;
     id.path.ack_timeout = id.options.ack_timeout.value_or(kAckTimeout);
     return {};

@@ -26,6 +26,9 @@ GUEST_ADDRESS = {"IPv4": "198.51.100.11", "IPv6": "2001:db8::11"}
 HOST_ADDRESS = {"IPv4": "198.51.100.1", "IPv6": "2001:db8::1"}
 DEVICES = {"feroce": "feroce_br0", "rxe": "rxe0"}
 PAIR_SECONDS = 60
+# A guest that stalls for half a second exhausts the retries of ibv_*_pingpong, whose timeout is
+# fixed at 67 ms. So a failed pair is tried once more, but only so many may need it.
+AGAIN_MAX = 6
 
 # An emulated guest is scheduled away for longer than real hardware ever is: the programs get a
 # QP timeout of 1 s (18) where they let one choose, and few iterations.
@@ -141,7 +144,7 @@ class Bench:
         test = f"grep -qi ':{port:04X} .* 0A ' /proc/net/tcp /proc/net/tcp6"
         deadline = time.monotonic() + PAIR_SECONDS
         if side == "rxe":
-            self.vm.on_guest(f"i=0; until {test}; do i=$((i+1)); [ $i -lt 200 ]; sleep 0.1; done")
+            self.vm.on_guest(f"for i in $(seq 200); do {test} && break; sleep 0.1; done")
             return
         while self.vm.on_host(["sh", "-c", test]).wait() != 0:
             if time.monotonic() > deadline or job.process.poll() is not None:
@@ -187,8 +190,8 @@ def check_tables(bench, program):
     return good
 
 
-def run_one(bench, name, program, client, family):
-    """One row of the result table."""
+def attempt(bench, name, program, client, family):
+    """Runs one pair once: the report of its wire, and what was wrong."""
     label = f"{name}-{client}-client-{family}"
     capture = bench.work / "capture" / f"{label}.pcapng"
     began = time.monotonic()
@@ -200,26 +203,32 @@ def run_one(bench, name, program, client, family):
     print(f"{'ok  ' if not problems else 'FAIL'} {label}: {report}, {seconds:.1f} s", flush=True)
     for problem in problems:
         print(problem, flush=True)
-    cells = [program, client, family, str(report.packets), str(report.repeated),
-             "ok" if not problems else "FAILED"]
-    return not problems, "| " + " | ".join(cells) + " |"
+    return report, problems
 
 
 def run_pairs(bench, chosen):
     (bench.work / "capture").mkdir(exist_ok=True)
-    good, rows = True, ["| program | client | family | packets | repeated | result |",
-                        "|---|---|---|---|---|---|"]
-    for name, program in PROGRAMS:
-        if chosen and not any(text in name for text in chosen):
-            continue
-        for family in ("IPv4", "IPv6"):
-            for client in ("feroce", "rxe"):
-                passed, row = run_one(bench, name, program, client, family)
-                good = good and passed
-                rows.append(row)
+    rows = ["| program | client | family | packets | repeated | result |",
+            "|---|---|---|---|---|---|"]
+    failed = again = 0
+    cases = [(name, program, client, family) for name, program in PROGRAMS
+             for family in ("IPv4", "IPv6") for client in ("feroce", "rxe")
+             if not chosen or any(text in name for text in chosen)]
+    for name, program, client, family in cases:
+        report, problems = attempt(bench, name, program, client, family)
+        result = "ok"
+        if problems:
+            again += 1
+            result = "ok at the second try"
+            report, problems = attempt(bench, name, program, client, family)
+        if problems:
+            failed += 1
+            result = "FAILED"
+        cells = [program, client, family, str(report.packets), str(report.repeated), result]
+        rows.append("| " + " | ".join(cells) + " |")
     (bench.work / "results.md").write_text("\n".join(rows) + "\n")
-    print(f"{len(rows) - 2} pairs; the table is in {bench.work / 'results.md'}")
-    return good
+    print(f"{len(cases)} pairs, {failed} failed, {again} tried twice: {bench.work}/results.md")
+    return failed == 0 and again <= AGAIN_MAX
 
 
 def run(options):

@@ -3,8 +3,9 @@
 
 run_cm.py --library DIR [--pairs N] [--space tcp|udp] [--port N] [--expect-failure] [--no-server]
           [--endless-server] --server "COMMAND {port}" --client "COMMAND {address} {port}"
-Each pair gets a port of its own unless one is given; a client starts once something has leased its server's port. Fails
-unless all sides end in time and well (with --expect-failure: unless every client fails).
+Each pair gets a port of its own unless one is given; a client starts once something has leased its
+server's port. Fails unless all sides end in time and well (with
+--expect-failure: unless every client fails).
 """
 import argparse
 import os

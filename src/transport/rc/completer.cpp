@@ -204,6 +204,9 @@ bool Requester::store_response(Instant now, const SendWqe& wqe, std::uint64_t of
 void Requester::advance(Instant now, Psn to) {
     if (distance(una_, to) <= 0) return;
     const Psn position = position_psn();
+    // No more than the probe is acknowledged: what followed it the first time is lost. A peer that
+    // was only slow acknowledges more.
+    const bool rest_is_lost = probed_ && to == una_ + 1;
     std::uint32_t acknowledged = in_flight_;
     if (distance(to, position) > 0) {
         acknowledged = 0;
@@ -231,10 +234,15 @@ void Requester::advance(Instant now, Psn to) {
     gap_reported_ = false;
     retry_deadline_ = early_deadline_ = kNever;
     early_resends_ = 0;
+    probe_due_ = probed_ = false;
     retire_finished(now);
     if (qp_.state() == QpState::Err) return;
     // An answer to what was sent before a rewind may overtake the position: nothing to resend
     // there.
+    if (rest_is_lost && in_flight_ > 0) {
+        qp_.window->on_loss(now);
+        rewind();
+    }
     if (distance(position, una_) > 0) rewind();
     if (in_flight_ > 0) arm(now);
 }
@@ -260,9 +268,13 @@ void Requester::rewind() {
     qp_.window->on_forgotten(in_flight_);
     in_flight_ = 0;
     read_ends_.clear();
-    sampling_ = false;
+    sampling_ = probe_due_ = probed_ = false;
     retry_deadline_ = early_deadline_ = kNever;
     since_ack_request_ = 0;
+    seek_unanswered();
+}
+
+void Requester::seek_unanswered() {
     const SendQueue& queue = qp_.send_queue();
     send_index_ = queue.head();
     send_packet_ = 0;
@@ -286,12 +298,13 @@ void Requester::on_timer(Instant now) {
     const bool timed_out = now >= retry_deadline_;
     if (!timed_out && now < early_deadline_) return;
     qp_.services().counters.add(Counter::CompleterRetry);
-    qp_.window->on_loss(now);
     gap_reported_ = false;
-    if (timed_out) return go_back(now, Rule::RetryLimit, WcStatus::RetryExceededError, 0);
-    const Instant retry_deadline = retry_deadline_;
-    rewind();
-    retry_deadline_ = retry_deadline;  // The timeout the program chose runs on.
+    if (timed_out) {
+        qp_.window->on_loss(now);
+        return go_back(now, Rule::RetryLimit, WcStatus::RetryExceededError, 0);
+    }
+    early_deadline_ = kNever;
+    probe_due_ = in_flight_ > 0;
     ++early_resends_;
 }
 

@@ -58,7 +58,6 @@ void RcMachine::on_modify(Instant now, QpState from) {
     const QpState to = qp_.state();
     if (to == QpState::Reset || to == QpState::Err) {
         requester_.stop();
-        if (to == QpState::Err) responder_.flush_held(now);
         responder_.stop(now);
         drain_pending_ = false;
         return;

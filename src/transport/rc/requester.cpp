@@ -100,7 +100,7 @@ void Requester::stop() {
     read_ends_.clear();
     retry_deadline_ = early_deadline_ = rnr_until_ = kNever;
     early_resends_ = 0;
-    sampling_ = gap_reported_ = false;
+    sampling_ = gap_reported_ = probe_due_ = probed_ = false;
     since_ack_request_ = 0;
 }
 
@@ -110,7 +110,7 @@ bool Requester::idle() const {
 }
 
 bool Requester::wants_to_send(Instant now) const {
-    return may_send_next(now) && window_open(now);
+    return probe_due_ || (may_send_next(now) && window_open(now));
 }
 
 bool Requester::waits_for_window(Instant now) const {
@@ -186,8 +186,24 @@ std::uint32_t Requester::cost(const SendWqe& wqe, std::uint32_t from, std::uint3
 
 void Requester::pump(Instant now, std::uint32_t packets_max) {
     for (std::uint32_t i = 0; i < packets_max && wants_to_send(now); ++i) {
-        if (!send_next(now)) return;
+        if (!(probe_due_ ? send_probe(now) : send_next(now))) return;
     }
+}
+
+// What is in flight stays so, and the position stays where it is.
+bool Requester::send_probe(Instant now) {
+    const std::uint64_t index = send_index_;
+    const std::uint32_t packet = send_packet_;
+    seek_unanswered();
+    probe_due_ = false;
+    probed_ = !needs_response(qp_.send_queue().at(send_index_).wr.op);
+    sending_probe_ = true;
+    const bool sent = send_next(now);
+    sending_probe_ = false;
+    if (!sent) return false;
+    send_index_ = index;
+    send_packet_ = packet;
+    return true;
 }
 
 bool Requester::send_next(Instant now) {
@@ -266,8 +282,8 @@ bool Requester::wants_ack(bool last, std::uint32_t packet_cost) {
     const SendWindow& window = *qp_.window;
     // The window must hear of it four times a round, and whenever this packet closes it: then
     // some queue pair is always about to be answered, however many share the window.
-    const bool asks =
-        last || since_ack_request_ >= window.size() / 4 || window.available() <= packet_cost;
+    const bool asks = last || sending_probe_ || since_ack_request_ >= window.size() / 4 ||
+                      window.available() <= packet_cost;
     if (asks) since_ack_request_ = 0;
     return asks;
 }
@@ -297,6 +313,10 @@ bool Requester::transmit(Instant now, SendWqe& wqe, PacketSpec& spec, std::uint3
     const std::uint32_t bytes = cost(wqe, send_packet_, send_packet_ + packets);
     const bool resent = distance(spec.psn, sent_end_) > 0;
     if (resent) services.counters.add(Counter::Retransmitted);
+    if (sending_probe_) {
+        arm(now);
+        return true;
+    }
     if (needs_response(wqe.wr.op)) read_ends_.push(spec.psn + packets);
     if (!sampling_ && !resent && spec.ack_request) {
         sampling_ = true;

@@ -46,6 +46,7 @@ private:
     bool within_credits(const SendWqe& wqe) const;
     void number(SendWqe& wqe);
     bool send_next(Instant now);  // False if the queue pair failed.
+    bool send_probe(Instant now);
     bool send_message_packet(Instant now, SendWqe& wqe);
     bool send_read(Instant now, SendWqe& wqe);
     bool send_single(Instant now, SendWqe& wqe);  // Atomics, ATOMIC WRITE and FLUSH.
@@ -71,6 +72,7 @@ private:
     void advance(Instant now, Psn to);
     void retire_finished(Instant now);
     void rewind();
+    void seek_unanswered();
     void go_back(Instant now, Rule rule, WcStatus status, std::uint8_t syndrome);
     void fail_head(Instant now, Rule rule, WcStatus status, std::uint8_t syndrome,
                    mem::Fault fault = mem::Fault::None);
@@ -94,11 +96,15 @@ private:
     std::uint8_t rnr_left_ = 0;
     bool gap_reported_ = false;  // A lost response was noticed; once until progress is made.
     Instant retry_deadline_ = kNever;
-    // A resend long before the acknowledgement timeout, when round trips are known to be short. It
-    // is not counted: retry_count means timeouts of the length the program chose.
+    // A probe long before the acknowledgement timeout, when round trips are known to be short: the
+    // oldest packet again, alone, since the peer may only be slow. It is not counted: retry_count
+    // means timeouts of the length the program chose.
     Instant early_deadline_ = kNever;
     std::uint8_t early_resends_ = 0;  // Since the last progress: each waits twice as long.
-    Instant rnr_until_ = kNever;      // Not kNever: the peer asked for silence until then.
+    bool probe_due_ = false;
+    bool sending_probe_ = false;  // Only while send_probe() runs.
+    bool probed_ = false;         // A message's packet was probed: see advance().
+    Instant rnr_until_ = kNever;  // Not kNever: the peer asked for silence until then.
     // One round-trip sample at a time (Karn: never of a resent packet).
     bool sampling_ = false;
     Psn sample_psn_;

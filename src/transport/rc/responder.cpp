@@ -51,15 +51,6 @@ void Responder::stop(Instant now) {
     receive_held_ = nak_sent_ = ack_owed_ = false;
 }
 
-void Responder::flush_held(Instant now) {
-    if (!receive_held_) return;
-    Completion completion = receive_completion(now);
-    completion.status = WcStatus::FlushError;
-    completion.reason = qp_.first_reason();
-    receive_held_ = false;
-    receive_cq_->push(completion);
-}
-
 void Responder::on_request(Instant now, const wire::Packet& packet) {
     establish();
     const std::int32_t ahead = distance(expected_, packet.bth.psn);
@@ -213,8 +204,9 @@ void Responder::refuse(Instant now, const Refusal& refusal) {
     const bool access = refusal.syndrome == Syndrome::nak(NakCode::RemoteAccess);
     services.events.qp_event(
         qp_, access ? AsyncEventType::QpAccessError : AsyncEventType::QpRequestError);
-    if (!receive_held_) return qp_.fail(now, reason);
-    if (refusal.receive_status == WcStatus::Success) reason.status = WcStatus::LocalAccessError;
+    // A receive in hand that is not at fault is flushed like the others.
+    const bool receive_at_fault = refusal.receive_status != WcStatus::Success;
+    if (!receive_held_ || !receive_at_fault) return qp_.fail(now, reason);
     receive_held_ = false;
     qp_.fail_receive(now, reason, receive_completion(now), receive_cq_);
 }

@@ -24,8 +24,6 @@ public:
 
     void start();            // INIT to RTR: numbers begin at the receive PSN.
     void stop(Instant now);  // ERR or RESET. In ERR a receive in hand is flushed.
-    // Before stop() into ERR: the receive of a message cut short is flushed before all others.
-    void flush_held(Instant now);
 
     void on_request(Instant now, const wire::Packet& packet);
     // In ERR: the peer may not have heard our last word; it is repeated when asked.
