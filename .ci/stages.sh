@@ -86,7 +86,7 @@ stage_clang() {
 
 stage_tsan() {
     preset_build tsan
-    TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1 preset_ctest tsan
+    TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1:die_after_fork=0 preset_ctest tsan
 }
 
 stage_asan() {

@@ -83,9 +83,8 @@ transport::QpInit engine_init(const ibv_qp_init_attr_ex& a, Qp& qp) {
     return init;
 }
 
-void fill_public(ibv_context* context, const ibv_qp_init_attr_ex& a, Qp& qp) {
+void fill_public(const ibv_qp_init_attr_ex& a, Qp& qp) {
     ibv_qp& out = qp.base.qp_base;
-    out.context = context;
     out.qp_context = a.qp_context;
     out.pd = has(a, IBV_QP_INIT_ATTR_PD) ? a.pd : nullptr;
     out.send_cq = a.qp_type == IBV_QPT_XRC_RECV ? nullptr : a.send_cq;
@@ -119,7 +118,8 @@ ibv_qp* make_qp(ibv_context* context, ibv_qp_init_attr_ex& a) {
     settle_capabilities(a);
     auto qp = std::make_unique<Qp>();
     qp->shard = &process_of(context).pick_shard();
-    qp->base.qp_base.context = context;  // Seen by the state page from here on.
+    // Before the engine knows it: from then on the state page reads it, under the shard's lock.
+    qp->base.qp_base.context = context;
     {
         process::Shard::Session session(*qp->shard);
         const Result<transport::QueuePair*> machine =
@@ -131,7 +131,7 @@ ibv_qp* make_qp(ibv_context* context, ibv_qp_init_attr_ex& a) {
     qp->capabilities = a.cap;
     qp->signal_all = a.sq_sig_all != 0;
     if (has(a, IBV_QP_INIT_ATTR_XRCD) && a.xrcd != nullptr) qp->xrcd = &object_of<Xrcd>(a.xrcd);
-    fill_public(context, a, *qp);
+    fill_public(a, *qp);
     if (qp->base.qp_base.pd != nullptr) pd_of(qp->base.qp_base.pd).users.fetch_add(1);
     count_users(qp->base.qp_base, 1);
     return &qp.release()->base.qp_base;
