@@ -23,7 +23,7 @@ stages=(
     "full|function|fuzz60|60 seconds of libFuzzer a target under ASan and UBSan"
     "full|function|tsan|ctest under ThreadSanitizer"
     "full|function|asan|ctest under AddressSanitizer and UndefinedBehaviorSanitizer"
-    "full|function|interop|the kernel's rxe in a virtual machine as peer: state table and programs"
+    "soak|function|interop|the kernel's rxe in a virtual machine as peer: state table and programs"
     "soak|function|seeds1000|1,000 simulated runs, each twice, with every checker on"
     "soak|function|fuzz600|10 minutes of libFuzzer a target under ASan and UBSan"
 )

@@ -109,8 +109,8 @@ Result<std::unique_ptr<device::HostPort>> RealHost::open_port() {
         injectors_.push_back(std::make_unique<FaultInjector>(*options_.faults));
         meddlers.faults = injectors_.back().get();
     }
-    return UdpPort::open(GroupMembership(std::move(group), *slot), random_, options_.port,
-                         meddlers);
+    return UdpPort::open(GroupMembership(std::move(group), *slot),
+                         {random_, options_.port, meddlers, options_.devices});
 }
 
 Result<std::unique_ptr<device::Task>> RealHost::spawn(std::function<void()> body) {

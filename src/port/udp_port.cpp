@@ -14,6 +14,7 @@
 
 #include "port/address.hpp"
 #include "port/clock.hpp"
+#include "port/interfaces.hpp"
 
 namespace feroce::port {
 namespace {
@@ -49,20 +50,19 @@ bool take_changes(int fd) {
 }  // namespace
 
 Result<std::unique_ptr<device::HostPort>> UdpPort::open(GroupMembership membership,
-                                                        RandomSource& random, std::uint16_t port,
-                                                        const Meddlers& meddlers) {
-    std::unique_ptr<UdpPort> out(new UdpPort(std::move(membership), random, port, meddlers));
+                                                        Settings settings) {
+    std::unique_ptr<UdpPort> out(new UdpPort(std::move(membership), std::move(settings)));
     if (!out->open_waiting()) return Error{errno, "no epoll set for the UDP port"};
     return std::unique_ptr<device::HostPort>(std::move(out));
 }
 
-UdpPort::UdpPort(GroupMembership membership, RandomSource& random, std::uint16_t port,
-                 const Meddlers& meddlers)
+UdpPort::UdpPort(GroupMembership membership, Settings settings)
     : membership_(std::move(membership)),
-      sender_(random, port, meddlers),
-      v4_(membership_.socket_v4(), meddlers.capture),
-      v6_(membership_.socket_v6(), meddlers.capture),
-      capture_(meddlers.capture) {}
+      devices_(std::move(settings.devices)),
+      sender_(settings.random, settings.port, settings.meddlers),
+      v4_(membership_.socket_v4(), settings.meddlers.capture),
+      v6_(membership_.socket_v6(), settings.meddlers.capture),
+      capture_(settings.meddlers.capture) {}
 
 bool UdpPort::open_waiting() {
     arrivals_ = Fd(::epoll_create1(EPOLL_CLOEXEC));
@@ -163,16 +163,18 @@ void UdpPort::transmit(std::span<const transport::TransmitRun> runs) {
     sender_.transmit(runs);
 }
 
-bool UdpPort::change_membership(const Gid& group, bool join) {
+bool UdpPort::change_membership(const Gid& group, std::uint32_t interface, bool join) {
     if (group.is_v4()) {
         ip_mreqn request{};
         request.imr_multiaddr.s_addr = htonl(group.v4());
+        request.imr_ifindex = static_cast<int>(interface);
         return ::setsockopt(membership_.socket_v4(), IPPROTO_IP,
                             join ? IP_ADD_MEMBERSHIP : IP_DROP_MEMBERSHIP, &request,
                             sizeof request) == 0;
     }
     ipv6_mreq request{};
     std::memcpy(&request.ipv6mr_multiaddr, group.raw.data(), group.raw.size());
+    request.ipv6mr_interface = interface;
     return membership_.socket_v6() >= 0 &&
            ::setsockopt(membership_.socket_v6(), IPPROTO_IPV6,
                         join ? IPV6_ADD_MEMBERSHIP : IPV6_DROP_MEMBERSHIP, &request,
@@ -180,10 +182,16 @@ bool UdpPort::change_membership(const Gid& group, bool join) {
 }
 
 bool UdpPort::join_group(const Gid& group) {
-    return change_membership(group, true);
+    // On all of them: a queue pair hears its group through whichever device it belongs to.
+    bool joined = false;
+    for (const device::Interface& i : list_interfaces(devices_))
+        joined |= change_membership(group, i.index, true);
+    return joined;
 }
+
 void UdpPort::leave_group(const Gid& group) {
-    change_membership(group, false);
+    for (const device::Interface& i : list_interfaces(devices_))
+        change_membership(group, i.index, false);
 }
 
 }  // namespace feroce::port

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "device/host.hpp"
@@ -20,9 +21,14 @@ namespace feroce::port {
 
 class UdpPort final : public device::HostPort {
 public:
+    struct Settings {
+        RandomSource& random;
+        std::uint16_t port;
+        Meddlers meddlers;
+        std::string devices;  // The interfaces on which multicast groups are joined; empty: all.
+    };
     static Result<std::unique_ptr<device::HostPort>> open(GroupMembership membership,
-                                                          RandomSource& random, std::uint16_t port,
-                                                          const Meddlers& meddlers);
+                                                          Settings settings);
 
     std::uint8_t slot() const override { return membership_.slot(); }
     bool poll(Instant now, device::Engine& engine) override;
@@ -39,20 +45,20 @@ public:
     void leave_group(const Gid& group) override;
 
 private:
-    UdpPort(GroupMembership membership, RandomSource& random, std::uint16_t port,
-            const Meddlers& meddlers);
+    UdpPort(GroupMembership membership, Settings settings);
     bool open_waiting();
     void set_armed(bool armed);
-    bool change_membership(const Gid& group, bool join);
+    bool change_membership(const Gid& group, std::uint32_t interface, bool join);
 
     GroupMembership membership_;
+    std::string devices_;
     UdpSender sender_;
     UdpReceiver v4_;
     UdpReceiver v6_;
     Capture* capture_;
     std::optional<RequestReceiver> requests_;  // Once somebody asked for requests.
-    bool v6_is_hot_ =
-        false;  // The family that had the last packet; the other is polled less often.
+    // The family that had the last packet; the other is polled less often.
+    bool v6_is_hot_ = false;
     std::uint32_t cold_polls_ = 0;
     std::atomic<bool> look_at_both_{false};  // Set by wait(): whichever family ended it.
 

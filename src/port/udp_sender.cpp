@@ -94,7 +94,7 @@ UdpSender::Address& UdpSender::address_of(const Gid& source) {
         if (a.gid == source) return a;
     Address& added = addresses_.emplace_back();
     added.gid = source;
-    if (!source.is_v4()) added.scope = interface_of(source);
+    added.scope = interface_of(source);
     return added;
 }
 
@@ -116,10 +116,14 @@ UdpSender::Outlet UdpSender::open_outlet(const Address& address) {
         set_option(fd, IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO);
         set_option(fd, IPPROTO_IP, IP_TTL, kDefaultHopLimit);
         set_option(fd, IPPROTO_IP, IP_MULTICAST_TTL, kDefaultHopLimit);
+        ip_mreqn through{};
+        through.imr_ifindex = static_cast<int>(address.scope);
+        ::setsockopt(fd, IPPROTO_IP, IP_MULTICAST_IF, &through, sizeof through);
     } else {
         set_option(fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_DO);
         set_option(fd, IPPROTO_IPV6, IPV6_UNICAST_HOPS, kDefaultHopLimit);
         set_option(fd, IPPROTO_IPV6, IPV6_MULTICAST_HOPS, kDefaultHopLimit);
+        set_option(fd, IPPROTO_IPV6, IPV6_MULTICAST_IF, static_cast<int>(address.scope));
     }
     // RoCE v2 asks for source ports from 0xc000 up; any other works if those are taken.
     bool bound = false;

@@ -1,6 +1,7 @@
 #include "process/shard.hpp"
 
 #include <chrono>
+#include <thread>
 
 #include "mem/guard.hpp"
 
@@ -19,6 +20,8 @@ constexpr Duration kRecheck = 5ms;
 constexpr int kRunsMax = 16;
 // Rounds of receiving and running that the thread does before others get a chance at the lock.
 constexpr int kRoundsMax = 8;
+// How long an exiting process waits for the lock: longer than a busy machine keeps its holder away.
+constexpr Duration kExitPatience = 500ms;
 
 }  // namespace
 
@@ -124,13 +127,15 @@ void Shard::pass() {
 
 void Shard::flush() {
     // The process is exiting and other threads may have died with the lock: do not wait for ever.
-    inspect(10ms, [this](device::Engine&) { send_pending(parts_.host.now()); });
+    inspect(kExitPatience, [this](device::Engine&) { send_pending(parts_.host.now()); });
 }
 
 bool Shard::inspect(Duration patience, const std::function<void(device::Engine&)>& look) {
     const Instant give_up = parts_.host.now() + patience;
-    while (!mutex_.try_lock())
+    while (!mutex_.try_lock()) {
         if (parts_.host.now() > give_up) return false;
+        std::this_thread::yield();
+    }
     look(*engine_);
     mutex_.unlock();
     return true;

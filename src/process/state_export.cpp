@@ -16,7 +16,7 @@ namespace {
 using namespace std::chrono_literals;
 
 // A lock that cannot be had for this long belongs to a thread that is gone or stopped.
-constexpr Duration kPatience = 10ms;
+constexpr Duration kPatience = 500ms;
 constexpr std::uint8_t kNoDevice = 255;
 
 void add(std::vector<StateCounter>& into, std::string name, std::uint64_t value) {
