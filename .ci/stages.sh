@@ -46,11 +46,13 @@ list_stages() {
 
 # ---- the stages -----------------------------------------------------------------------------
 
-# Tests for the large runs only carry the label full or soak besides their own.
+# Tests for the large runs only carry the label full or soak besides their own. Real programs on a
+# shared machine get a second try, and ctest says which needed it.
 run_ctest() { # FOLDER OPTION...
     local folder=$1
     shift
-    ctest --test-dir "$folder" -j "$jobs" --output-on-failure --no-tests=error "$@"
+    ctest --test-dir "$folder" -j "$jobs" --output-on-failure --no-tests=error \
+        --repeat until-pass:2 "$@"
 }
 
 stage_build() { build_tests; }
