@@ -63,10 +63,10 @@ stage_format() {
         xargs -0 clang-format-14 --dry-run -Werror
 }
 
-preset_build() { # PRESET
+preset_build() { # PRESET [TARGET]
     local folder=$root/build-$1
     [[ -f $folder/build.ninja ]] || configure "$1" "$folder"
-    ninja -C "$folder" -j "$jobs" >&2
+    ninja -C "$folder" -j "$jobs" "${2:-all}" >&2
 }
 
 stage_lint() {
@@ -99,7 +99,7 @@ stage_asan() {
 # New inputs land in a scratch folder; a finding is left in build-fuzz/ under libFuzzer's name.
 fuzz_for() { # SECONDS
     local target name scratch
-    preset_build fuzz
+    preset_build fuzz fuzzers
     for target in "$root"/build-fuzz/fuzz/*_fuzz; do
         name=$(basename "$target" _fuzz)
         scratch=$(mktemp -d)
