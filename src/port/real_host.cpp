@@ -15,7 +15,9 @@
 #include "base/assert.hpp"
 #include "port/clock.hpp"
 #include "port/interfaces.hpp"
+#include "port/route.hpp"
 #include "port/udp_port.hpp"
+#include "port/unix_rendezvous.hpp"
 
 namespace feroce::port {
 namespace {
@@ -111,6 +113,14 @@ Result<std::unique_ptr<device::HostPort>> RealHost::open_port() {
     }
     return UdpPort::open(GroupMembership(std::move(group), *slot),
                          {random_, options_.port, meddlers, options_.devices});
+}
+
+Result<std::unique_ptr<device::Rendezvous>> RealHost::open_rendezvous(int requests_fd) {
+    return UnixRendezvous::open(requests_fd, random_);
+}
+
+Result<Gid> RealHost::source_for(const Gid& destination, std::uint32_t scope) {
+    return route_source(destination, scope);
 }
 
 Result<std::unique_ptr<device::Task>> RealHost::spawn(std::function<void()> body) {

@@ -24,6 +24,15 @@ Result<std::unique_ptr<CmGsi>> CmGsi::open(Process& process, std::function<void(
     return gsi;
 }
 
+CmGsi::~CmGsi() {
+    if (qp_ != nullptr) {
+        Shard::Session session(shard_);
+        session.engine().destroy_qp(*qp_);
+    }
+    if (lkey_.raw != 0) (void)process_.memory().deregister_region(lkey_);
+    if (pd_.raw != 0) (void)process_.memory().dealloc_pd(pd_);
+}
+
 Result<void> CmGsi::create() {
     const Result<PdId> pd = process_.memory().alloc_pd();
     TRY(pd);

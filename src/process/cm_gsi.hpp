@@ -7,21 +7,19 @@
 #include <vector>
 
 #include "device/completion_queue.hpp"
+#include "device/rendezvous.hpp"
 #include "process/process.hpp"
 #include "wire/mad.hpp"
 
 namespace feroce::process {
 
-struct CmDatagram {
-    Gid source;
-    Gid destination;
-    wire::MadBytes mad;
-};
+using device::CmDatagram;
 
 class CmGsi final : device::CompletionListener {
 public:
     // `ring` is called under the shard's lock when something has arrived after a drain().
     static Result<std::unique_ptr<CmGsi>> open(Process& process, std::function<void()> ring);
+    ~CmGsi() override;
 
     std::uint8_t slot() const { return slot_; }
     void send(const std::vector<CmDatagram>& datagrams);

@@ -1,54 +1,39 @@
 #include "process/cm_server.hpp"
 
-#include <sys/eventfd.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <chrono>
-#include <ctime>
 
 namespace feroce::process {
 namespace {
 
 using namespace std::chrono_literals;
 
-// epoll_event::data of what is not a lease; leases have small numbers.
-constexpr std::uint64_t kDoorbell = ~std::uint64_t{0};
-constexpr std::uint64_t kRequests = kDoorbell - 1;
 // Batches of requests that one turn reads, so that answers get their turn.
 constexpr int kRequestBatches = 16;
 // How soon a full queue of another process is tried again.
 constexpr Duration kRetryGap = 1ms;
 
-bool add_to(int set, int fd, std::uint64_t source) {
-    epoll_event event{};
-    event.events = EPOLLIN;
-    event.data.u64 = source;
-    return ::epoll_ctl(set, EPOLL_CTL_ADD, fd, &event) == 0;
-}
-
 }  // namespace
 
-Result<CmServer*> CmServer::start(Process& process) {
-    auto* server = new CmServer(process);  // Leaked on purpose, as what it uses is.
-    TRY(process.open());
-    if (Result<void> opened = server->open(); !opened) {
-        process.close();
-        return opened.error();
-    }
+Result<std::unique_ptr<CmServer>> CmServer::start(Process& process) {
+    std::unique_ptr<CmServer> server(new CmServer(process));
+    if (Result<void> opened = server->open(); !opened) return opened.error();
     return server;
 }
 
 Result<void> CmServer::open() {
-    TRY(open_waiting());
-    Result<std::unique_ptr<CmGsi>> gsi = CmGsi::open(process_, [this] { ring(); });
+    TRY(process_.open());
+    open_ = true;
+    Result<std::unique_ptr<device::Rendezvous>> rendezvous =
+        process_.host().open_rendezvous(process_.shard(0).requests_fd());
+    if (!rendezvous) return rendezvous.error();
+    rendezvous_ = std::move(*rendezvous);
+    Result<std::unique_ptr<CmGsi>> gsi = CmGsi::open(process_, [this] { rendezvous_->wake(); });
     if (!gsi) return gsi.error();
     gsi_ = std::move(*gsi);
     cm::Config config;
     config.slot = gsi_->slot();
     config.ca_guid = random();
-    rendezvous_.emplace(epoll_, process_.host().random());
     cm::MadPort& port = *this;
     cm::EventSink& sink = *this;
     manager_.emplace(config, process_.host().random(), port, sink);
@@ -58,23 +43,17 @@ Result<void> CmServer::open() {
     return {};
 }
 
-Result<void> CmServer::open_waiting() {
-    epoll_ = ::epoll_create1(EPOLL_CLOEXEC);
-    doorbell_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    const int requests = process_.shard(0).requests_fd();
-    if (epoll_ < 0 || doorbell_ < 0 || !add_to(epoll_, doorbell_, kDoorbell) ||
-        (requests >= 0 && !add_to(epoll_, requests, kRequests)))
-        return Error{errno, "no file descriptors for the connection manager"};
-    return {};
-}
-
-void CmServer::ring() {
-    const std::uint64_t one = 1;
-    (void)!::write(doorbell_, &one, sizeof one);
+CmServer::~CmServer() {
+    user_state_.reset();
+    stop_.store(true);
+    if (rendezvous_) rendezvous_->wake();
+    thread_.reset();
+    gsi_.reset();
+    if (open_) process_.close();
 }
 
 void CmServer::body() {
-    for (;;) {
+    while (!stop_.load()) {
         wait();
         turn();
     }
@@ -88,27 +67,7 @@ void CmServer::wait() {
         if (rendezvous_->retry()) until = std::min(until, process_.host().now() + kRetryGap);
         thread_sleeps_until_ = until;
     }
-    timespec limit{};
-    if (until != kNever) {
-        const Duration left = std::max(until - process_.host().now(), Duration::zero());
-        limit.tv_sec = left / 1s;
-        limit.tv_nsec = (left % 1s).count();
-    }
-    std::array<epoll_event, 16> events;
-    const int count = ::epoll_pwait2(epoll_, events.data(), static_cast<int>(events.size()),
-                                     until == kNever ? nullptr : &limit, nullptr);
-    called_.clear();
-    requests_waiting_ = false;
-    for (int i = 0; i < count; ++i) {
-        const std::uint64_t source = events[static_cast<std::size_t>(i)].data.u64;
-        std::uint64_t value;
-        if (source == kDoorbell)
-            (void)!::read(doorbell_, &value, sizeof value);
-        else if (source == kRequests)
-            requests_waiting_ = true;
-        else
-            called_.push_back(source);
-    }
+    requests_waiting_ = rendezvous_->wait(until);
 }
 
 void CmServer::turn() {
@@ -117,7 +76,7 @@ void CmServer::turn() {
         for (int i = 0; i < kRequestBatches && process_.shard(0).poll_requests(); ++i) continue;
     gsi_->drain(arrived_);
     Session session(*this);
-    for (const std::uint64_t lease : called_) rendezvous_->drain(lease, arrived_);
+    rendezvous_->drain(arrived_);
     for (const CmDatagram& d : arrived_)
         session.manager().receive(session.now(), d.source, d.destination, d.mad);
     session.manager().run(session.now());
@@ -135,7 +94,7 @@ void CmServer::settle(Instant now) {
 void CmServer::wake_if_late() {
     if (manager_->next_wakeup() >= thread_sleeps_until_) return;
     thread_sleeps_until_ = manager_->next_wakeup();
-    ring();
+    rendezvous_->wake();
 }
 
 void CmServer::send(const Gid& source, const Gid& destination, ByteView mad) {
@@ -272,8 +231,6 @@ void CmServer::finish() {
 
 void CmServer::abandon() {
     rendezvous_->abandon();
-    ::close(epoll_);
-    ::close(doorbell_);
 }
 
 }  // namespace feroce::process

@@ -1,23 +1,20 @@
-// CmServer: the connection manager's real world: one manager, its thread, the queue pair its
-// messages travel by and the sockets by which processes pass requests on.
+// CmServer: the connection manager's world: one manager, its thread, the queue pair its messages
+// travel by and the rendezvous by which processes pass requests on.
 //
 // One lock guards the manager and the tables. It is taken before a shard's lock, never after: a
 // shard that has something for us only rings. Messages are collected and leave before the lock is
-// let go. Leaked like the process object, and left behind in a forked child.
+// let go. Left behind in a forked child.
 #pragma once
 
-#include <sys/epoll.h>
-
-#include <array>
+#include <atomic>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <unordered_map>
 #include <vector>
 
 #include "cm/connection_manager.hpp"
 #include "process/cm_gsi.hpp"
-#include "process/cm_rendezvous.hpp"
 #include "process/cm_service.hpp"
 #include "process/process.hpp"
 
@@ -25,11 +22,16 @@ namespace feroce::process {
 
 class CmServer final : public CmService, cm::MadPort, cm::EventSink {
 public:
-    // Opens the process object, for good. Null CmUser: requests are refused.
-    static Result<CmServer*> start(Process& process);
+    // Keeps the process object open. Without a CmUser requests are refused.
+    static Result<std::unique_ptr<CmServer>> start(Process& process);
+    ~CmServer() override;
 
     void set_user(CmUser& user) override;
     std::uint64_t random() override { return process_.host().random().next(); }
+    Result<Gid> source_for(const Gid& destination, std::uint32_t scope) override {
+        return process_.host().source_for(destination, scope);
+    }
+    std::shared_ptr<void>& user_state() override { return user_state_; }
     Result<PortLease> lease_port(wire::PortSpace space, const Gid& address,
                                  std::uint16_t port) override;
     void end_lease(const PortLease& lease) override;
@@ -68,11 +70,9 @@ private:
 
     explicit CmServer(Process& process) : process_(process) {}
     Result<void> open();
-    Result<void> open_waiting();
     void body();
     void wait();
     void turn();
-    void ring();
     void settle(Instant now);
     void wake_if_late();
 
@@ -82,21 +82,22 @@ private:
     void* owner_of(const cm::Event& event, bool of_listener) const;
 
     Process& process_;
-    int epoll_ = -1;
-    int doorbell_ = -1;
+    bool open_ = false;                 // process_ is kept open.
+    std::shared_ptr<void> user_state_;  // The user's.
+    // Guarded by the lock, but for wait() and wake().
+    std::unique_ptr<device::Rendezvous> rendezvous_;
     std::unique_ptr<CmGsi> gsi_;
     std::unique_ptr<device::Task> thread_;
-    std::vector<CmDatagram> arrived_;    // The thread's own, as the next two.
-    std::vector<std::uint64_t> called_;  // Leases whose sockets are readable.
+    std::atomic<bool> stop_{false};    // The wake-up that follows orders it.
+    std::vector<CmDatagram> arrived_;  // The thread's own, as the next.
     bool requests_waiting_ = false;
 
     std::mutex mutex_;  // Guards everything below.
     CmUser* user_ = nullptr;
-    std::optional<CmRendezvous> rendezvous_;
     std::optional<cm::ConnectionManager> manager_;
-    std::unordered_map<std::uint32_t, void*> owners_;           // By communication id.
-    std::unordered_map<std::uint32_t, void*> listener_owners_;  // By listener id.
-    void* starting_listener_ = nullptr;                         // Whose listen() is under way.
+    std::map<std::uint32_t, void*> owners_;           // By communication id.
+    std::map<std::uint32_t, void*> listener_owners_;  // By listener id.
+    void* starting_listener_ = nullptr;               // Whose listen() is under way.
     std::vector<CmDatagram> outbox_;
     std::vector<cm::CommId> unwanted_;  // Requests that the user has no use for.
     Instant thread_sleeps_until_ = kNever;

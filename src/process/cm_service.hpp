@@ -7,10 +7,12 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 
 #include "base/result.hpp"
 #include "cm/types.hpp"
+#include "device/rendezvous.hpp"
 #include "wire/cma.hpp"
 
 namespace feroce::process {
@@ -24,17 +26,17 @@ public:
     virtual void* on_cm_event(const cm::Event& event, void* owner) = 0;
 };
 
-// A port of a port space on an address, ours alone among the processes of this machine.
-struct PortLease {
-    std::uint32_t id = 0;  // 0: none.
-    std::uint16_t port = 0;
-};
+using device::PortLease;
 
 class CmService {
 public:
     virtual ~CmService() = default;
     virtual void set_user(CmUser& user) = 0;
     virtual std::uint64_t random() = 0;
+    // The address that packets to `destination` leave from; `scope` is that of a link-local one.
+    virtual Result<Gid> source_for(const Gid& destination, std::uint32_t scope) = 0;
+    // What the user keeps with the service and what dies with it. Guarded by a lock of the user's.
+    virtual std::shared_ptr<void>& user_state() = 0;
 
     // Port 0 picks a free one. EADDRINUSE if another process, or this one, has it.
     virtual Result<PortLease> lease_port(wire::PortSpace space, const Gid& address,

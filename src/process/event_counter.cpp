@@ -7,6 +7,8 @@
 
 #include <cerrno>
 
+#include "process/waiting.hpp"
+
 namespace feroce::process {
 
 EventCounter::~EventCounter() {
@@ -33,7 +35,23 @@ bool EventCounter::retract() {
     return ::preadv2(own_, &vec, 1, -1, RWF_NOWAIT) == sizeof one;
 }
 
+namespace {
+
+bool take_event_by_polling(int fd, Waiter& fibers) {
+    std::uint64_t one;
+    iovec vec{&one, sizeof one};
+    while (::preadv2(fd, &vec, 1, -1, RWF_NOWAIT) != sizeof one) {
+        if (errno != EAGAIN || (::fcntl(fd, F_GETFL) & O_NONBLOCK) != 0) return false;
+        fibers.wait_for_news();
+    }
+    return true;
+}
+
+}  // namespace
+
 bool take_event(int fd) {
+    if (Waiter* fibers = waiter.load(std::memory_order_relaxed))
+        return take_event_by_polling(fd, *fibers);
     std::uint64_t one;
     return ::read(fd, &one, sizeof one) == sizeof one;
 }

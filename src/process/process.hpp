@@ -26,11 +26,16 @@ public:
         std::function<void()> interfaces_changed = [] {};
     };
     Process(std::unique_ptr<device::Host> host, device::EventListener& events, Options options);
+    virtual ~Process() = default;
 
     // The object that ABI calls use. Null before the first use and again in a forked child.
     static Process* current() { return current_.load(std::memory_order_acquire); }
     static void set_current(Process* process) {
         current_.store(process, std::memory_order_release);
+    }
+    // relaxed: only the address is compared.
+    static bool is_current(const Process* process) {
+        return current_.load(std::memory_order_relaxed) == process;
     }
 
     device::Host& host() { return *host_; }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "process/waiting.hpp"
 #include "rdmacm/digest.hpp"
 
 namespace feroce::rdmacm {
@@ -67,7 +68,7 @@ std::vector<CmId*> settle_events(CmId& id) {
     for (const auto& event : take_out(channel, [&](Event& e) { return e.account == &id; }))
         if (event->from_peer && event->base.id != &id.base)
             unfetched.push_back(&id_of(event->base.id));
-    acknowledgement().wait(held, [&] { return id.delivered == id.acknowledged; });
+    process::wait_until(acknowledgement(), held, [&] { return id.delivered == id.acknowledged; });
     return unfetched;
 }
 
@@ -79,7 +80,7 @@ void move_events(CmId& id, Channel& to) {
         to.events.push_back(std::move(event));
         to.counter.post();
     }
-    acknowledgement().wait(held, [&] { return id.delivered == id.acknowledged; });
+    process::wait_until(acknowledgement(), held, [&] { return id.delivered == id.acknowledged; });
 }
 
 int complete(CmId& id) {

@@ -10,22 +10,25 @@
 namespace feroce::rdmacm {
 namespace {
 
+// Kept with the service, so that a fork leaves it behind and a simulated node has its own.
 struct Table {
     std::mutex mutex;
-    process::CmService* service = nullptr;  // Whose devices these are: a fork leaves them behind.
-    std::map<std::string, Device*> by_name;
+    std::map<std::string, std::unique_ptr<Device>> by_name;
     std::vector<Device*> order;
 };
 
 Table& table() {
-    static Table& leaked = *new Table;
-    return leaked;
+    static std::mutex& creation = *new std::mutex;  // Leaked: it may be needed at exit.
+    const std::lock_guard held(creation);
+    std::shared_ptr<void>& kept = service()->user_state();
+    if (kept == nullptr) kept = std::make_shared<Table>();
+    return *static_cast<Table*>(kept.get());
 }
 
-Device* open_device(ibv_device* device) {
+std::unique_ptr<Device> open_device(ibv_device* device) {
     ibv_context* context = ibv_open_device(device);
     if (context == nullptr) return nullptr;
-    auto* out = new Device;  // Kept for ever: ids point to it.
+    auto out = std::make_unique<Device>();
     out->context = context;
     out->pd = ibv_alloc_pd(context);
     ibv_query_device(context, &out->attributes);
@@ -43,20 +46,22 @@ bool has_address(ibv_context* context, const Gid& address) {
 
 }  // namespace
 
+Device::~Device() {
+    if (xrcd != nullptr) ibv_close_xrcd(xrcd);
+    if (pd != nullptr) ibv_dealloc_pd(pd);
+    ibv_close_device(context);
+}
+
 std::vector<Device*> devices() {
     Table& t = table();
     const std::lock_guard held(t.mutex);
-    if (t.service != service()) {
-        t.by_name.clear();
-        t.service = service();
-    }
     t.order.clear();
     int count = 0;
     ibv_device** list = ibv_get_device_list(&count);
     for (int i = 0; list != nullptr && i < count; ++i) {
-        Device*& known = t.by_name[ibv_get_device_name(list[i])];
+        std::unique_ptr<Device>& known = t.by_name[ibv_get_device_name(list[i])];
         if (known == nullptr) known = open_device(list[i]);
-        if (known != nullptr) t.order.push_back(known);
+        if (known != nullptr) t.order.push_back(known.get());
     }
     ibv_free_device_list(list);
     return t.order;
@@ -66,9 +71,8 @@ Device* device_with(const Gid& address) {
     {
         Table& t = table();
         const std::lock_guard held(t.mutex);
-        if (t.service == service())
-            for (Device* device : t.order)
-                if (has_address(device->context, address)) return device;
+        for (Device* device : t.order)
+            if (has_address(device->context, address)) return device;
     }
     for (Device* device : devices())
         if (has_address(device->context, address)) return device;

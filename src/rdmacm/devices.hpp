@@ -1,4 +1,4 @@
-// Devices as rdma_cm uses them: opened once, kept for the life of the process, found by address.
+// Devices as rdma_cm uses them: opened once, kept as long as the service, found by address.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,13 @@
 namespace feroce::rdmacm {
 
 struct Device {
-    ibv_context* context = nullptr;
-    ibv_pd* pd = nullptr;  // For programs that bring none.
+    Device() = default;
+    ~Device();
+    Device(const Device&) = delete;
+    Device& operator=(const Device&) = delete;
+
+    ibv_context* context = nullptr;  // Closed with the device.
+    ibv_pd* pd = nullptr;            // For programs that bring none.
     ibv_xrcd* xrcd = nullptr;
     ibv_device_attr attributes{};
     std::uint8_t mtu = IBV_MTU_1024;  // IBTA's code.

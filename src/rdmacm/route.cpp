@@ -1,8 +1,5 @@
 // Addresses and routes. RoCE has no path to ask anybody for: the kernel's routing table gives the
 // source address, and that the device; so everything is known at once and only the events follow.
-#include <sys/socket.h>
-#include <unistd.h>
-
 #include <cerrno>
 
 #include "rdmacm/address.hpp"
@@ -21,24 +18,10 @@ constexpr std::uint8_t kAckTimeout = 17;
 constexpr std::uint16_t kFirstFreePort = 32768;
 constexpr std::uint16_t kFreePorts = 28232;
 
-socklen_t length_of(const sockaddr_storage& address) {
-    return address.ss_family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
-}
-
-// What the kernel would send from. A link-local destination needs its scope, so the program's own
-// sockaddr goes in.
-Result<Gid> source_for(const sockaddr_storage& destination) {
-    const int fd = ::socket(destination.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    if (fd < 0) return Error{errno, "no socket to look up a route with"};
-    sockaddr_storage name{};
-    socklen_t length = sizeof name;
-    const bool found = ::connect(fd, reinterpret_cast<const sockaddr*>(&destination),
-                                 length_of(destination)) == 0 &&
-                       ::getsockname(fd, reinterpret_cast<sockaddr*>(&name), &length) == 0;
-    const int code = errno;
-    ::close(fd);
-    if (!found) return Error{code, "the kernel has no route to this address"};
-    return endpoint_of(reinterpret_cast<const sockaddr*>(&name))->address;
+// A link-local address means nothing without it.
+std::uint32_t scope_of(const sockaddr_storage& address) {
+    if (address.ss_family != AF_INET6) return 0;
+    return reinterpret_cast<const sockaddr_in6&>(address).sin6_scope_id;
 }
 
 Result<void> bind_to(CmId& id, const Endpoint& local) {
@@ -62,7 +45,9 @@ Result<void> choose_source(CmId& id, const sockaddr_storage& destination) {
     if (port == 0)
         port = static_cast<std::uint16_t>(kFirstFreePort + id.service->random() % kFreePorts);
     if (id.base.verbs == nullptr) {
-        const Result<Gid> source = source_for(destination);
+        const auto* generic = reinterpret_cast<const sockaddr*>(&destination);
+        const Result<Gid> source =
+            id.service->source_for(endpoint_of(generic)->address, scope_of(destination));
         TRY(source);
         id.local = *source;
     }

@@ -27,11 +27,9 @@ inline constexpr std::size_t kDeviceMemoryBytes = 64 * 1024 * 1024;
 // The process-wide object, made at first use and made anew in a forked child.
 process::Process& process_object();
 
-// Counts up in a forked child: objects from before the fork are dead there.
-std::uint32_t process_generation();
-
+// False for objects from before a fork, and for those of another simulated node.
 inline bool alive(ibv_context* context) {
-    return context_of(context).generation == process_generation();
+    return process::Process::is_current(context_of(context).process);
 }
 
 // An object of the domain goes away. The last one takes an imported domain along: programs give it

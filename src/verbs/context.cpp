@@ -75,7 +75,6 @@ ibv_context* feroce::verbs::open_device(ibv_device* base, int cmd_fd) {
     }
     context->device = &device;
     context->process = &process;
-    context->generation = process_generation();
     context->gids = device.interface.gids;
     if (context->gids.size() >= limits::kGidTableLength)
         context->gids.resize(limits::kGidTableLength - 1);

@@ -5,19 +5,10 @@
 #include <algorithm>
 
 #include "verbs/common.hpp"
+#include "verbs/instance.hpp"
 
 namespace feroce::verbs {
 namespace {
-
-struct Registry {
-    std::mutex mutex;
-    std::vector<Context*> contexts;
-};
-
-Registry& registry() {
-    static auto& leaked = *new Registry;
-    return leaked;
-}
 
 void queue_port_event(Context& context, ibv_event_type type) {
     ibv_async_event event{};
@@ -68,13 +59,13 @@ void refresh(Context& context, const std::vector<device::Interface>& interfaces)
 }  // namespace
 
 void add_context(Context& context) {
-    Registry& all = registry();
+    Instance& all = Instance::get();
     const std::lock_guard lock(all.mutex);
     all.contexts.push_back(&context);
 }
 
 void remove_context(Context& context) {
-    Registry& all = registry();
+    Instance& all = Instance::get();
     const std::lock_guard lock(all.mutex);
     std::erase(all.contexts, &context);
 }
@@ -82,7 +73,7 @@ void remove_context(Context& context) {
 Device* device_of_fd(int fd) {
     struct stat wanted {};
     if (::fstat(fd, &wanted) != 0) return nullptr;
-    Registry& all = registry();
+    Instance& all = Instance::get();
     const std::lock_guard lock(all.mutex);
     for (Context* context : all.contexts) {
         struct stat own {};
@@ -93,13 +84,11 @@ Device* device_of_fd(int fd) {
     return nullptr;
 }
 
-void refresh_contexts() {
-    Registry& all = registry();
-    const std::lock_guard lock(all.mutex);
-    if (all.contexts.empty()) return;
-    const std::vector<device::Interface> interfaces = process_object().host().interfaces();
-    for (Context* context : all.contexts)
-        if (alive(&context->base.context)) refresh(*context, interfaces);
+void refresh_contexts(Instance& instance) {
+    const std::lock_guard lock(instance.mutex);
+    if (instance.contexts.empty()) return;
+    const std::vector<device::Interface> interfaces = instance.host().interfaces();
+    for (Context* context : instance.contexts) refresh(*context, interfaces);
 }
 
 Gid gid_at(Context& context, std::size_t index) {

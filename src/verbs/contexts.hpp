@@ -15,7 +15,7 @@ void remove_context(Context& context);
 Device* device_of_fd(int fd);
 
 // Addresses or links have changed: updates GID tables and queues the events that follow.
-void refresh_contexts();
+void refresh_contexts(class Instance& instance);
 
 // GID tables change under the program's feet; a copy does not.
 Gid gid_at(Context& context, std::size_t index);  // Zero if there is none.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "process/waiting.hpp"
 #include "verbs/common.hpp"
 #include "verbs/cq_ex.hpp"
 #include "verbs/events.hpp"
@@ -56,7 +57,9 @@ std::uint32_t poll(Cq& cq, std::span<Completion> out) {
         if (const std::uint32_t count = cq.queue->poll(out); count > 0) return count;
     }
     process.drive(*cq.queue);
-    return cq.queue->poll(out);
+    const std::uint32_t count = cq.queue->poll(out);
+    if (count == 0) process::after_empty_poll();
+    return count;
 }
 
 int poll_cq(ibv_cq* base, int wanted, ibv_wc* out) {

@@ -2,10 +2,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <map>
-#include <mutex>
 
 #include "verbs/common.hpp"
+#include "verbs/instance.hpp"
 
 namespace feroce::verbs {
 namespace {
@@ -21,10 +20,8 @@ std::uint64_t guid_of(const device::Interface& interface) {
     return (high ^ 0x02'0000) << 40 | std::uint64_t{0xfffe} << 24 | low;
 }
 
-// Devices are kept for ever: programs hold pointers to them beyond ibv_free_device_list.
-Device& device_for(const device::Interface& interface, int index) {
-    static auto& devices = *new std::map<std::string, Device>;
-    Device& device = devices[interface.name];
+Device& device_for(Instance& instance, const device::Interface& interface, int index) {
+    Device& device = instance.devices[interface.name];
     device.interface = interface;
     device.guid = guid_of(interface);
     device.index = index;
@@ -46,14 +43,14 @@ using namespace feroce;
 using namespace feroce::verbs;
 
 ibv_device** ibv_get_device_list(int* count) {
-    static auto& mutex = *new std::mutex;
-    const std::vector<device::Interface> interfaces = process_object().host().interfaces();
+    Instance& instance = Instance::get();
+    const std::vector<device::Interface> interfaces = instance.host().interfaces();
     auto** list =
         static_cast<ibv_device**>(std::calloc(interfaces.size() + 1, sizeof(ibv_device*)));
     if (list == nullptr) return refuse_null("ibv_get_device_list", {ENOMEM, "out of memory"});
-    const std::lock_guard lock(mutex);
+    const std::lock_guard lock(instance.mutex);
     for (std::size_t i = 0; i < interfaces.size(); ++i)
-        list[i] = &device_for(interfaces[i], static_cast<int>(i)).base;
+        list[i] = &device_for(instance, interfaces[i], static_cast<int>(i)).base;
     if (count != nullptr) *count = static_cast<int>(interfaces.size());
     return list;
 }

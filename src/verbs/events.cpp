@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "process/waiting.hpp"
 #include "verbs/common.hpp"
 
 namespace feroce::verbs {
@@ -114,7 +115,8 @@ void settle(ibv_context* context, EventAccount& account) {
         it = c.events.erase(it);
         c.event_counter.retract();
     }
-    c.acknowledged.wait(lock, [&account] { return account.acknowledged >= account.delivered; });
+    process::wait_until(c.acknowledged, lock,
+                        [&account] { return account.acknowledged >= account.delivered; });
 }
 
 }  // namespace
@@ -142,7 +144,7 @@ void settle_events(Cq& cq) {
     const auto kept = std::remove_if(channel.events.begin(), channel.events.end(), mine);
     for (auto it = kept; it != channel.events.end(); ++it) channel.counter.retract();
     channel.events.erase(kept, channel.events.end());
-    channel.acknowledged.wait(lock, [&cq] {
+    process::wait_until(channel.acknowledged, lock, [&cq] {
         return cq.completion_events.acknowledged >= cq.completion_events.delivered;
     });
 }

@@ -1,12 +1,11 @@
-// The one process-wide object: made at first use, leaked, left behind in a forked child.
+#include "verbs/instance.hpp"
+
 #include <pthread.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cstdlib>
-#include <mutex>
-#include <string>
+#include <utility>
 
 #include "port/real_host.hpp"
 #include "verbs/common.hpp"
@@ -16,21 +15,15 @@
 namespace feroce::verbs {
 namespace {
 
-std::atomic<std::uint32_t> generation{1};
-
 // In the child only the forking thread lives: locks may be held for ever, so none is taken.
 void in_forked_child() {
-    generation.fetch_add(1, std::memory_order_relaxed);
-    process::Process* old = process::Process::current();
+    Instance* old = Instance::current();
     process::Process::set_current(nullptr);
-    if (old != nullptr) old->abandon();
+    if (old != nullptr) old->abandon_all();
 }
 
 void at_exit() {
-    process::Process* process = process::Process::current();
-    if (process == nullptr) return;
-    process->flush();
-    process->finish_state();
+    if (Instance* instance = Instance::current()) instance->at_exit();
 }
 
 // An engine spins as fast as its pollers, and each takes one of 63 slots: be modest.
@@ -46,7 +39,7 @@ std::string environment(const char* name) {
     return value == nullptr ? "" : value;
 }
 
-process::Process* make_process() {
+Instance* make_real() {
     port::RealHost::Options options;
     options.devices = environment("FEROCE_DEVICES");
     options.capture_path = environment("FEROCE_PCAP");
@@ -57,34 +50,67 @@ process::Process* make_process() {
                          faults.c_str());
     }
     auto host = std::make_unique<port::RealHost>(std::move(options));
-    auto* process =
-        new process::Process(std::move(host), event_listener(),
-                             {.shards = shards_wanted(), .interfaces_changed = refresh_contexts});
-    process->export_state([](const void* owner) -> const char* {
+    auto* instance = new Instance(std::move(host), shards_wanted());
+    instance->export_state([](const void* owner) -> const char* {
         return static_cast<const Qp*>(owner)->base.qp_base.context->device->name;
     });
-    return process;
+    return instance;
 }
 
 }  // namespace
 
-std::uint32_t process_generation() {
-    return generation.load(std::memory_order_relaxed);
+Instance::Instance(std::unique_ptr<device::Host> host, std::uint32_t shards)
+    : Process(std::move(host), event_listener(),
+              {.shards = shards, .interfaces_changed = [this] { refresh_contexts(*this); }}) {}
+
+Instance::~Instance() {
+    delete cm_.exchange(nullptr);  // Closes what rdma_cm has opened.
+    ASSERT(contexts.empty());
 }
 
-process::Process& process_object() {
-    if (process::Process* existing = process::Process::current()) return *existing;
+Instance& Instance::get() {
+    if (Instance* existing = current()) return *existing;
     // Leaked: a child of a fork during the first use would otherwise find it locked.
     static std::mutex& mutex = *new std::mutex;
     static const bool hooked = [] {
-        std::atexit(at_exit);
+        std::atexit(verbs::at_exit);
         return ::pthread_atfork(nullptr, nullptr, in_forked_child) == 0;
     }();
     ASSERT(hooked);
     const std::lock_guard lock(mutex);
-    if (process::Process* existing = process::Process::current()) return *existing;
-    process::Process::set_current(make_process());
-    return *process::Process::current();
+    if (Instance* existing = current()) return *existing;
+    set_current(make_real());
+    return *current();
+}
+
+process::CmServer* Instance::cm_server(bool start) {
+    if (process::CmServer* existing = cm_.load()) return existing;
+    if (!start) return nullptr;
+    const std::lock_guard lock(cm_mutex_);
+    if (process::CmServer* existing = cm_.load()) return existing;
+    Result<std::unique_ptr<process::CmServer>> started = process::CmServer::start(*this);
+    if (!started) {
+        process::log(process::LogLevel::Error, "rdma_cm: %s", started.error().why);
+        errno = started.error().code;
+        return nullptr;
+    }
+    cm_.store(started->release());
+    return cm_.load();
+}
+
+void Instance::at_exit() {
+    if (process::CmServer* server = cm_.load()) server->finish();
+    flush();
+    finish_state();
+}
+
+void Instance::abandon_all() {
+    if (process::CmServer* server = cm_.load()) server->abandon();
+    abandon();
+}
+
+process::Process& process_object() {
+    return Instance::get();
 }
 
 }  // namespace feroce::verbs

@@ -47,8 +47,7 @@ struct Context {
     verbs_context base{};
     Device* device = nullptr;
     process::Process* process = nullptr;
-    std::uint32_t generation = 0;  // Of the process; see alive().
-    std::uint32_t mtu = 1024;      // Largest IB MTU that the interface carries.
+    std::uint32_t mtu = 1024;  // Largest IB MTU that the interface carries.
     std::atomic<std::uint32_t> objects{0};
 
     std::mutex mutex;  // Guards everything below.

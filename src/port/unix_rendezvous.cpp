@@ -1,18 +1,30 @@
-#include "process/cm_rendezvous.hpp"
+#include "port/unix_rendezvous.hpp"
 
 #include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstddef>
 #include <cstring>
+#include <ctime>
 
-namespace feroce::process {
+#include "base/assert.hpp"
+#include "port/clock.hpp"
+
+namespace feroce::port {
 namespace {
 
+using namespace std::chrono_literals;
+
+// epoll_event::data of what is not a lease; leases have small numbers.
+constexpr std::uint64_t kDoorbell = ~std::uint64_t{0};
+constexpr std::uint64_t kRequests = kDoorbell - 1;
 // The range Linux gives out for port 0 by default.
 constexpr std::uint16_t kFirstFreePort = 32768;
 constexpr std::uint16_t kFreePorts = 28232;
@@ -69,10 +81,62 @@ int bind_name(const std::string& name) {
     return -1;
 }
 
+bool add_to(int set, int fd, std::uint64_t source) {
+    epoll_event event{};
+    event.events = EPOLLIN;
+    event.data.u64 = source;
+    return ::epoll_ctl(set, EPOLL_CTL_ADD, fd, &event) == 0;
+}
+
 }  // namespace
 
-Result<PortLease> CmRendezvous::lease(wire::PortSpace space, const Gid& address,
-                                      std::uint16_t port) {
+Result<std::unique_ptr<device::Rendezvous>> UnixRendezvous::open(int requests_fd,
+                                                                 RandomSource& random) {
+    std::unique_ptr<UnixRendezvous> out(new UnixRendezvous(random));
+    out->epoll_ = ::epoll_create1(EPOLL_CLOEXEC);
+    out->doorbell_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (out->epoll_ < 0 || out->doorbell_ < 0 || !add_to(out->epoll_, out->doorbell_, kDoorbell) ||
+        (requests_fd >= 0 && !add_to(out->epoll_, requests_fd, kRequests)))
+        return Error{errno, "no file descriptors for the connection manager"};
+    return std::unique_ptr<device::Rendezvous>(std::move(out));
+}
+
+UnixRendezvous::~UnixRendezvous() {
+    abandon();
+}
+
+bool UnixRendezvous::wait(Instant until) {
+    timespec limit{};
+    if (until != kNever) {
+        const Duration left = std::max(until - monotonic_now(), Duration::zero());
+        limit.tv_sec = left / 1s;
+        limit.tv_nsec = (left % 1s).count();
+    }
+    std::array<epoll_event, 16> events;
+    const int count = ::epoll_pwait2(epoll_, events.data(), static_cast<int>(events.size()),
+                                     until == kNever ? nullptr : &limit, nullptr);
+    called_.clear();
+    bool requests = false;
+    for (int i = 0; i < count; ++i) {
+        const std::uint64_t source = events[static_cast<std::size_t>(i)].data.u64;
+        std::uint64_t value;
+        if (source == kDoorbell)
+            (void)!::read(doorbell_, &value, sizeof value);
+        else if (source == kRequests)
+            requests = true;
+        else
+            called_.push_back(source);
+    }
+    return requests;
+}
+
+void UnixRendezvous::wake() {
+    const std::uint64_t one = 1;
+    (void)!::write(doorbell_, &one, sizeof one);
+}
+
+Result<PortLease> UnixRendezvous::lease(wire::PortSpace space, const Gid& address,
+                                        std::uint16_t port) {
     const int tries = port == 0 ? kFreePortTries : 1;
     for (int i = 0; i < tries; ++i) {
         const std::uint16_t wanted =
@@ -90,14 +154,14 @@ Result<PortLease> CmRendezvous::lease(wire::PortSpace space, const Gid& address,
     return Error{EADDRINUSE, "the rdma_cm port is taken on this address"};
 }
 
-void CmRendezvous::end(const PortLease& lease) {
+void UnixRendezvous::end(const PortLease& lease) {
     const auto found = held_.find(lease.id);
     if (found == held_.end()) return;
     ::close(found->second.fd);  // Leaves the epoll set by itself.
     held_.erase(found);
 }
 
-void CmRendezvous::set_listening(const PortLease& lease, bool listening) {
+void UnixRendezvous::set_listening(const PortLease& lease, bool listening) {
     const auto found = held_.find(lease.id);
     if (found == held_.end() || found->second.listening == listening) return;
     found->second.listening = listening;
@@ -107,12 +171,13 @@ void CmRendezvous::set_listening(const PortLease& lease, bool listening) {
     ::epoll_ctl(epoll_, listening ? EPOLL_CTL_ADD : EPOLL_CTL_DEL, found->second.fd, &event);
 }
 
-bool CmRendezvous::is_ours(const std::string& name) const {
+bool UnixRendezvous::is_ours(const std::string& name) const {
     return std::any_of(held_.begin(), held_.end(),
                        [&](const auto& held) { return held.second.name == name; });
 }
 
-CmRendezvous::Handed CmRendezvous::try_hand(const std::string& name, const CmDatagram& request) {
+UnixRendezvous::Handed UnixRendezvous::try_hand(const std::string& name,
+                                                const CmDatagram& request) {
     if (sender_ < 0) sender_ = ::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     const UnixName address(name);
     const Parcel parcel = pack(request);
@@ -121,7 +186,7 @@ CmRendezvous::Handed CmRendezvous::try_hand(const std::string& name, const CmDat
     return errno == EAGAIN || errno == ENOBUFS ? Handed::Full : Handed::Nobody;
 }
 
-bool CmRendezvous::hand_to(const std::string& name, const CmDatagram& request) {
+bool UnixRendezvous::hand_to(const std::string& name, const CmDatagram& request) {
     if (is_ours(name)) return false;
     const Handed handed = try_hand(name, request);
     // A unix socket holds as few as ten datagrams. What finds no place waits here, within bounds;
@@ -131,7 +196,7 @@ bool CmRendezvous::hand_to(const std::string& name, const CmDatagram& request) {
     return handed != Handed::Nobody;
 }
 
-bool CmRendezvous::retry() {
+bool UnixRendezvous::retry() {
     std::deque<Blocked> all;
     all.swap(blocked_);
     for (Blocked& b : all)
@@ -140,7 +205,7 @@ bool CmRendezvous::retry() {
     return !blocked_.empty();
 }
 
-bool CmRendezvous::offer(const CmDatagram& request) {
+bool UnixRendezvous::offer(const CmDatagram& request) {
     // REQ and SIDR_REQ have the service id at the same place; other messages name no service.
     const auto attribute = static_cast<wire::CmAttribute>(
         wire::MadHeader::parse(std::span(request.mad).first<wire::MadHeader::kSize>()).attribute);
@@ -153,7 +218,12 @@ bool CmRendezvous::offer(const CmDatagram& request) {
     return hand_to(name_of(service, Gid{}), request);
 }
 
-void CmRendezvous::drain(std::uint64_t lease, std::vector<CmDatagram>& out) {
+void UnixRendezvous::drain(std::vector<CmDatagram>& out) {
+    for (const std::uint64_t lease : called_) drain_lease(lease, out);
+    called_.clear();
+}
+
+void UnixRendezvous::drain_lease(std::uint64_t lease, std::vector<CmDatagram>& out) {
     const auto found = held_.find(static_cast<std::uint32_t>(lease));
     if (found == held_.end() || !found->second.listening) return;
     Parcel parcel;
@@ -161,9 +231,10 @@ void CmRendezvous::drain(std::uint64_t lease, std::vector<CmDatagram>& out) {
         out.push_back(unpack(parcel));
 }
 
-void CmRendezvous::abandon() {
+void UnixRendezvous::abandon() {
     for (const auto& [id, held] : held_) ::close(held.fd);
-    if (sender_ >= 0) ::close(sender_);
+    for (const int fd : {sender_, epoll_, doorbell_})
+        if (fd >= 0) ::close(fd);
 }
 
-}  // namespace feroce::process
+}  // namespace feroce::port

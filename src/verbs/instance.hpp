@@ -1,0 +1,44 @@
+// Instance: the process-wide object with what this library keeps beside it. The product has one,
+// made at first use and leaked, because threads may still be in it when the program's destructors
+// run. A simulation has one a node and makes the node's current whenever one of its programs runs.
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "process/cm_server.hpp"
+#include "process/process.hpp"
+#include "verbs/objects.hpp"
+
+namespace feroce::verbs {
+
+class Instance final : public process::Process {
+public:
+    Instance(std::unique_ptr<device::Host> host, std::uint32_t shards);
+    ~Instance() override;  // Contexts must be closed, threads of the program gone.
+
+    // The current one. Made for this machine if there is none.
+    static Instance& get();
+    // Null if there is none.
+    static Instance* current() { return static_cast<Instance*>(process::Process::current()); }
+
+    std::mutex mutex;  // Guards the next two.
+    // By interface. Programs hold pointers to devices beyond ibv_free_device_list.
+    std::map<std::string, Device> devices;
+    std::vector<Context*> contexts;
+
+    // Null if it does not run and is not started, or cannot be, with errno set.
+    process::CmServer* cm_server(bool start);
+    void at_exit();
+    void abandon_all();  // In a forked child: takes no lock.
+
+private:
+    std::mutex cm_mutex_;
+    std::atomic<process::CmServer*> cm_{nullptr};  // Owned. Released when it is ready to be used.
+};
+
+}  // namespace feroce::verbs
