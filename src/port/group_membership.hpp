@@ -21,7 +21,7 @@ public:
     }
 
     std::uint8_t slot() const { return slot_; }
-    const PortGroup& group() const { return *group_; }
+    PortGroup& group() const { return *group_; }
     int socket_v4() const { return group_->socket_v4(slot_); }
     int socket_v6() const { return group_->socket_v6(slot_); }
 

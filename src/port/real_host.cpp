@@ -1,11 +1,6 @@
 #include "port/real_host.hpp"
 
-#include <pthread.h>
-#include <sched.h>
-#include <signal.h>
 #include <sys/random.h>
-#include <sys/resource.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -16,64 +11,11 @@
 #include "port/clock.hpp"
 #include "port/interfaces.hpp"
 #include "port/route.hpp"
+#include "port/thread.hpp"
 #include "port/udp_port.hpp"
 #include "port/unix_rendezvous.hpp"
 
 namespace feroce::port {
-namespace {
-
-// Our thread works in short bursts and others wait for it, some of them spinning on memory. Since
-// Linux 6.12 a thread may ask for shorter turns that come sooner; before, nothing happens.
-void ask_for_short_slices() {
-    struct {
-        std::uint32_t size, policy;
-        std::uint64_t flags;
-        std::int32_t nice;
-        std::uint32_t priority;
-        std::uint64_t runtime_ns, deadline_ns, period_ns;
-    } request{};
-    request.size = sizeof request;
-    request.policy = SCHED_OTHER;
-    request.nice = ::getpriority(PRIO_PROCESS, 0);
-    request.runtime_ns = 100'000;
-    ::syscall(SYS_sched_setattr, 0, &request, 0);
-}
-
-class Thread final : public device::Task {
-public:
-    explicit Thread(std::function<void()> body) : body_(std::move(body)) {}
-    ~Thread() override {
-        if (started_) ::pthread_join(thread_, nullptr);
-    }
-
-    int start() {
-        // Signals are the program's: its handlers must not run on our stack. A fault in registered
-        // memory must reach the guard, so those two stay open.
-        sigset_t ours, theirs;
-        ::sigfillset(&ours);
-        ::sigdelset(&ours, SIGSEGV);
-        ::sigdelset(&ours, SIGBUS);
-        ::pthread_sigmask(SIG_SETMASK, &ours, &theirs);
-        const int error = ::pthread_create(&thread_, nullptr, &Thread::enter, this);
-        ::pthread_sigmask(SIG_SETMASK, &theirs, nullptr);
-        started_ = error == 0;
-        return error;
-    }
-
-private:
-    static void* enter(void* self) {
-        ::pthread_setname_np(::pthread_self(), "feroce");
-        ask_for_short_slices();
-        static_cast<Thread*>(self)->body_();
-        return nullptr;
-    }
-
-    std::function<void()> body_;
-    pthread_t thread_{};
-    bool started_ = false;
-};
-
-}  // namespace
 
 std::uint64_t KernelRandom::next() {
     std::uint64_t value;

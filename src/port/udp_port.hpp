@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "device/host.hpp"
-#include "port/fd.hpp"
 #include "port/group_membership.hpp"
+#include "port/port_waiter.hpp"
 #include "port/request_receiver.hpp"
 #include "port/udp_receiver.hpp"
 #include "port/udp_sender.hpp"
@@ -32,13 +32,13 @@ public:
 
     std::uint8_t slot() const override { return membership_.slot(); }
     bool poll(Instant now, device::Engine& engine) override;
-    void arm() override;
-    void disarm() override;
+    void arm() override { waiter_.arm(); }
+    void disarm() override { waiter_.disarm(); }
     bool wait(Instant until) override;
-    void wake() override;
+    void wake() override { waiter_.wake(); }
     int requests_fd() override;
     bool poll_requests(Instant now, device::Engine& engine) override;
-    bool interfaces_changed() override;
+    bool interfaces_changed() override { return waiter_.interfaces_changed(); }
 
     void transmit(std::span<const transport::TransmitRun> runs) override;
     bool join_group(const Gid& group) override;
@@ -47,7 +47,6 @@ public:
 private:
     UdpPort(GroupMembership membership, Settings settings);
     bool open_waiting();
-    void set_armed(bool armed);
     bool change_membership(const Gid& group, std::uint32_t interface, bool join);
 
     GroupMembership membership_;
@@ -62,12 +61,7 @@ private:
     std::uint32_t cold_polls_ = 0;
     std::atomic<bool> look_at_both_{false};  // Set by wait(): whichever family ended it.
 
-    Fd arrivals_;           // An epoll set of the two sockets, so that arming is one system call.
-    Fd waiting_;            // The epoll set of arrivals_, doorbell_ and the group's listener.
-    Fd doorbell_;           // eventfd behind wake().
-    Fd changes_;            // Netlink: the news of addresses and links.
-    bool changed_ = false;  // The waiting thread's own.
-    std::atomic<bool> rung_{false};  // A wake() not yet seen; saves needless writes.
+    PortWaiter waiter_;
 };
 
 }  // namespace feroce::port

@@ -1,0 +1,118 @@
+#include "port/port_waiter.hpp"
+
+#include <linux/netlink.h>
+#include <linux/rtnetlink.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <ctime>
+#include <utility>
+
+#include "port/clock.hpp"
+
+namespace feroce::port {
+namespace {
+
+// What woke wait(), in epoll_event::data.
+enum Source : std::uint32_t { kArrivals, kDoorbell, kListener, kChanges };
+
+bool add_to(int set, int fd, std::uint32_t events, Source source) {
+    epoll_event event{};
+    event.events = events;
+    event.data.u32 = source;
+    return ::epoll_ctl(set, EPOLL_CTL_ADD, fd, &event) == 0;
+}
+
+Fd open_changes() {
+    Fd fd(::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, NETLINK_ROUTE));
+    sockaddr_nl address{};
+    address.nl_family = AF_NETLINK;
+    address.nl_groups = RTMGRP_LINK | RTMGRP_IPV4_IFADDR | RTMGRP_IPV6_IFADDR;
+    const bool bound = fd.valid() && ::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address),
+                                            sizeof address) == 0;
+    return bound ? std::move(fd) : Fd();
+}
+
+// What has changed is read from the tables; here only that something has.
+bool take_changes(int fd) {
+    char byte;
+    bool any = false;
+    while (::recv(fd, &byte, 1, MSG_TRUNC) > 0 || errno == ENOBUFS) any = true;
+    return any;
+}
+
+}  // namespace
+
+bool PortWaiter::open() {
+    arrivals_ = Fd(::epoll_create1(EPOLL_CLOEXEC));
+    waiting_ = Fd(::epoll_create1(EPOLL_CLOEXEC));
+    doorbell_ = Fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    changes_ = open_changes();
+    if (!arrivals_.valid() || !waiting_.valid() || !doorbell_.valid()) return false;
+    return add_to(waiting_.get(), arrivals_.get(), EPOLLONESHOT, kArrivals) &&
+           add_to(waiting_.get(), doorbell_.get(), EPOLLIN, kDoorbell) &&
+           // Without netlink (some sandboxes) changes go unnoticed; nothing else does.
+           (!changes_.valid() || add_to(waiting_.get(), changes_.get(), EPOLLIN, kChanges));
+}
+
+bool PortWaiter::add_arrivals(int fd) {
+    return fd < 0 || add_to(arrivals_.get(), fd, EPOLLIN, kArrivals);
+}
+
+bool PortWaiter::add_listener(int fd) {
+    // Exclusive: a newcomer need not wake every member of the group.
+    return add_to(waiting_.get(), fd, EPOLLIN | EPOLLEXCLUSIVE, kListener);
+}
+
+void PortWaiter::set_armed(bool armed) {
+    epoll_event event{};
+    event.events = (armed ? static_cast<std::uint32_t>(EPOLLIN) : 0u) | EPOLLONESHOT;
+    event.data.u32 = kArrivals;
+    ::epoll_ctl(waiting_.get(), EPOLL_CTL_MOD, arrivals_.get(), &event);
+}
+
+PortWaiter::Woken PortWaiter::wait(Instant until) {
+    timespec timeout{};
+    const timespec* limit = nullptr;
+    if (until != kNever) {
+        const Duration left = std::max(until - monotonic_now(), Duration::zero());
+        timeout.tv_sec = left / std::chrono::seconds(1);
+        timeout.tv_nsec = (left % std::chrono::seconds(1)).count();
+        limit = &timeout;
+    }
+    std::array<epoll_event, 4> events;
+    const int count = ::epoll_pwait2(waiting_.get(), events.data(), events.size(), limit, nullptr);
+    Woken woken;
+    for (int i = 0; i < count; ++i) {
+        const std::uint32_t source = events[static_cast<std::size_t>(i)].data.u32;
+        if (source == kListener) {
+            woken.newcomer = true;
+        } else if (source == kDoorbell) {
+            std::uint64_t value;
+            (void)!::read(doorbell_.get(), &value, sizeof value);
+            // seq_cst: a wake() after this writes again; one before has been answered.
+            rung_.store(false);
+        } else if (source == kChanges) {
+            changed_ = take_changes(changes_.get());
+        } else {
+            woken.arrived = true;
+        }
+    }
+    return woken;
+}
+
+void PortWaiter::wake() {
+    if (rung_.exchange(true)) return;
+    const std::uint64_t one = 1;
+    (void)!::write(doorbell_.get(), &one, sizeof one);
+}
+
+bool PortWaiter::interfaces_changed() {
+    return std::exchange(changed_, false);
+}
+
+}  // namespace feroce::port
