@@ -13,7 +13,7 @@ stages=(
     "part|label|script|packet scripts: one engine against a scripted peer"
     "part|label|sim|seeded simulations of several nodes with faults, each run twice"
     "part|label|litmus|the memory order that programs polling memory rely on"
-    "part|label|abi|unmodified Debian programs in pairs on the soft device, over loopback"
+    "part|label|abi|unmodified Debian programs in pairs on the soft device, loopback and namespaces"
     "part|label|cli|the feroce program: run, env, dev, res, stat, explain, trace"
     "part|label|fuzz|the stored fuzz corpora, replayed"
     "full|function|format|clang-format leaves the tree as it is"
@@ -21,9 +21,13 @@ stages=(
     "full|function|clang|the second compiler, -Werror, and its unit, golden and script tests"
     "full|function|seeds100|100 simulated runs, each twice, with every checker on"
     "full|function|fuzz60|60 seconds of libFuzzer a target under ASan and UBSan"
+    "full|function|netns|every Debian program pair across two network namespaces, IPv4 and IPv6"
+    "full|function|pyverbs|rdma-core's own Python tests end as tests/pyverbs/expected.tsv says"
+    "full|function|lossy3|256 MiB each of SEND, WRITE, READ and 10^5 fetch-adds under faults, 3 seeds"
     "full|function|tsan|ctest under ThreadSanitizer"
     "full|function|asan|ctest under AddressSanitizer and UndefinedBehaviorSanitizer"
     "soak|function|interop|the kernel's rxe in a virtual machine as peer: state table and programs"
+    "soak|function|lossy20|256 MiB each of SEND, WRITE, READ and 10^5 fetch-adds under faults, 20 seeds"
     "soak|function|seeds1000|1,000 simulated runs, each twice, with every checker on"
     "soak|function|fuzz600|10 minutes of libFuzzer a target under ASan and UBSan"
 )
@@ -121,6 +125,25 @@ stage_seeds100() { run_seeds 100; }
 stage_seeds1000() { run_seeds 1000; }
 stage_fuzz60() { fuzz_for 60; }
 stage_fuzz600() { fuzz_for 600; }
+
+stage_netns() {
+    build_tests
+    python3 "$root/tests/netns/run.py" --library "$build/lib" --all
+}
+
+# As root the tests of huge pages run too.
+stage_pyverbs() {
+    build_tests
+    python3 "$root/tests/pyverbs/run.py" "$program"
+}
+
+lossy_transfer() { # SEEDS
+    build_tests
+    FEROCE_TEST_MIB=256 FEROCE_TEST_SEEDS=$1 "$build/tests/abi/lossy_transfer_test"
+}
+
+stage_lossy3() { lossy_transfer 3; }
+stage_lossy20() { lossy_transfer 20; }
 
 # Debian's kernel in QEMU is the peer. The guest's image is kept in build-interop/ for the next run.
 stage_interop() {

@@ -12,6 +12,8 @@ import subprocess
 import sys
 import time
 
+from attempts import run_pairs
+
 
 def free_port():
     with socket.socket() as s:
@@ -19,38 +21,43 @@ def free_port():
         return s.getsockname()[1]
 
 
-def listening(port):
-    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+def listening(port, pid="self"):
+    """Whether the port is open in the network namespace of the process."""
+    for table in (f"/proc/{pid}/net/tcp", f"/proc/{pid}/net/tcp6"):
         try:
             with open(table) as f:
                 for line in f.readlines()[1:]:
                     fields = line.split()
                     if fields[3] == "0A" and int(fields[1].split(":")[1], 16) == port:
                         return True
-        except FileNotFoundError:
+        except OSError:  # No IPv6, or the process has ended.
             pass
     return False
 
 
 class Pair:
-    def __init__(self, command, address, environment):
+    """Server and client of one command. Words in front of each may place it elsewhere."""
+
+    def __init__(self, command, address, environment, server_place=(), client_place=()):
         self.port = free_port()
         self.command = command[:1] + ["-p", str(self.port)] + command[1:]
         self.address = address
         self.environment = environment
-        self.server = self.start(self.command)
+        self.client_place = list(client_place)
+        self.server = self.start(list(server_place) + self.command)
         self.client = None
+        self.output = ""
 
     def start(self, command):
         return subprocess.Popen(command, env=self.environment, text=True,
                                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 
     def connect(self, deadline):
-        while not listening(self.port):
+        while not listening(self.port, self.server.pid):
             if self.server.poll() is not None or time.monotonic() > deadline:
                 return
             time.sleep(0.01)
-        self.client = self.start(self.command + [self.address])
+        self.client = self.start(self.client_place + self.command + [self.address])
 
     def finish(self, deadline):
         good = self.client is not None
@@ -64,7 +71,10 @@ class Pair:
                 output, _ = process.communicate()
                 output += "\n(killed: out of time)\n"
             good = good and process.returncode == 0
+            self.output += output
             print(f"--- {name}, exit status {process.returncode}\n{output}")
+            if not good:  # A partner left alone may wait for ever.
+                deadline = min(deadline, time.monotonic() + 5)
         return good
 
 
@@ -79,12 +89,9 @@ def main():
     options = parser.parse_args()
     environment = dict(os.environ, LD_LIBRARY_PATH=options.library,
                        FEROCE_DEVICES=options.device)
-    deadline = time.monotonic() + options.timeout
-    pairs = [Pair(options.command, options.address, environment) for _ in range(options.pairs)]
-    for pair in pairs:
-        pair.connect(deadline)
-    results = [pair.finish(deadline) for pair in pairs]
-    sys.exit(0 if all(results) else 1)
+    good = run_pairs(lambda: Pair(options.command, options.address, environment), options.pairs,
+                     options.timeout)
+    sys.exit(0 if good else 1)
 
 
 if __name__ == "__main__":
