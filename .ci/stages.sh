@@ -23,11 +23,11 @@ stages=(
     "full|function|fuzz60|60 seconds of libFuzzer a target under ASan and UBSan"
     "full|function|netns|every Debian program pair across two network namespaces, IPv4 and IPv6"
     "full|function|pyverbs|rdma-core's own Python tests end as tests/pyverbs/expected.tsv says"
-    "full|function|lossy3|256 MiB each of SEND, WRITE, READ and 10^5 fetch-adds under faults, 3 seeds"
+    "full|function|lossy3|256 MiB by SEND, WRITE, READ each, 10^5 adds, under faults, 3 seeds"
     "full|function|tsan|ctest under ThreadSanitizer"
     "full|function|asan|ctest under AddressSanitizer and UndefinedBehaviorSanitizer"
     "soak|function|interop|the kernel's rxe in a virtual machine as peer: state table and programs"
-    "soak|function|lossy20|256 MiB each of SEND, WRITE, READ and 10^5 fetch-adds under faults, 20 seeds"
+    "soak|function|lossy20|256 MiB by SEND, WRITE, READ each, 10^5 adds, under faults, 20 seeds"
     "soak|function|seeds1000|1,000 simulated runs, each twice, with every checker on"
     "soak|function|fuzz600|10 minutes of libFuzzer a target under ASan and UBSan"
 )
