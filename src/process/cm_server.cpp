@@ -216,6 +216,12 @@ void CmServer::release(cm::CommId id) {
     owners_.erase(id.raw);
 }
 
+CmServer::Census CmServer::census() {
+    const std::lock_guard lock(mutex_);
+    return {owners_.size(), listener_owners_.size(), manager_->connections(),
+            manager_->next_wakeup() != kNever};
+}
+
 void CmServer::finish() {
     // Another thread may have died with the lock: do not wait for ever.
     const Instant give_up = process_.host().now() + 10ms;

@@ -49,6 +49,15 @@ public:
     Result<void> disconnect(cm::CommId id) override;
     void release(cm::CommId id) override;
 
+    // What is alive, for those who look for leaks.
+    struct Census {
+        std::size_t ids = 0;  // That the user holds.
+        std::size_t listeners = 0;
+        std::size_t connections = 0;  // Of the manager, those in timewait included.
+        bool timer = false;           // The manager waits for some time to come.
+    };
+    Census census();
+
     void finish();   // At exit: tells the peers of connections that nobody ended.
     void abandon();  // In a forked child.
 

@@ -26,6 +26,7 @@ Result<void> EventCounter::open() {
 void EventCounter::post() {
     const std::uint64_t one = 1;
     (void)!::write(own_, &one, sizeof one);
+    if (Waiter* fibers = waiter.load(std::memory_order_relaxed)) fibers->on_event();
 }
 
 bool EventCounter::retract() {
@@ -42,7 +43,7 @@ bool take_event_by_polling(int fd, Waiter& fibers) {
     iovec vec{&one, sizeof one};
     while (::preadv2(fd, &vec, 1, -1, RWF_NOWAIT) != sizeof one) {
         if (errno != EAGAIN || (::fcntl(fd, F_GETFL) & O_NONBLOCK) != 0) return false;
-        fibers.wait_for_news();
+        fibers.wait_for_event();
     }
     return true;
 }

@@ -12,15 +12,17 @@ namespace feroce::process {
 class Waiter {
 public:
     virtual ~Waiter() = default;
-    virtual void wait_for_news() = 0;  // Returns when something may have changed.
-    virtual void on_empty_poll() = 0;  // A poller found nothing and will poll again.
+    virtual void on_event() = 0;        // An EventCounter counts one more.
+    virtual void wait_for_event() = 0;  // Returns when there may be one.
+    // For what nobody tells of: returns soon.
+    virtual void wait_a_while() = 0;
 };
 
 // Set before the first call and cleared after the last, hence relaxed everywhere.
 inline std::atomic<Waiter*> waiter{nullptr};
 
 inline void after_empty_poll() {
-    if (Waiter* fibers = waiter.load(std::memory_order_relaxed)) fibers->on_empty_poll();
+    if (Waiter* fibers = waiter.load(std::memory_order_relaxed)) fibers->wait_a_while();
 }
 
 template <class Condition>
@@ -30,7 +32,7 @@ void wait_until(std::condition_variable& change, std::unique_lock<std::mutex>& l
     if (fibers == nullptr) return change.wait(lock, holds);
     while (!holds()) {
         lock.unlock();
-        fibers->wait_for_news();
+        fibers->wait_a_while();
         lock.lock();
     }
 }

@@ -15,17 +15,40 @@ Gid World::next_address() const {
 
 Node& World::add_node(const NodeConfig& config, const LinkConfig& up, const LinkConfig& down) {
     const auto id = static_cast<std::uint32_t>(places_.size());
-    const Link::Parts parts{scheduler_, trace_, random_};
     const Gid address = next_address();
-    Place place;
-    place.up = std::make_unique<Link>(parts, up, 1000 + id, switch_);
+    Place& place = add_place(up);
     place.node = std::make_unique<Node>(
         Node::Parts{scheduler_, trace_, {scheduler_, trace_, *place.up, switch_}}, config, id,
         address, random_.next());
-    place.down = std::make_unique<Link>(parts, down, 2000 + id, *place.node);
+    plug_in(place, address, *place.node, down);
+    return *place.node;
+}
+
+Machine& World::add_machine(const MachineConfig& config, const LinkConfig& up,
+                            const LinkConfig& down) {
+    const auto id = static_cast<std::uint32_t>(places_.size());
+    const Gid address = next_address();
+    Place& place = add_place(up);
+    place.machine =
+        std::make_unique<Machine>(Machine::Parts{scheduler_, trace_, *place.up, switch_}, config,
+                                  id, address, random_.next());
+    plug_in(place, address, *place.machine, down);
+    return *place.machine;
+}
+
+World::Place& World::add_place(const LinkConfig& up) {
+    const auto id = static_cast<std::uint32_t>(places_.size());
+    Place& place = places_.emplace_back();
+    place.up =
+        std::make_unique<Link>(Link::Parts{scheduler_, trace_, random_}, up, 1000 + id, switch_);
+    return place;
+}
+
+void World::plug_in(Place& place, const Gid& address, FrameSink& who, const LinkConfig& down) {
+    const auto id = static_cast<std::uint32_t>(places_.size() - 1);
+    place.down =
+        std::make_unique<Link>(Link::Parts{scheduler_, trace_, random_}, down, 2000 + id, who);
     switch_.attach(address, *place.down);
-    places_.push_back(std::move(place));
-    return *places_.back().node;
 }
 
 void World::set_faults(const Faults& faults) {
@@ -38,7 +61,8 @@ void World::heal() {
         place.up->set_blocked(false);
         place.down->set_faults({});
         place.down->set_blocked(false);
-        place.node->resume();
+        if (place.node) place.node->resume();
+        if (place.machine) place.machine->resume();
     }
 }
 

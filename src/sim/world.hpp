@@ -8,6 +8,7 @@
 
 #include "base/random.hpp"
 #include "sim/link.hpp"
+#include "sim/machine.hpp"
 #include "sim/node.hpp"
 #include "sim/scheduler.hpp"
 #include "sim/switch.hpp"
@@ -21,6 +22,7 @@ public:
 
     // `up` leads to the switch, `down` from it.
     Node& add_node(const NodeConfig& config, const LinkConfig& up, const LinkConfig& down);
+    Machine& add_machine(const MachineConfig& config, const LinkConfig& up, const LinkConfig& down);
     void use_ipv6(bool yes) { ipv6_ = yes; }  // For nodes added from now on.
 
     Scheduler& scheduler() { return scheduler_; }
@@ -29,6 +31,7 @@ public:
     Prng& random() { return random_; }
     std::size_t size() const { return places_.size(); }
     Node& node(std::size_t index) { return *places_[index].node; }
+    Machine& machine(std::size_t index) { return *places_[index].machine; }
     Link& uplink(std::size_t index) { return *places_[index].up; }
     Link& downlink(std::size_t index) { return *places_[index].down; }
 
@@ -38,11 +41,14 @@ public:
 private:
     struct Place {
         std::unique_ptr<Link> up;
-        std::unique_ptr<Node> node;
+        std::unique_ptr<Node> node;        // Either,
+        std::unique_ptr<Machine> machine;  // or.
         std::unique_ptr<Link> down;
     };
 
     Gid next_address() const;
+    Place& add_place(const LinkConfig& up);
+    void plug_in(Place& place, const Gid& address, FrameSink& who, const LinkConfig& down);
 
     Scheduler scheduler_;
     Trace trace_;

@@ -1,0 +1,157 @@
+#include "sim/machine_host.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <map>
+
+namespace feroce::sim {
+namespace {
+
+// The range Linux gives out for port 0 by default.
+constexpr std::uint16_t kFirstFreePort = 32768;
+constexpr std::uint16_t kFreePorts = 28232;
+constexpr int kFreePortTries = 256;
+
+class MachineRendezvous final : public device::Rendezvous {
+public:
+    MachineRendezvous(Machine& machine, RandomSource& random) : random_(random), bell_(machine) {}
+
+    Result<device::PortLease> lease(wire::PortSpace space, const Gid& address,
+                                    std::uint16_t port) override {
+        const int tries = port == 0 ? kFreePortTries : 1;
+        for (int i = 0; i < tries; ++i) {
+            const std::uint16_t wanted =
+                port != 0
+                    ? port
+                    : static_cast<std::uint16_t>(kFirstFreePort + random_.next() % kFreePorts);
+            const Key key{wire::make_service_id(space, wanted).raw, address};
+            if (std::any_of(held_.begin(), held_.end(),
+                            [&](const auto& held) { return held.second == key; }))
+                continue;
+            held_[++last_id_] = key;
+            return device::PortLease{last_id_, wanted};
+        }
+        return Error{EADDRINUSE, "the rdma_cm port is taken on this address"};
+    }
+    void end(const device::PortLease& lease) override { held_.erase(lease.id); }
+    // There is no other process to hand anything over.
+    void set_listening(const device::PortLease&, bool) override {}
+    bool offer(const device::CmDatagram&) override { return false; }
+    bool retry() override { return false; }
+    void drain(std::vector<device::CmDatagram>&) override {}
+    bool wait(Instant until) override {
+        bell_.wait(until);
+        return false;
+    }
+    void wake() override { bell_.ring(); }
+    void abandon() override {}
+
+private:
+    using Key = std::pair<std::uint64_t, Gid>;
+
+    RandomSource& random_;
+    Machine::Bell bell_;
+    std::map<std::uint32_t, Key> held_;
+    std::uint32_t last_id_ = 0;
+};
+
+class FiberTask final : public device::Task {
+public:
+    FiberTask(Machine& machine, std::shared_ptr<Machine::Strand> strand)
+        : machine_(machine), strand_(std::move(strand)) {}
+    ~FiberTask() override { machine_.join(*strand_); }
+
+private:
+    Machine& machine_;
+    std::shared_ptr<Machine::Strand> strand_;
+};
+
+}  // namespace
+
+MachinePort::MachinePort(Machine& machine)
+    : machine_(machine),
+      way_(machine.parts(), machine.address(), machine.id()),
+      slot_(machine.free_slot()),
+      bell_(machine) {
+    machine_.attach(*this);
+}
+
+MachinePort::~MachinePort() {
+    machine_.detach(*this);
+}
+
+bool MachinePort::poll(Instant now, device::Engine& engine) {
+    if (socket_.empty()) return false;
+    std::deque<FramePtr> arrived;
+    arrived.swap(socket_);
+    for (const FramePtr& frame : arrived)
+        engine.receive(now, {.bytes = frame->bytes,
+                             .source = frame->address.source,
+                             .destination = frame->address.destination,
+                             .source_port = frame->address.source_port,
+                             .id_hint = frame->ipv4_id,
+                             .traffic_class = frame->traffic_class,
+                             .hop_limit = frame->hop_limit});
+    machine_.make_news();
+    return true;
+}
+
+void MachinePort::arm() {
+    armed_ = true;
+    if (!socket_.empty()) bell_.ring();
+}
+
+bool MachinePort::wait(Instant until) {
+    bell_.wait(until);
+    if (!armed_ || socket_.empty()) return false;
+    armed_ = false;
+    return true;
+}
+
+void MachinePort::deliver(const FramePtr& frame) {
+    const bool fits = socket_.size() < machine_.config().socket_frames;
+    machine_.parts().trace.frame(machine_.now(), fits ? TraceEvent::Delivered : TraceEvent::Dropped,
+                                 machine_.id(), *frame);
+    if (!fits) return;
+    socket_.push_back(frame);
+    machine_.make_news();
+    if (armed_) bell_.ring(machine_.config().wake_delay);
+}
+
+void MachinePort::on_interfaces_changed() {
+    changed_ = true;
+    bell_.ring();
+}
+
+std::vector<device::Interface> MachineHost::interfaces() {
+    if (!machine_.has_address()) return {};
+    device::Interface only;
+    only.name = "eth0";
+    only.index = 1;
+    only.mtu = machine_.config().mtu;
+    only.up = true;
+    only.mac = {2, 0, 0, 0, 0, static_cast<std::uint8_t>(machine_.id() + 1)};
+    only.gids = {machine_.address()};
+    return {only};
+}
+
+Result<std::unique_ptr<device::HostPort>> MachineHost::open_port() {
+    return std::unique_ptr<device::HostPort>(std::make_unique<MachinePort>(machine_));
+}
+
+Result<std::unique_ptr<device::Rendezvous>> MachineHost::open_rendezvous(int) {
+    return std::unique_ptr<device::Rendezvous>(
+        std::make_unique<MachineRendezvous>(machine_, random_));
+}
+
+Result<Gid> MachineHost::source_for(const Gid&, std::uint32_t) {
+    if (!machine_.has_address()) return Error{ENETUNREACH, "the machine has no address"};
+    return machine_.address();
+}
+
+Result<std::unique_ptr<device::Task>> MachineHost::spawn(std::function<void()> body) {
+    return std::unique_ptr<device::Task>(std::make_unique<FiberTask>(
+        machine_, machine_.spawn(Machine::Kind::Service, std::move(body))));
+}
+
+}  // namespace feroce::sim

@@ -1,0 +1,135 @@
+// Programs on <rdma/rdma_cma.h> over the simulator: connections in all the ways programs make them.
+// abi_storm_test.cpp does it with many nodes and losses.
+#include <gtest/gtest.h>
+#include <rdma/rdma_cma.h>
+#include <rdma/rdma_verbs.h>
+
+#include <cstring>
+#include <numeric>
+#include <string>
+
+#include "sim/abi_world.hpp"
+#include "sim/cm_peer.hpp"
+
+namespace feroce::sim {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr std::uint16_t kPort = 7471;
+constexpr char kGreeting[] = "across the simulated wire";
+
+class AbiCm : public testing::Test {
+protected:
+    void run() {
+        EXPECT_EQ(world.run_all(600s), "");
+        world.run_for(120s);  // Timewait.
+        for (std::size_t i = 0; i < world.size(); ++i) EXPECT_EQ(world.node(i).leaks(), "");
+    }
+
+    AbiWorld world{1, {.nodes = 2}};
+    AbiNode& server = world.node(0);
+    AbiNode& client = world.node(1);
+};
+
+// The calls that wait, as in rdma-core's example programs: nothing here knows of the simulator.
+ibv_qp_init_attr small_qp() {
+    ibv_qp_init_attr out{};
+    out.qp_type = IBV_QPT_RC;
+    out.cap = {4, 4, 1, 1, 0};
+    out.sq_sig_all = 1;
+    return out;
+}
+
+rdma_cm_id* make_endpoint(const std::string& host, int flags) {
+    rdma_addrinfo hints{};
+    hints.ai_port_space = RDMA_PS_TCP;
+    hints.ai_flags = flags | RAI_NUMERICHOST;
+    rdma_addrinfo* info = nullptr;
+    EXPECT_EQ(rdma_getaddrinfo(host.c_str(), std::to_string(kPort).c_str(), &hints, &info), 0);
+    ibv_qp_init_attr qp = small_qp();
+    rdma_cm_id* id = nullptr;
+    EXPECT_EQ(rdma_create_ep(&id, info, nullptr, &qp), 0) << std::strerror(errno);
+    rdma_freeaddrinfo(info);
+    return id;
+}
+
+void serve_synchronously() {
+    rdma_cm_id* listener = make_endpoint("10.0.0.1", RAI_PASSIVE);
+    ASSERT_EQ(rdma_listen(listener, 0), 0);
+    rdma_cm_id* id = nullptr;
+    ASSERT_EQ(rdma_get_request(listener, &id), 0);
+    std::pmr::vector<char> buffer(64, &here().memory());
+    ibv_mr* mr = rdma_reg_msgs(id, buffer.data(), buffer.size());
+    ASSERT_EQ(rdma_post_recv(id, nullptr, buffer.data(), buffer.size(), mr), 0);
+    ASSERT_EQ(rdma_accept(id, nullptr), 0);
+    ibv_wc wc;
+    ASSERT_EQ(rdma_get_recv_comp(id, &wc), 1);
+    EXPECT_EQ(wc.status, IBV_WC_SUCCESS);
+    EXPECT_STREQ(buffer.data(), kGreeting);
+    EXPECT_EQ(rdma_disconnect(id), 0);
+    rdma_dereg_mr(mr);
+    rdma_destroy_ep(id);
+    rdma_destroy_ep(listener);
+}
+
+void ask_synchronously() {
+    rdma_cm_id* id = make_endpoint("10.0.0.1", 0);
+    std::pmr::vector<char> buffer(kGreeting, kGreeting + sizeof kGreeting, &here().memory());
+    ibv_mr* mr = rdma_reg_msgs(id, buffer.data(), buffer.size());
+    ASSERT_EQ(rdma_connect(id, nullptr), 0) << std::strerror(errno);
+    ASSERT_EQ(rdma_post_send(id, nullptr, buffer.data(), buffer.size(), mr, 0), 0);
+    ibv_wc wc;
+    ASSERT_EQ(rdma_get_send_comp(id, &wc), 1);
+    EXPECT_EQ(wc.status, IBV_WC_SUCCESS);
+    EXPECT_EQ(rdma_disconnect(id), 0);
+    rdma_dereg_mr(mr);
+    rdma_destroy_ep(id);
+}
+
+TEST_F(AbiCm, EndpointsThatWait) {
+    server.start("server", serve_synchronously);
+    client.start("client", ask_synchronously);
+    run();
+}
+
+TEST_F(AbiCm, EndpointsThatWaitWhileHalfTheFramesAreLost) {
+    world.world().set_faults({.loss = 0.5});
+    server.start("server", serve_synchronously);
+    client.start("client", ask_synchronously);
+    EXPECT_EQ(world.run_all(6000s), "");
+}
+
+TEST_F(AbiCm, NobodyListens) {
+    client.start("client", [] {
+        CmPeer peer;
+        EXPECT_FALSE(peer.connect(Gid::from_v4(0x0a00'0001), kPort, 1s).has_value());
+        const std::optional<CmNews> news = peer.event(100s);
+        ASSERT_TRUE(news.has_value());
+        EXPECT_EQ(news->type, RDMA_CM_EVENT_UNREACHABLE) << "no connection manager runs there";
+    });
+    run();
+}
+
+TEST_F(AbiCm, ListenerThatWasToldToStop) {
+    bool stop = false;
+    server.start("server", [&] {
+        rdma_event_channel* channel = rdma_create_event_channel();
+        rdma_cm_id* id = nullptr;
+        ASSERT_EQ(rdma_create_id(channel, &id, nullptr, RDMA_PS_TCP), 0);
+        ASSERT_EQ(rdma_listen(id, 0), 0);
+        while (!stop) wait_for_news(1000s);
+        EXPECT_EQ(world.now().time_since_epoch(), 3s);
+        rdma_destroy_id(id);
+        rdma_destroy_event_channel(channel);
+    });
+    client.start("client", [&] {
+        sleep_for(2s - 1us);  // Worlds begin at 1 s; a poke takes 1 us.
+        stop = true;
+        server.poke();
+    });
+    run();
+}
+
+}  // namespace
+}  // namespace feroce::sim
