@@ -51,7 +51,7 @@ struct Path {
 // (responder_resources) bounds what we may have outstanding, and the other way round.
 struct Endpoint {
     Qpn qpn{};
-    Psn starting_psn{};
+    Psn starting_psn{};  // Where the other side shall begin to send, so our receive PSN.
     TransportType transport = TransportType::Rc;  // REQ only; Extended is XRC.
     std::uint8_t responder_resources = 0;
     std::uint8_t initiator_depth = 0;

@@ -66,9 +66,9 @@ struct CmId {
     std::optional<cm::CommId> connection;
 
     bool passive = false;
-    cm::Path path;      // The connection's, from connect() or the request.
-    cm::Endpoint peer;  // From the request or the response.
-    Psn starting_psn;
+    cm::Path path;                         // The connection's, from connect() or the request.
+    cm::Endpoint peer;                     // From the request or the response.
+    Psn starting_psn;                      // Where the peer begins to send; ours is in `peer`.
     std::uint8_t responder_resources = 0;  // What we serve, and what we may have outstanding.
     std::uint8_t initiator_depth = 0;
     std::uint8_t retry_count = 7;

@@ -39,7 +39,7 @@ int fill_rtr(const CmId& id, ibv_qp_attr& a) {
     a.ah_attr = address_vector(id);
     a.path_mtu = static_cast<ibv_mtu>(id.path.mtu);
     a.dest_qp_num = id.peer.qpn.raw;
-    a.rq_psn = id.peer.starting_psn.raw();
+    a.rq_psn = id.starting_psn.raw();
     const int mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
     if (!is_reliable(id)) return mask;
     a.max_dest_rd_atomic = id.responder_resources;
@@ -50,7 +50,7 @@ int fill_rtr(const CmId& id, ibv_qp_attr& a) {
 }
 
 int fill_rts(const CmId& id, ibv_qp_attr& a) {
-    a.sq_psn = id.starting_psn.raw();
+    a.sq_psn = id.peer.starting_psn.raw();
     if (!is_reliable(id)) return IBV_QP_STATE | IBV_QP_SQ_PSN;
     a.timeout = id.options.ack_timeout.value_or(id.path.ack_timeout);
     const int mask = IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT;
