@@ -100,6 +100,19 @@ TEST_F(AbiCm, EndpointsThatWaitWhileHalfTheFramesAreLost) {
     EXPECT_EQ(world.run_all(6000s), "");
 }
 
+TEST_F(AbiCm, WhatProgramsHoldIsSeen) {
+    client.start("client", [&] {
+        CmPeer peer;
+        EXPECT_EQ(client.leaks(), "");
+        EXPECT_FALSE(peer.connect(server.address(), kPort, 1s).has_value());
+        const std::string seen = client.leaks();
+        for (const char* what : {"1 rdma_cm ids", "1 connections", "objects in a context",
+                                 "1 queue pairs", "timer of the connection manager"})
+            EXPECT_NE(seen.find(what), std::string::npos) << what << " is not in:" << seen;
+    });
+    run();
+}
+
 TEST_F(AbiCm, NobodyListens) {
     client.start("client", [] {
         CmPeer peer;
