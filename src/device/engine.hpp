@@ -84,6 +84,7 @@ private:
     void to_reset(Instant now, transport::QueuePair& qp);
     // engine_receive.cpp
     void dispatch(Instant now, const wire::Packet& packet, const Datagram& datagram);
+    bool is_ours(Qpn qpn) const;  // Or another shard's.
     void deliver_multicast(Instant now, const wire::Packet& packet, const Datagram& datagram);
     void deliver(Instant now, transport::QueuePair& qp, const wire::Packet& packet,
                  const Datagram& datagram);

@@ -56,8 +56,16 @@ void Engine::receive(Instant now, const Datagram& datagram) {
 void Engine::dispatch(Instant now, const wire::Packet& packet, const Datagram& datagram) {
     if (packet.bth.destination == kMulticastQpn) return deliver_multicast(now, packet, datagram);
     QueuePair* qp = qps_.find(packet.bth.destination);
-    if (qp == nullptr) return counters_.drop(DropReason::NoSuchQp);
+    if (qp == nullptr) {
+        if (!is_ours(packet.bth.destination) && parts_.port.hand_over(datagram))
+            return counters_.add(Counter::HandedOver);
+        return counters_.drop(DropReason::NoSuchQp);
+    }
     deliver(now, *qp, packet, datagram);
+}
+
+bool Engine::is_ours(Qpn qpn) const {
+    return qpn == kGeneralServicesQpn || qpn.raw >> 16 == config_.slot;
 }
 
 void Engine::deliver_multicast(Instant now, const wire::Packet& packet, const Datagram& datagram) {

@@ -10,13 +10,6 @@
 
 namespace feroce::device {
 
-class Port : public transport::RunSink {
-public:
-    // Multicast membership for a group address. False if the network cannot.
-    virtual bool join_group(const Gid& group) = 0;
-    virtual void leave_group(const Gid& group) = 0;
-};
-
 // What arrived, from the BTH to the ICRC. The bytes belong to the caller and are read only.
 struct Datagram {
     ByteView bytes;
@@ -27,6 +20,16 @@ struct Datagram {
     std::uint16_t id_hint = 0;
     std::uint8_t traffic_class = 0;  // Low two bits: ECN.
     std::uint8_t hop_limit = 64;
+};
+
+class Port : public transport::RunSink {
+public:
+    // Multicast membership for a group address. False if the network cannot.
+    virtual bool join_group(const Gid& group) = 0;
+    virtual void leave_group(const Gid& group) = 0;
+    // A packet for another shard or process that landed here, as a NIC that merges packets may
+    // cause: passes it to its owner. False if there is none, or no way.
+    virtual bool hand_over(const Datagram&) { return false; }
 };
 
 }  // namespace feroce::device

@@ -1,7 +1,5 @@
 #include "port/port_group.hpp"
 
-#include <fcntl.h>
-#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <sys/un.h>
@@ -10,93 +8,86 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
-#include <ctime>
-#include <vector>
 
 #include "port/group_socket.hpp"
+#include "port/parcel.hpp"
+#include "port/relay_server.hpp"
 
 namespace feroce::port {
 namespace {
 
-constexpr std::uint32_t kMagic = 0xfe0c'e001;  // Changes with the layout of the hand-over.
-constexpr std::size_t kFdsMax = 2 + 2 * PortGroup::kSlots;  // Listener, locks, sockets.
-constexpr std::int64_t kEnterTimeoutNs = 3'000'000'000;
+constexpr std::uint32_t kMagic = 0xfe0c'e002;    // Changes with the layout of hand-over and table.
+constexpr std::size_t kFdsMax = 2 + 2 * kSlots;  // Listener, table, sockets.
 
 struct HandOver {
     std::uint32_t magic = kMagic;
-    std::uint32_t slots = PortGroup::kSlots;
+    std::uint32_t slots = kSlots;
     std::uint32_t with_v6 = 0;
 };
 
-std::int64_t monotonic_ns() {
-    timespec t;
-    ::clock_gettime(CLOCK_MONOTONIC, &t);
-    return t.tv_sec * 1'000'000'000LL + t.tv_nsec;
-}
-
 // Abstract, so it lives in the network namespace, as the port does, and dies with its socket.
-socklen_t group_name(sockaddr_un& out, std::uint16_t port) {
+socklen_t group_name(sockaddr_un& out, std::uint16_t port, std::uint32_t user) {
     std::memset(&out, 0, sizeof out);
     out.sun_family = AF_UNIX;
     const int n = std::snprintf(out.sun_path + 1, sizeof out.sun_path - 1, "feroce/udp/%u/%u",
-                                unsigned{port}, static_cast<unsigned>(::geteuid()));
+                                unsigned{port}, user);
     return static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 +
                                   static_cast<std::size_t>(n));
 }
 
-bool same_user(int connection) {
+std::optional<std::uint32_t> user_behind(int connection) {
     ucred peer{};
     socklen_t length = sizeof peer;
-    return ::getsockopt(connection, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 &&
-           peer.uid == ::geteuid();
-}
-
-void nap(std::uint32_t round) {
-    // Different processes drift apart by their pids.
-    const long spread = (::getpid() * 7919L + round * 104'729L) % 200'000L;
-    const timespec t{0, 100'000L + spread};
-    ::nanosleep(&t, nullptr);
+    if (::getsockopt(connection, SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0) return std::nullopt;
+    return peer.uid;
 }
 
 }  // namespace
 
-Result<std::unique_ptr<PortGroup>> PortGroup::enter(std::uint16_t port) {
-    std::unique_ptr<PortGroup> group(new PortGroup);
-    const std::int64_t deadline = monotonic_ns() + kEnterTimeoutNs;
-    Error last{ETIMEDOUT, "sharing UDP port 4791 failed: its members are stopped or orphaned"};
-    for (std::uint32_t round = 0; monotonic_ns() < deadline; ++round) {
-        Result<Step> step = group->try_enter(port);
-        if (!step && step.error().code != EADDRINUSE) return step.error();
-        if (step && *step == Step::Done) return group;
-        if (!step) last = step.error();
-        nap(round);
-    }
-    return last;
-}
-
-PortGroup::~PortGroup() = default;
-
-Result<PortGroup::Step> PortGroup::try_enter(std::uint16_t port) {
-    sockaddr_un name;
-    const socklen_t name_length = group_name(name, port);
-    const auto* address = reinterpret_cast<const sockaddr*>(&name);
+Result<Fd> connect_to_group(std::uint16_t port, std::uint32_t user) {
     Fd connection(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
     if (!connection.valid()) return Error{errno, "no unix socket to share UDP port 4791 with"};
     const timeval timeout{0, 300'000};
     ::setsockopt(connection.get(), SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout);
     ::setsockopt(connection.get(), SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof timeout);
-    if (::connect(connection.get(), address, name_length) == 0) return join(connection.get());
-    if (errno != ECONNREFUSED) return Step::Retry;
+    sockaddr_un name;
+    const socklen_t length = group_name(name, port, user);
+    if (::connect(connection.get(), reinterpret_cast<const sockaddr*>(&name), length) != 0) {
+        const int code = errno == ECONNREFUSED ? ECONNREFUSED : EAGAIN;
+        return Error{code, "the processes that hold UDP port 4791 do not answer"};
+    }
+    // Anybody can take a name; the kernel says who it was.
+    if (user_behind(connection.get()) != user)
+        return Error{EPERM,
+                     "another user has taken the name by which processes share UDP port 4791: find "
+                     "the process with `ss -xlp` and end it"};
+    return connection;
+}
+
+PortGroup::PortGroup()
+    : parcels_(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)) {}
+
+PortGroup::~PortGroup() {
+    relay_.reset();  // Its thread uses the rest.
+}
+
+Result<std::unique_ptr<PortGroup>> PortGroup::attempt(std::uint16_t port) {
+    const std::uint32_t user = ::geteuid();
+    const Result<Fd> connection = connect_to_group(port, user);
+    if (connection) return join(connection->get());
+    if (connection.error().code != ECONNREFUSED) return connection.error();
 
     Fd listener(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (!listener.valid()) return Error{errno, "no unix socket to share UDP port 4791 with"};
+    sockaddr_un name;
+    const socklen_t length = group_name(name, port, user);
     // Bound but not listening yet: others who connect are refused and see the name taken.
-    if (::bind(listener.get(), address, name_length) != 0) return Step::Retry;
+    if (::bind(listener.get(), reinterpret_cast<const sockaddr*>(&name), length) != 0)
+        return Error{EAGAIN, "another process founds the group of UDP port 4791"};
     return found(port, std::move(listener));
 }
 
-Result<PortGroup::Step> PortGroup::join(int connection) {
-    if (!same_user(connection)) return Error{EPERM, "the sharing name of UDP port 4791 is foreign"};
+Result<std::unique_ptr<PortGroup>> PortGroup::join(int connection) {
     HandOver header;
     iovec vec{&header, sizeof header};
     alignas(cmsghdr) char control[CMSG_SPACE(kFdsMax * sizeof(int))];
@@ -107,15 +98,19 @@ Result<PortGroup::Step> PortGroup::join(int connection) {
     message.msg_controllen = sizeof control;
     const ssize_t n = ::recvmsg(connection, &message, MSG_CMSG_CLOEXEC);
     const cmsghdr* rights = n > 0 ? CMSG_FIRSTHDR(&message) : nullptr;
-    if (rights == nullptr || rights->cmsg_type != SCM_RIGHTS) return Step::Retry;
+    if (rights == nullptr || rights->cmsg_type != SCM_RIGHTS)
+        return Error{EAGAIN, "sharing UDP port 4791 failed: its members are stopped or orphaned"};
 
     const std::size_t count = (rights->cmsg_len - CMSG_LEN(0)) / sizeof(int);
     int fds[kFdsMax];
     std::memcpy(fds, CMSG_DATA(rights), count * sizeof(int));
     const bool whole = (message.msg_flags & MSG_CTRUNC) == 0 && n == sizeof header;
-    if (whole && header.magic == kMagic && header.slots == kSlots &&
-        adopt(fds, count, header.with_v6 != 0))
-        return Step::Done;
+    const std::size_t wanted = 2 + kSlots * (header.with_v6 != 0 ? 2 : 1);
+    if (whole && header.magic == kMagic && header.slots == kSlots && count == wanted) {
+        std::unique_ptr<PortGroup> group(new PortGroup);
+        if (group->adopt(fds, header.with_v6 != 0)) return group;
+        return Error{ENOMEM, "the slot table of UDP port 4791 could not be mapped"};
+    }
     for (std::size_t i = 0; i < count; ++i) ::close(fds[i]);
     if ((message.msg_flags & MSG_CTRUNC) != 0)
         return Error{EMFILE,
@@ -123,20 +118,18 @@ Result<PortGroup::Step> PortGroup::join(int connection) {
     return Error{EPROTO, "UDP port 4791 is held by another version of Feroce"};
 }
 
-bool PortGroup::adopt(const int* fds, std::size_t count, bool with_v6) {
-    if (count != 2 + kSlots * (with_v6 ? 2 : 1)) return false;
+bool PortGroup::adopt(const int* fds, bool with_v6) {
     listener_ = Fd(fds[0]);
-    locks_ = Fd(fds[1]);
     for (std::size_t i = 0; i < kSlots; ++i) v4_[i] = Fd(fds[2 + i]);
     for (std::size_t i = 0; with_v6 && i < kSlots; ++i) v6_[i] = Fd(fds[2 + kSlots + i]);
-    return true;
+    return table_.adopt(Fd(fds[1]));
 }
 
 namespace {
 
 enum class Bound { All, Missing, Taken };
 
-Bound bind_family(int family, std::uint16_t port, std::array<Fd, PortGroup::kSlots>& sockets) {
+Bound bind_family(int family, std::uint16_t port, std::array<Fd, kSlots>& sockets) {
     for (std::size_t i = 0; i < sockets.size(); ++i) {
         Fd fd = make_group_socket(family);
         if (!fd.valid()) return i == 0 && family == AF_INET6 ? Bound::Missing : Bound::Taken;
@@ -153,41 +146,26 @@ Bound bind_family(int family, std::uint16_t port, std::array<Fd, PortGroup::kSlo
 
 }  // namespace
 
-Result<PortGroup::Step> PortGroup::found(std::uint16_t port, Fd listener) {
-    const auto undo = [this] {
-        for (Fd& fd : v4_) fd.reset();
-        for (Fd& fd : v6_) fd.reset();
-    };
-    const Bound v4 = bind_family(AF_INET, port, v4_);
-    const Bound v6 = v4 == Bound::All ? bind_family(AF_INET6, port, v6_) : Bound::Taken;
+Result<std::unique_ptr<PortGroup>> PortGroup::found(std::uint16_t port, Fd listener) {
+    std::unique_ptr<PortGroup> group(new PortGroup);
+    const Bound v4 = bind_family(AF_INET, port, group->v4_);
+    const Bound v6 = v4 == Bound::All ? bind_family(AF_INET6, port, group->v6_) : Bound::Taken;
     if (v4 != Bound::All || v6 == Bound::Taken) {
-        const int code = errno;
-        undo();
-        if (code == EMFILE) return Error{EMFILE, "too few file descriptors left (RLIMIT_NOFILE)"};
+        if (errno == EMFILE) return Error{EMFILE, "too few file descriptors left (RLIMIT_NOFILE)"};
         return Error{EADDRINUSE,
-                     "UDP port 4791 is taken by another user's process, the kernel's rdma_rxe or a "
-                     "NIC"};
+                     "UDP port 4791 is taken by a program that is not Feroce, by the kernel's "
+                     "rdma_rxe or by a NIC: end it, or remove the rxe device with `rdma link "
+                     "delete`"};
     }
-    locks_ = Fd(::memfd_create("feroce-slots", MFD_CLOEXEC));
-    if (!locks_.valid() || ::ftruncate(locks_.get(), kSlots) != 0 ||
-        ::listen(listener.get(), static_cast<int>(kSlots)) != 0) {
-        const int code = errno;
-        undo();
-        return Error{code, "the slot table of UDP port 4791 could not be made"};
-    }
-    listener_ = std::move(listener);
-    return Step::Done;
+    if (!group->table_.create() || ::listen(listener.get(), static_cast<int>(kSlots)) != 0)
+        return Error{errno, "the slot table of UDP port 4791 could not be made"};
+    group->listener_ = std::move(listener);
+    return group;
 }
 
 std::optional<std::uint8_t> PortGroup::claim() {
-    for (std::uint32_t slot = 1; slot < kSlots; ++slot) {
-        if ((claimed_ >> slot & 1) != 0) continue;
-        struct flock lock {};
-        lock.l_type = F_WRLCK;
-        lock.l_whence = SEEK_SET;
-        lock.l_start = slot;
-        lock.l_len = 1;
-        if (::fcntl(locks_.get(), F_SETLK, &lock) != 0) continue;
+    for (std::uint32_t slot = 1; slot < kFirstGuestSlot; ++slot) {
+        if ((claimed_ >> slot & 1) != 0 || !table_.try_lock(slot)) continue;
         claimed_ |= std::uint64_t{1} << slot;
         drain(v4_[slot].get());
         if (has_v6()) drain(v6_[slot].get());
@@ -197,29 +175,46 @@ std::optional<std::uint8_t> PortGroup::claim() {
 }
 
 void PortGroup::release(std::uint8_t slot) {
-    struct flock lock {};
-    lock.l_type = F_UNLCK;
-    lock.l_whence = SEEK_SET;
-    lock.l_start = slot;
-    lock.l_len = 1;
-    ::fcntl(locks_.get(), F_SETLK, &lock);
+    table_.unlock(slot);
     claimed_ &= ~(std::uint64_t{1} << slot);
 }
 
 void PortGroup::abandon() {
     listener_.reset();
-    locks_.reset();
+    table_.abandon();
+    parcels_.reset();
     for (Fd& fd : v4_) fd.reset();
     for (Fd& fd : v6_) fd.reset();
+    if (relay_) relay_->abandon();
 }
 
-void PortGroup::serve() const {
+void PortGroup::share_with_others(std::function<void()> requests_wanted) {
+    requests_wanted_ = std::move(requests_wanted);
+}
+
+void PortGroup::serve() {
     Fd connection(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (!connection.valid() || !same_user(connection.get())) return;
+    const std::optional<std::uint32_t> user =
+        connection.valid() ? user_behind(connection.get()) : std::nullopt;
+    if (!user) return;
+    if (*user == ::geteuid())
+        hand_sockets_to(connection.get());
+    else
+        admit_guest(std::move(connection), *user);
+}
+
+void PortGroup::admit_guest(Fd connection, std::uint32_t user) {
+    if (!requests_wanted_) return;
+    const std::lock_guard lock(relay_mutex_);
+    if (!relay_) relay_ = RelayServer::start(*this, requests_wanted_);
+    if (relay_) relay_->admit(std::move(connection), user);
+}
+
+void PortGroup::hand_sockets_to(int newcomer) const {
     int fds[kFdsMax];
     std::size_t count = 0;
     fds[count++] = listener_.get();
-    fds[count++] = locks_.get();
+    fds[count++] = table_.fd();
     for (const Fd& fd : v4_) fds[count++] = fd.get();
     for (std::size_t i = 0; has_v6() && i < kSlots; ++i) fds[count++] = v6_[i].get();
 
@@ -238,7 +233,14 @@ void PortGroup::serve() const {
     rights->cmsg_len = CMSG_LEN(count * sizeof(int));
     std::memcpy(CMSG_DATA(rights), fds, count * sizeof(int));
     // A newcomer that gets nothing (it died, or too many fds are in flight) tries again.
-    (void)!::sendmsg(connection.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    (void)!::sendmsg(newcomer, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+bool PortGroup::hand_over(const device::Datagram& packet) {
+    const std::uint8_t slot = slot_of(packet.bytes);
+    sockaddr_un owner;
+    return slot != 0 && slot < kSlots && table_.parcel_name(slot, owner) && parcels_.valid() &&
+           send_parcel(parcels_.get(), &owner, packet, 0);
 }
 
 }  // namespace feroce::port

@@ -1,61 +1,80 @@
 // PortGroup: how the processes of one user share UDP port 4791 without a daemon. The port is a
 // group of SO_REUSEPORT sockets, one a slot, whose fds every member holds; a filter in the kernel
-// steers a datagram to the socket of the slot in its destination QPN. A slot is owned by a POSIX
-// lock on a byte of a memory file, so it is free again when its owner dies, whatever the way. The
-// first process founds the group; every member hands the fds to newcomers over a shared listening
-// socket; the last death removes everything. Slot 0 belongs to nobody: connection requests land
-// there.
+// steers a datagram to the socket of the slot in its destination QPN. Slots are claimed in a table
+// of locks (slot_table.hpp). The first process founds the group; every member hands the fds to
+// newcomers over a shared listening socket; the last death removes everything. Slot 0 belongs to
+// nobody: connection requests land there. Processes of other users get a relay instead.
 //
 // Never connect() a group socket (it would reshuffle the group), never give one to another user
-// (who could divert the traffic), never dup or close the lock file while a slot is held.
+// (who could divert the traffic).
 #pragma once
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 
 #include "base/result.hpp"
+#include "device/port.hpp"
 #include "port/fd.hpp"
+#include "port/slot_table.hpp"
 
 namespace feroce::port {
 
+class RelayServer;
+
+// A connection to the group of that user, whoever of it answers. ECONNREFUSED: there is none.
+Result<Fd> connect_to_group(std::uint16_t port, std::uint32_t user);
+
 class PortGroup {
 public:
-    static constexpr std::uint32_t kSlots = 64;
-
-    // `port` is 4791 but in tests.
-    static Result<std::unique_ptr<PortGroup>> enter(std::uint16_t port);
+    // Once: joins the group of this user or founds it. EAGAIN: others are at it just now;
+    // EADDRINUSE: the port is taken, by another user or by a group that is just dying.
+    static Result<std::unique_ptr<PortGroup>> attempt(std::uint16_t port);
     ~PortGroup();
 
     // A slot of our own, drained of what was sent to its last owner. Not thread-safe.
     std::optional<std::uint8_t> claim();
     void release(std::uint8_t slot);
+    SlotTable& table() { return table_; }
 
     int socket_v4(std::uint8_t slot) const { return v4_[slot].get(); }
     int socket_v6(std::uint8_t slot) const { return v6_[slot].get(); }  // -1 without IPv6.
     bool has_v6() const { return v6_[0].valid(); }
 
-    // Readable when somebody wants to join; any member may serve(), which never blocks.
+    // Serves processes of other users, too; before the first serve(). For `requests_wanted` see
+    // relay_server.hpp.
+    void share_with_others(std::function<void()> requests_wanted);
+    // Readable when somebody wants to join; any member may serve(), which never blocks. Any thread.
     int listener() const { return listener_.get(); }
-    void serve() const;
+    void serve();
+    void admit_guest(Fd connection, std::uint32_t user);  // Closed if there is no relay.
+
+    // A packet that landed in the wrong process goes to the owner of its slot; false if it cannot.
+    bool hand_over(const device::Datagram& packet);
 
     void abandon();  // Closes every fd, in a forked child.
 
 private:
-    PortGroup() = default;
-    enum class Step { Done, Retry };
-    Result<Step> try_enter(std::uint16_t port);
-    Result<Step> join(int connection);
-    Result<Step> found(std::uint16_t port, Fd listener);
-    bool adopt(const int* fds, std::size_t count, bool with_v6);
+    PortGroup();
+    static Result<std::unique_ptr<PortGroup>> join(int connection);
+    static Result<std::unique_ptr<PortGroup>> found(std::uint16_t port, Fd listener);
+    bool adopt(const int* fds, bool with_v6);
+    void hand_sockets_to(int newcomer) const;
 
     Fd listener_;
-    Fd locks_;  // Exactly one fd of this file in the process: closing any would drop all locks.
+    SlotTable table_;
     std::array<Fd, kSlots> v4_;
     std::array<Fd, kSlots> v6_;
+    Fd parcels_;  // Sends what is handed over.
     std::uint64_t claimed_ =
         0;  // Bit per slot that this process owns; its locks do not exclude it.
+
+    std::function<void()> requests_wanted_;  // Empty: other users are not served.
+    std::mutex relay_mutex_;                 // Guards the making of relay_.
+    std::unique_ptr<RelayServer> relay_;     // Since the first guest.
 };
 
 }  // namespace feroce::port

@@ -10,8 +10,11 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <thread>
+
+#include "port/port_entry.hpp"
 
 namespace feroce::port {
 namespace {
@@ -19,6 +22,13 @@ namespace {
 std::uint16_t test_port() {
     static const auto port = static_cast<std::uint16_t>(20000 + ::getpid() % 20000);
     return port;  // The same in a forked child.
+}
+
+Result<std::shared_ptr<PortGroup>> enter() {
+    Result<PortEntry> entry =
+        enter_port(test_port(), Sharing::Default, 0, std::chrono::milliseconds(500));
+    if (!entry) return entry.error();
+    return std::move(entry->group);
 }
 
 // A datagram as the filter sees it: only the destination QPN matters.
@@ -45,7 +55,7 @@ bool readable(int fd) {
 // Serves newcomers until destroyed.
 class Server {
 public:
-    explicit Server(const PortGroup& group) : group_(group) {
+    explicit Server(PortGroup& group) : group_(group) {
         thread_ = std::thread([this] {
             while (!stop_) {
                 pollfd p{group_.listener(), POLLIN, 0};
@@ -59,13 +69,13 @@ public:
     }
 
 private:
-    const PortGroup& group_;
+    PortGroup& group_;
     std::atomic<bool> stop_{false};
     std::thread thread_;
 };
 
 TEST(PortGroup, SlotsOfOneProcessDiffer) {
-    Result<std::unique_ptr<PortGroup>> group = PortGroup::enter(test_port());
+    Result<std::shared_ptr<PortGroup>> group = enter();
     ASSERT_TRUE(group.has_value()) << group.error().why;
     const auto first = (*group)->claim();
     const auto second = (*group)->claim();
@@ -77,11 +87,11 @@ TEST(PortGroup, SlotsOfOneProcessDiffer) {
 }
 
 TEST(PortGroup, SteersByTheTopByteOfTheQpn) {
-    Result<std::unique_ptr<PortGroup>> group = PortGroup::enter(test_port());
+    Result<std::shared_ptr<PortGroup>> group = enter();
     ASSERT_TRUE(group.has_value()) << group.error().why;
-    for (std::uint32_t slot = 0; slot < PortGroup::kSlots; ++slot) {
+    for (std::uint32_t slot = 0; slot < kSlots; ++slot) {
         send_to_qpn(test_port(), slot << 16 | 0x1234);
-        for (std::uint32_t other = 0; other < PortGroup::kSlots; ++other) {
+        for (std::uint32_t other = 0; other < kSlots; ++other) {
             const int fd = (*group)->socket_v4(static_cast<std::uint8_t>(other));
             EXPECT_EQ(readable(fd), other == slot) << "slot " << slot << ", socket " << other;
         }
@@ -91,7 +101,7 @@ TEST(PortGroup, SteersByTheTopByteOfTheQpn) {
 }
 
 TEST(PortGroup, ClaimDrainsWhatTheLastOwnerLeft) {
-    Result<std::unique_ptr<PortGroup>> group = PortGroup::enter(test_port());
+    Result<std::shared_ptr<PortGroup>> group = enter();
     ASSERT_TRUE(group.has_value());
     send_to_qpn(test_port(), 0x01'0000);
     ASSERT_TRUE(readable((*group)->socket_v4(1)));
@@ -100,7 +110,7 @@ TEST(PortGroup, ClaimDrainsWhatTheLastOwnerLeft) {
 }
 
 TEST(PortGroup, AKilledMemberFreesItsSlotAndLeavesTheOthersAlone) {
-    Result<std::unique_ptr<PortGroup>> group = PortGroup::enter(test_port());
+    Result<std::shared_ptr<PortGroup>> group = enter();
     ASSERT_TRUE(group.has_value());
     ASSERT_EQ((*group)->claim(), 1);
     int pipe_fds[2];
@@ -108,7 +118,7 @@ TEST(PortGroup, AKilledMemberFreesItsSlotAndLeavesTheOthersAlone) {
     const pid_t child = ::fork();
     if (child == 0) {
         // The fork inherited the parent's group; a member of its own comes in by the front door.
-        Result<std::unique_ptr<PortGroup>> own = PortGroup::enter(test_port());
+        Result<std::shared_ptr<PortGroup>> own = enter();
         const char slot = own ? static_cast<char>((*own)->claim().value_or(0)) : 0;
         (void)!::write(pipe_fds[1], &slot, 1);
         ::pause();
@@ -134,7 +144,7 @@ TEST(PortGroup, AForeignOwnerOfThePortIsNamed) {
     address.sin_family = AF_INET;
     address.sin_port = htons(test_port());
     ASSERT_EQ(::bind(other.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
-    const Result<std::unique_ptr<PortGroup>> group = PortGroup::enter(test_port());
+    const Result<std::shared_ptr<PortGroup>> group = enter();
     ASSERT_FALSE(group.has_value());
     EXPECT_EQ(group.error().code, EADDRINUSE);
 }

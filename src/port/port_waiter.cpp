@@ -18,7 +18,7 @@ namespace feroce::port {
 namespace {
 
 // What woke wait(), in epoll_event::data.
-enum Source : std::uint32_t { kArrivals, kDoorbell, kListener, kChanges };
+enum Source : std::uint32_t { kArrivals, kRare, kDoorbell, kListener, kChanges };
 
 bool add_to(int set, int fd, std::uint32_t events, Source source) {
     epoll_event event{};
@@ -63,6 +63,14 @@ bool PortWaiter::add_arrivals(int fd) {
     return fd < 0 || add_to(arrivals_.get(), fd, EPOLLIN, kArrivals);
 }
 
+void PortWaiter::remove_arrivals(int fd) {
+    ::epoll_ctl(arrivals_.get(), EPOLL_CTL_DEL, fd, nullptr);
+}
+
+bool PortWaiter::add_rare(int fd) {
+    return fd < 0 || add_to(waiting_.get(), fd, EPOLLIN, kRare);
+}
+
 bool PortWaiter::add_listener(int fd) {
     // Exclusive: a newcomer need not wake every member of the group.
     return add_to(waiting_.get(), fd, EPOLLIN | EPOLLEXCLUSIVE, kListener);
@@ -84,13 +92,15 @@ PortWaiter::Woken PortWaiter::wait(Instant until) {
         timeout.tv_nsec = (left % std::chrono::seconds(1)).count();
         limit = &timeout;
     }
-    std::array<epoll_event, 4> events;
+    std::array<epoll_event, 8> events;
     const int count = ::epoll_pwait2(waiting_.get(), events.data(), events.size(), limit, nullptr);
     Woken woken;
     for (int i = 0; i < count; ++i) {
         const std::uint32_t source = events[static_cast<std::size_t>(i)].data.u32;
         if (source == kListener) {
             woken.newcomer = true;
+        } else if (source == kRare) {
+            woken.rare = true;
         } else if (source == kDoorbell) {
             std::uint64_t value;
             (void)!::read(doorbell_.get(), &value, sizeof value);

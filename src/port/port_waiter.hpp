@@ -14,6 +14,8 @@ class PortWaiter {
 public:
     bool open();
     bool add_arrivals(int fd);  // A socket that packets come by; -1 is none.
+    void remove_arrivals(int fd);
+    bool add_rare(int fd);      // The same, but wakes whether armed or not; -1 is none.
     bool add_listener(int fd);  // The group's; shared by its members.
 
     // See device::HostPort.
@@ -21,6 +23,7 @@ public:
     void disarm() { set_armed(false); }
     struct Woken {
         bool arrived = false;
+        bool rare = false;
         bool newcomer = false;
     };
     Woken wait(Instant until);

@@ -1,14 +1,18 @@
 #include "port/real_host.hpp"
 
 #include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <optional>
 #include <utility>
 
 #include "base/assert.hpp"
 #include "port/clock.hpp"
+#include "port/guest_port.hpp"
 #include "port/interfaces.hpp"
 #include "port/route.hpp"
 #include "port/thread.hpp"
@@ -16,6 +20,14 @@
 #include "port/unix_rendezvous.hpp"
 
 namespace feroce::port {
+namespace {
+
+constexpr Duration kEnterPatience = std::chrono::seconds(3);
+// A guest who lost its seat asks again and again: each time only briefly, because the thread that
+// asks has other things to do.
+constexpr Duration kReturnPatience = std::chrono::milliseconds(5);
+
+}  // namespace
 
 std::uint64_t KernelRandom::next() {
     std::uint64_t value;
@@ -24,7 +36,7 @@ std::uint64_t KernelRandom::next() {
     return value;
 }
 
-RealHost::RealHost(Options options) : options_(std::move(options)) {
+RealHost::RealHost(Options options) : options_(std::move(options)), owner_(::geteuid()) {
     if (!options_.capture_path.empty()) capture_ = Capture::open(options_.capture_path);
 }
 
@@ -36,29 +48,72 @@ std::vector<device::Interface> RealHost::interfaces() {
     return list_interfaces(options_.devices);
 }
 
+Result<PortEntry> RealHost::enter(std::uint32_t wish, Duration patience) {
+    // One group a process: closing a second one's table would drop the locks of the first.
+    if (std::shared_ptr<PortGroup> group = group_.lock()) return PortEntry{std::move(group), {}};
+    Result<PortEntry> entry = enter_port(options_.port, options_.sharing, wish, patience);
+    if (!entry) return entry;
+    owner_ = entry->group ? ::geteuid() : entry->seat->owner;
+    if (!entry->group) return entry;
+    group_ = entry->group;
+    if (options_.sharing != Sharing::User)
+        entry->group->share_with_others(options_.requests_wanted);
+    return entry;
+}
+
+Result<PortEntry> RealHost::seat_again(std::uint8_t slot) {
+    const std::lock_guard lock(mutex_);
+    Result<PortEntry> entry = enter(slot, kReturnPatience);
+    if (!entry || entry->seat) return entry;
+    // The port is ours now. The queue pairs have a guest's slot in their numbers, so this process
+    // becomes its own guest.
+    int pair[2];
+    if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0)
+        return Error{errno, "no unix socket to share UDP port 4791 with"};
+    const timeval timeout{0, 300'000};
+    ::setsockopt(pair[0], SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout);
+    entry->group->admit_guest(Fd(pair[1]), ::geteuid());
+    Result<RelaySeat> seat = RelaySeat::ask_over(Fd(pair[0]), ::geteuid(), slot);
+    if (!seat) return seat.error();
+    entry->seat = std::move(*seat);
+    return entry;
+}
+
 Result<std::unique_ptr<device::HostPort>> RealHost::open_port() {
     const std::lock_guard lock(mutex_);
-    std::shared_ptr<PortGroup> group = group_.lock();
-    if (!group) {
-        Result<std::unique_ptr<PortGroup>> entered = PortGroup::enter(options_.port);
-        if (!entered) return entered.error();
-        group = std::move(*entered);
-        group_ = group;
-    }
-    const std::optional<std::uint8_t> slot = group->claim();
-    if (!slot) return Error{EUSERS, "all 63 slots of UDP port 4791 are taken by other processes"};
+    Result<PortEntry> entry = enter(0, kEnterPatience);
+    if (!entry) return entry.error();
     Meddlers meddlers;
     meddlers.capture = capture_.get();
     if (options_.faults) {
         injectors_.push_back(std::make_unique<FaultInjector>(*options_.faults));
         meddlers.faults = injectors_.back().get();
     }
-    return UdpPort::open(GroupMembership(std::move(group), *slot),
+    if (entry->seat) {
+        seats_.push_back(entry->seat->connection.get());
+        return GuestPort::open(std::move(*entry->seat),
+                               {random_, options_.port, meddlers,
+                                [this](std::uint8_t slot) { return seat_again(slot); }});
+    }
+    const std::optional<std::uint8_t> slot = entry->group->claim();
+    if (!slot)
+        return Error{EUSERS,
+                     "all 47 slots of UDP port 4791 are taken by other processes of this user"};
+    return UdpPort::open(GroupMembership(std::move(entry->group), *slot),
                          {random_, options_.port, meddlers, options_.devices});
 }
 
 Result<std::unique_ptr<device::Rendezvous>> RealHost::open_rendezvous(int requests_fd) {
-    return UnixRendezvous::open(requests_fd, random_);
+    return UnixRendezvous::open(requests_fd, random_, [this] { return neighbours(); });
+}
+
+Neighbours RealHost::neighbours() {
+    const std::lock_guard lock(mutex_);
+    Neighbours out;
+    out.owner = owner_;
+    if (const std::shared_ptr<PortGroup> group = group_.lock())
+        out.guests = group->table().guests();
+    return out;
 }
 
 Result<Gid> RealHost::source_for(const Gid& destination, std::uint32_t scope) {
@@ -75,6 +130,7 @@ Result<std::unique_ptr<device::Task>> RealHost::spawn(std::function<void()> body
 void RealHost::abandon() {
     // A child that never execs would keep a group alive that nobody serves.
     if (const std::shared_ptr<PortGroup> group = group_.lock()) group->abandon();
+    for (const int connection : seats_) ::close(connection);
 }
 
 }  // namespace feroce::port

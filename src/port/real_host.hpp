@@ -1,6 +1,8 @@
 // RealHost: this machine. Clock, the kernel's random numbers, interfaces, UDP port, threads.
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -10,7 +12,9 @@
 #include "device/host.hpp"
 #include "port/capture.hpp"
 #include "port/faults.hpp"
+#include "port/port_entry.hpp"
 #include "port/port_group.hpp"
+#include "port/unix_rendezvous.hpp"
 #include "wire/icrc.hpp"
 
 namespace feroce::port {
@@ -27,6 +31,10 @@ public:
         std::optional<FaultRates> faults;
         std::string capture_path;  // Empty: none.
         std::uint16_t port = wire::kRocePort;
+        Sharing sharing = Sharing::Default;
+        // Another user's process that we relay to needs somebody who reads connection requests.
+        // Must not block.
+        std::function<void()> requests_wanted = [] {};
     };
     explicit RealHost(Options options);
 
@@ -40,11 +48,17 @@ public:
     void abandon() override;
 
 private:
+    Result<PortEntry> enter(std::uint32_t wish, Duration patience);
+    Result<PortEntry> seat_again(std::uint8_t slot);
+    Neighbours neighbours();
+
     Options options_;
     KernelRandom random_;
     std::unique_ptr<Capture> capture_;
     std::mutex mutex_;                // Guards what follows.
     std::weak_ptr<PortGroup> group_;  // Held by the open ports.
+    std::uint32_t owner_;             // The user whose UDP port it is.
+    std::vector<int> seats_;          // Connections of our guest ports, to be closed in a child.
     // One a port, so that each is used under one shard's lock.
     std::vector<std::unique_ptr<FaultInjector>> injectors_;
 };

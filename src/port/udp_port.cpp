@@ -24,22 +24,26 @@ UdpPort::UdpPort(GroupMembership membership, Settings settings)
       sender_(settings.random, settings.port, settings.meddlers),
       v4_(membership_.socket_v4(), settings.meddlers.capture),
       v6_(membership_.socket_v6(), settings.meddlers.capture),
-      capture_(settings.meddlers.capture) {}
+      handed_over_(membership_.slot(), settings.meddlers.capture),
+      capture_(settings.meddlers.capture) {
+    if (handed_over_.fd() >= 0)
+        membership_.group().table().set_parcel_name(membership_.slot(), handed_over_.name());
+}
 
 bool UdpPort::open_waiting() {
     return waiter_.open() && waiter_.add_arrivals(membership_.socket_v4()) &&
-           waiter_.add_arrivals(membership_.socket_v6()) &&
+           waiter_.add_arrivals(membership_.socket_v6()) && waiter_.add_rare(handed_over_.fd()) &&
            waiter_.add_listener(membership_.group().listener());
 }
 
 bool UdpPort::poll(Instant now, device::Engine& engine) {
     UdpReceiver& hot = v6_is_hot_ ? v6_ : v4_;
     UdpReceiver& cold = v6_is_hot_ ? v4_ : v6_;
-    const bool both = look_at_both_.exchange(false, std::memory_order_relaxed);
-    const bool received = hot.poll(now, engine);
+    const std::uint8_t look = look_.exchange(0, std::memory_order_relaxed);
+    bool received = hot.poll(now, engine);
+    if ((look & kLookAtHandedOver) != 0) received = handed_over_.poll(now, engine) || received;
     // An empty look costs a system call: the family that is silent gets one in sixteen.
-    if (received && !both && ++cold_polls_ % 16 != 0) return true;
-    if (!received && !both && ++cold_polls_ % 16 != 0) return false;
+    if ((look & kLookAtBoth) == 0 && ++cold_polls_ % 16 != 0) return received;
     if (!cold.poll(now, engine)) return received;
     if (!received) v6_is_hot_ = !v6_is_hot_;
     return true;
@@ -57,8 +61,9 @@ bool UdpPort::poll_requests(Instant now, device::Engine& engine) {
 bool UdpPort::wait(Instant until) {
     const PortWaiter::Woken woken = waiter_.wait(until);
     if (woken.newcomer) membership_.group().serve();
-    if (woken.arrived) look_at_both_.store(true, std::memory_order_relaxed);
-    return woken.arrived;
+    if (woken.arrived) look_.fetch_or(kLookAtBoth, std::memory_order_relaxed);
+    if (woken.rare) look_.fetch_or(kLookAtHandedOver, std::memory_order_relaxed);
+    return woken.arrived || woken.rare;
 }
 
 void UdpPort::transmit(std::span<const transport::TransmitRun> runs) {

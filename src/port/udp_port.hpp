@@ -12,6 +12,7 @@
 
 #include "device/host.hpp"
 #include "port/group_membership.hpp"
+#include "port/parcel_receiver.hpp"
 #include "port/port_waiter.hpp"
 #include "port/request_receiver.hpp"
 #include "port/udp_receiver.hpp"
@@ -43,6 +44,9 @@ public:
     void transmit(std::span<const transport::TransmitRun> runs) override;
     bool join_group(const Gid& group) override;
     void leave_group(const Gid& group) override;
+    bool hand_over(const device::Datagram& packet) override {
+        return membership_.group().hand_over(packet);
+    }
 
 private:
     UdpPort(GroupMembership membership, Settings settings);
@@ -54,12 +58,16 @@ private:
     UdpSender sender_;
     UdpReceiver v4_;
     UdpReceiver v6_;
+    HandOverReceiver handed_over_;
     Capture* capture_;
     std::optional<RequestReceiver> requests_;  // Once somebody asked for requests.
     // The family that had the last packet; the other is polled less often.
     bool v6_is_hot_ = false;
     std::uint32_t cold_polls_ = 0;
-    std::atomic<bool> look_at_both_{false};  // Set by wait(): whichever family ended it.
+    // Set by wait(): what ended it. Relaxed: a hint, and the lock that follows orders the rest.
+    static constexpr std::uint8_t kLookAtBoth = 1;
+    static constexpr std::uint8_t kLookAtHandedOver = 2;
+    std::atomic<std::uint8_t> look_{0};
 
     PortWaiter waiter_;
 };

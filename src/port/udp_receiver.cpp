@@ -39,6 +39,17 @@ bool UdpReceiver::poll(Instant now, device::Engine& engine) {
     return true;
 }
 
+void UdpReceiver::poll_merged(const Merged& take) {
+    if (fd_ < 0) return;
+    const int count = ::recvmmsg(fd_, headers_.data(), kBatch, MSG_DONTWAIT, nullptr);
+    for (std::size_t i = 0; count > 0 && i < static_cast<std::size_t>(count); ++i) {
+        Ancillary about = ancillary(i);
+        about.datagram.bytes = ByteView(buffers_.get() + i * kDatagramMax, headers_[i].msg_len);
+        take(about.datagram, about.segment_size);
+        prepare(i);
+    }
+}
+
 UdpReceiver::Ancillary UdpReceiver::ancillary(std::size_t i) {
     Ancillary out;
     if (sources_[i].ss_family == AF_INET) {

@@ -7,6 +7,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 
 #include "base/time.hpp"
@@ -20,6 +21,10 @@ public:
     UdpReceiver(int fd, Capture* capture);  // -1: never receives anything. No capture: null.
 
     bool poll(Instant now, device::Engine& engine);  // False if nothing had arrived.
+    // For a relay: what has arrived as the kernel merged it, with the size of its segments, 0 if it
+    // is one packet.
+    using Merged = std::function<void(const device::Datagram&, std::size_t segment_size)>;
+    void poll_merged(const Merged& take);
     std::uint64_t overflows() const { return overflows_; }
 
 private:

@@ -3,6 +3,7 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -16,6 +17,7 @@
 
 #include "base/assert.hpp"
 #include "port/clock.hpp"
+#include "port/fd.hpp"
 
 namespace feroce::port {
 namespace {
@@ -31,9 +33,10 @@ constexpr std::uint16_t kFreePorts = 28232;
 constexpr int kFreePortTries = 256;
 constexpr std::size_t kBlockedMax = 4096;
 constexpr int kTriesMax = 1000;  // One a millisecond.
+constexpr int kQueueMax = 128;   // Requests that a listener has not read yet.
 
-std::string name_of(std::uint64_t service, const Gid& address) {
-    return "feroce-cm-" + std::to_string(::geteuid()) + "-" + std::to_string(service) + "-" +
+std::string name_of(std::uint32_t user, std::uint64_t service, const Gid& address) {
+    return "feroce-cm-" + std::to_string(user) + "-" + std::to_string(service) + "-" +
            to_string(address);
 }
 
@@ -69,16 +72,30 @@ CmDatagram unpack(const Parcel& in) {
     return d;
 }
 
-// -1 with errno set if the name is taken.
+// -1 with errno set if the name is taken. What is handed over before listen() waits in the queue.
 int bind_name(const std::string& name) {
-    const int fd = ::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    const int fd = ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0) return -1;
     const UnixName address(name);
-    if (::bind(fd, address.get(), address.length) == 0) return fd;
+    if (::bind(fd, address.get(), address.length) == 0 && ::listen(fd, kQueueMax) == 0) return fd;
     const int code = errno;
     ::close(fd);
     errno = code;
     return -1;
+}
+
+bool is_user(int connection, std::uint32_t user) {
+    ucred peer{};
+    socklen_t length = sizeof peer;
+    return ::getsockopt(connection, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 &&
+           peer.uid == user;
+}
+
+// The sender connects and sends, so that what is not there yet comes at once.
+bool receive_parcel(int connection, Parcel& out) {
+    const timeval patience{0, 50'000};
+    ::setsockopt(connection, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+    return ::recv(connection, out.data(), out.size(), 0) == kBytes;
 }
 
 bool add_to(int set, int fd, std::uint64_t source) {
@@ -90,9 +107,9 @@ bool add_to(int set, int fd, std::uint64_t source) {
 
 }  // namespace
 
-Result<std::unique_ptr<device::Rendezvous>> UnixRendezvous::open(int requests_fd,
-                                                                 RandomSource& random) {
-    std::unique_ptr<UnixRendezvous> out(new UnixRendezvous(random));
+Result<std::unique_ptr<device::Rendezvous>> UnixRendezvous::open(
+    int requests_fd, RandomSource& random, std::function<Neighbours()> neighbours) {
+    std::unique_ptr<UnixRendezvous> out(new UnixRendezvous(random, std::move(neighbours)));
     out->epoll_ = ::epoll_create1(EPOLL_CLOEXEC);
     out->doorbell_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (out->epoll_ < 0 || out->doorbell_ < 0 || !add_to(out->epoll_, out->doorbell_, kDoorbell) ||
@@ -142,7 +159,8 @@ Result<PortLease> UnixRendezvous::lease(wire::PortSpace space, const Gid& addres
         const std::uint16_t wanted =
             port != 0 ? port
                       : static_cast<std::uint16_t>(kFirstFreePort + random_.next() % kFreePorts);
-        const std::string name = name_of(wire::make_service_id(space, wanted).raw, address);
+        const std::string name =
+            name_of(::geteuid(), wire::make_service_id(space, wanted).raw, address);
         const int fd = bind_name(name);
         if (fd >= 0) {
             const std::uint32_t id = next_id_++;
@@ -176,23 +194,24 @@ bool UnixRendezvous::is_ours(const std::string& name) const {
                        [&](const auto& held) { return held.second.name == name; });
 }
 
-UnixRendezvous::Handed UnixRendezvous::try_hand(const std::string& name,
-                                                const CmDatagram& request) {
-    if (sender_ < 0) sender_ = ::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    const UnixName address(name);
+UnixRendezvous::Handed UnixRendezvous::try_hand(const Listener& to, const CmDatagram& request) {
+    const Fd connection(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    const UnixName address(to.name);
+    if (!connection.valid() || ::connect(connection.get(), address.get(), address.length) != 0)
+        return errno == EAGAIN || errno == EMFILE ? Handed::Full : Handed::Nobody;
+    if (!is_user(connection.get(), to.user)) return Handed::Nobody;
     const Parcel parcel = pack(request);
-    if (::sendto(sender_, parcel.data(), parcel.size(), 0, address.get(), address.length) >= 0)
-        return Handed::Taken;
-    return errno == EAGAIN || errno == ENOBUFS ? Handed::Full : Handed::Nobody;
+    // If it has died since, the peer repeats itself.
+    (void)!::send(connection.get(), parcel.data(), parcel.size(), MSG_NOSIGNAL);
+    return Handed::Taken;
 }
 
-bool UnixRendezvous::hand_to(const std::string& name, const CmDatagram& request) {
-    if (is_ours(name)) return false;
-    const Handed handed = try_hand(name, request);
-    // A unix socket holds as few as ten datagrams. What finds no place waits here, within bounds;
-    // beyond them the peer repeats itself.
+bool UnixRendezvous::hand_to(const Listener& to, const CmDatagram& request) {
+    if (is_ours(to.name)) return false;
+    const Handed handed = try_hand(to, request);
+    // What finds a full queue waits here, within bounds; beyond them the peer repeats itself.
     if (handed == Handed::Full && blocked_.size() < kBlockedMax)
-        blocked_.push_back({name, request, 0});
+        blocked_.push_back({to, request, 0});
     return handed != Handed::Nobody;
 }
 
@@ -200,7 +219,7 @@ bool UnixRendezvous::retry() {
     std::deque<Blocked> all;
     all.swap(blocked_);
     for (Blocked& b : all)
-        if (try_hand(b.name, b.request) == Handed::Full && ++b.tries < kTriesMax)
+        if (try_hand(b.to, b.request) == Handed::Full && ++b.tries < kTriesMax)
             blocked_.push_back(std::move(b));
     return !blocked_.empty();
 }
@@ -212,10 +231,20 @@ bool UnixRendezvous::offer(const CmDatagram& request) {
     if (attribute != wire::CmAttribute::Req && attribute != wire::CmAttribute::SidrReq)
         return false;
     const std::uint64_t service = load_be64(std::span(request.mad).subspan<32, 8>());
-    if (hand_to(name_of(service, request.destination), request)) return true;
-    if (request.destination.is_v4() && hand_to(name_of(service, Gid::from_v4(0)), request))
-        return true;
-    return hand_to(name_of(service, Gid{}), request);
+    const std::uint32_t own = ::geteuid();
+    if (hand_to_user(own, service, request)) return true;
+    for (const std::uint32_t guest : neighbours_().guests)
+        if (guest != own && hand_to_user(guest, service, request)) return true;
+    return false;
+}
+
+bool UnixRendezvous::hand_to_user(std::uint32_t user, std::uint64_t service,
+                                  const CmDatagram& request) {
+    const auto hand = [&](const Gid& address) {
+        return hand_to({name_of(user, service, address), user}, request);
+    };
+    return hand(request.destination) || (request.destination.is_v4() && hand(Gid::from_v4(0))) ||
+           hand(Gid{});
 }
 
 void UnixRendezvous::drain(std::vector<CmDatagram>& out) {
@@ -226,14 +255,20 @@ void UnixRendezvous::drain(std::vector<CmDatagram>& out) {
 void UnixRendezvous::drain_lease(std::uint64_t lease, std::vector<CmDatagram>& out) {
     const auto found = held_.find(static_cast<std::uint32_t>(lease));
     if (found == held_.end() || !found->second.listening) return;
-    Parcel parcel;
-    while (::recv(found->second.fd, parcel.data(), parcel.size(), MSG_DONTWAIT) == kBytes)
-        out.push_back(unpack(parcel));
+    const std::uint32_t owner = neighbours_().owner;
+    for (int i = 0; i < kQueueMax; ++i) {
+        const Fd connection(::accept4(found->second.fd, nullptr, nullptr, SOCK_CLOEXEC));
+        if (!connection.valid()) return;
+        Parcel parcel;
+        const bool known =
+            is_user(connection.get(), ::geteuid()) || is_user(connection.get(), owner);
+        if (known && receive_parcel(connection.get(), parcel)) out.push_back(unpack(parcel));
+    }
 }
 
 void UnixRendezvous::abandon() {
     for (const auto& [id, held] : held_) ::close(held.fd);
-    for (const int fd : {sender_, epoll_, doorbell_})
+    for (const int fd : {epoll_, doorbell_})
         if (fd >= 0) ::close(fd);
 }
 

@@ -1,13 +1,17 @@
 // UnixRendezvous: the processes of this machine find each other by abstract unix sockets, named
 // after user, port space, port and address. The kernel gives uniqueness, removal at death, and a
-// refusal if nobody is there. Whoever can reach a socket can reach the UDP port as well, so what
-// comes in is believed no more than a datagram from the network.
+// refusal if nobody is there. Anybody can take a name, so both ends ask the kernel who the other
+// is: requests are handed to that user alone, and taken from nobody but this user and the owner of
+// the UDP port. The processes of one user come before those of another.
 #pragma once
 
+#include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/random.hpp"
@@ -18,10 +22,17 @@ namespace feroce::port {
 using device::CmDatagram;
 using device::PortLease;
 
+// The users with whom this process shares the port.
+struct Neighbours {
+    std::uint32_t owner = 0;            // Whose the UDP port is.
+    std::vector<std::uint32_t> guests;  // Whom we relay to.
+};
+
 class UnixRendezvous final : public device::Rendezvous {
 public:
     // `requests_fd`: readable while requests wait in the port; -1 if it has none.
-    static Result<std::unique_ptr<device::Rendezvous>> open(int requests_fd, RandomSource& random);
+    static Result<std::unique_ptr<device::Rendezvous>> open(int requests_fd, RandomSource& random,
+                                                            std::function<Neighbours()> neighbours);
     ~UnixRendezvous() override;
 
     Result<PortLease> lease(wire::PortSpace space, const Gid& address, std::uint16_t port) override;
@@ -40,26 +51,32 @@ private:
         bool listening = false;
         std::string name;
     };
-    struct Blocked {
+    struct Listener {
         std::string name;
+        std::uint32_t user = 0;
+    };
+    struct Blocked {
+        Listener to;
         CmDatagram request;
         int tries = 0;
     };
     enum class Handed : std::uint8_t { Taken, Full, Nobody };
 
-    explicit UnixRendezvous(RandomSource& random) : random_(random) {}
-    Handed try_hand(const std::string& name, const CmDatagram& request);
-    bool hand_to(const std::string& name, const CmDatagram& request);
+    UnixRendezvous(RandomSource& random, std::function<Neighbours()> neighbours)
+        : random_(random), neighbours_(std::move(neighbours)) {}
+    static Handed try_hand(const Listener& to, const CmDatagram& request);
+    bool hand_to(const Listener& to, const CmDatagram& request);
+    bool hand_to_user(std::uint32_t user, std::uint64_t service, const CmDatagram& request);
     bool is_ours(const std::string& name) const;
     void drain_lease(std::uint64_t lease, std::vector<CmDatagram>& out);
 
     RandomSource& random_;
+    std::function<Neighbours()> neighbours_;
     int epoll_ = -1;
     int doorbell_ = -1;
     std::vector<std::uint64_t> called_;  // Leases whose sockets are readable. Of who waits.
     std::uint32_t next_id_ = 1;
     std::map<std::uint32_t, Held> held_;
-    int sender_ = -1;
     std::deque<Blocked> blocked_;
 };
 

@@ -40,6 +40,8 @@ const char* name(Counter counter) {
             return "retransmitted_pkts";
         case Counter::CongestionNotifications:
             return "rcvd_cnp";
+        case Counter::HandedOver:
+            return "handed_over";
         case Counter::Count:
             break;
     }

@@ -25,6 +25,7 @@ enum class Counter : std::uint8_t {
     RdmaReceives,
     Retransmitted,
     CongestionNotifications,
+    HandedOver,  // Landed here but were another process's.
     Count,
 };
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <thread>
 #include <utility>
 
 #include "port/real_host.hpp"
@@ -26,7 +27,7 @@ void at_exit() {
     if (Instance* instance = Instance::current()) instance->at_exit();
 }
 
-// An engine spins as fast as its pollers, and each takes one of 63 slots: be modest.
+// An engine spins as fast as its pollers, and each takes one of 47 slots: be modest.
 std::uint32_t shards_wanted() {
     const char* wanted = std::getenv("FEROCE_SHARDS");
     const long count =
@@ -39,6 +40,16 @@ std::string environment(const char* name) {
     return value == nullptr ? "" : value;
 }
 
+port::Sharing sharing_wanted() {
+    const std::string wanted = environment("FEROCE_SHARE");
+    if (wanted == "user") return port::Sharing::User;
+    if (wanted == "any") return port::Sharing::Any;
+    if (!wanted.empty())
+        process::log(process::LogLevel::Error, "FEROCE_SHARE is neither user nor any: %s",
+                     wanted.c_str());
+    return port::Sharing::Default;
+}
+
 Instance* make_real() {
     port::RealHost::Options options;
     options.devices = environment("FEROCE_DEVICES");
@@ -49,6 +60,13 @@ Instance* make_real() {
             process::log(process::LogLevel::Error, "FEROCE_FAULTS is not understood: %s",
                          faults.c_str());
     }
+    options.sharing = sharing_wanted();
+    // The caller's thread may be one that closing the device waits for, so it must not wait itself.
+    options.requests_wanted = [] {
+        std::thread([] {
+            if (Instance* instance = Instance::current()) instance->cm_server(true);
+        }).detach();
+    };
     auto host = std::make_unique<port::RealHost>(std::move(options));
     auto* instance = new Instance(std::move(host), shards_wanted());
     instance->export_state([](const void* owner) -> const char* {

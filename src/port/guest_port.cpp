@@ -1,0 +1,105 @@
+#include "port/guest_port.hpp"
+
+#include <fcntl.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <utility>
+
+#include "port/clock.hpp"
+
+namespace feroce::port {
+namespace {
+
+// How soon a guest without a seat asks again.
+constexpr Duration kAskAgain = std::chrono::milliseconds(50);
+
+}  // namespace
+
+Result<std::unique_ptr<device::HostPort>> GuestPort::open(RelaySeat seat, Settings settings) {
+    std::unique_ptr<GuestPort> out(new GuestPort(std::move(seat), std::move(settings)));
+    if (!out->waiter_.open() || !out->waiter_.add_arrivals(out->seat_.connection.get()))
+        return Error{errno, "no epoll set for the UDP port"};
+    return std::unique_ptr<device::HostPort>(std::move(out));
+}
+
+GuestPort::GuestPort(RelaySeat seat, Settings settings)
+    : seat_(std::move(seat)),
+      seat_again_(std::move(settings.seat_again)),
+      sender_(settings.random, settings.port, settings.meddlers),
+      capture_(settings.meddlers.capture),
+      receiver_(seat_.connection.get(), capture_) {}
+
+bool GuestPort::poll(Instant now, device::Engine& engine) {
+    Link link = link_.load();
+    if (link == Link::Lost) return false;
+    if (link == Link::Found) {
+        receiver_.restart();
+        link_.store(Link::Up);
+    }
+    const bool received = receiver_.poll(now, engine);
+    if (receiver_.ended()) {
+        link_.store(Link::Lost);
+        waiter_.wake();
+    }
+    return received;
+}
+
+bool GuestPort::wait(Instant until) {
+    if (link_.load() == Link::Lost && !sit_down_again())
+        until = std::min(until, monotonic_now() + kAskAgain);
+    const PortWaiter::Woken woken = waiter_.wait(until);
+    if (woken.newcomer) home_->serve();
+    return woken.arrived;
+}
+
+bool GuestPort::sit_down_again() {
+    // It would be readable for ever.
+    waiter_.remove_arrivals(seat_.connection.get());
+    Result<PortEntry> again = seat_again_(seat_.slot);
+    if (!again) return false;
+    // The queue pairs carry the slot in their numbers. With another one they could not be reached:
+    // their requests time out, which is what happens without a seat, too.
+    if (again->seat->slot != seat_.slot) return false;
+    if (again->group && !home_) {
+        waiter_.add_listener(again->group->listener());
+        const std::lock_guard lock(mutex_);
+        home_ = again->group;
+    }
+    if (::dup3(again->seat->connection.get(), seat_.connection.get(), O_CLOEXEC) < 0) return false;
+    seat_.owner = again->seat->owner;
+    if (!waiter_.add_arrivals(seat_.connection.get())) return false;
+    read_requests_at_home();
+    link_.store(Link::Found);
+    return true;
+}
+
+int GuestPort::requests_fd() {
+    {
+        const std::lock_guard lock(mutex_);
+        requests_set_ = Fd(::epoll_create1(EPOLL_CLOEXEC));
+    }
+    read_requests_at_home();
+    return requests_set_.get();
+}
+
+void GuestPort::read_requests_at_home() {
+    const std::lock_guard lock(mutex_);
+    if (!requests_set_.valid()) return;
+    if (!home_) return seat_.want_requests();
+    if (requests_) return;
+    requests_.emplace(*home_, capture_);
+    epoll_event event{};
+    event.events = EPOLLIN;
+    ::epoll_ctl(requests_set_.get(), EPOLL_CTL_ADD, requests_->fd(), &event);
+}
+
+bool GuestPort::poll_requests(Instant now, device::Engine& engine) {
+    const std::lock_guard lock(mutex_);
+    return requests_ && requests_->poll(now, engine);
+}
+
+}  // namespace feroce::port

@@ -1,0 +1,74 @@
+// GuestPort: the port of a process whose user does not own UDP port 4791. Receives what the owner's
+// processes relay (relay_server.hpp), sends from sockets of its own. When the relay dies it takes
+// its seat again at another process of the owner, or founds a group itself if there is none, and
+// stays its own guest there; what was lost meanwhile is sent again as after any loss.
+//
+// All but wait() and wake() under the shard's lock.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+
+#include "device/host.hpp"
+#include "port/parcel_receiver.hpp"
+#include "port/port_entry.hpp"
+#include "port/port_waiter.hpp"
+#include "port/request_receiver.hpp"
+#include "port/udp_sender.hpp"
+
+namespace feroce::port {
+
+class GuestPort final : public device::HostPort {
+public:
+    struct Settings {
+        RandomSource& random;
+        std::uint16_t port;
+        Meddlers meddlers;
+        // A seat with that slot again, and the group if it is now this process's own.
+        std::function<Result<PortEntry>(std::uint8_t slot)> seat_again;
+    };
+    static Result<std::unique_ptr<device::HostPort>> open(RelaySeat seat, Settings settings);
+
+    std::uint8_t slot() const override { return seat_.slot; }
+    bool poll(Instant now, device::Engine& engine) override;
+    void arm() override { waiter_.arm(); }
+    void disarm() override { waiter_.disarm(); }
+    bool wait(Instant until) override;
+    void wake() override { waiter_.wake(); }
+    int requests_fd() override;
+    bool poll_requests(Instant now, device::Engine& engine) override;
+    bool interfaces_changed() override { return waiter_.interfaces_changed(); }
+
+    void transmit(std::span<const transport::TransmitRun> runs) override { sender_.transmit(runs); }
+    // The relay carries what is addressed to a slot, and groups are not.
+    bool join_group(const Gid&) override { return false; }
+    void leave_group(const Gid&) override {}
+
+private:
+    // Lost: told by poll() to wait(). Found: told by wait() to poll(), with a new connection behind
+    // the same fd. The exchange orders nothing else, but is seq_cst for simplicity: it is rare.
+    enum class Link : std::uint8_t { Up, Lost, Found };
+
+    GuestPort(RelaySeat seat, Settings settings);
+    bool sit_down_again();
+    void read_requests_at_home();
+
+    RelaySeat seat_;
+    std::function<Result<PortEntry>(std::uint8_t)> seat_again_;
+    UdpSender sender_;
+    Capture* capture_;
+    RelayReceiver receiver_;
+    std::atomic<Link> link_{Link::Up};
+    PortWaiter waiter_;
+
+    std::mutex mutex_;  // Guards the rest, which wait() changes. Only wait() changes home_.
+    std::shared_ptr<PortGroup> home_;  // Set if this process serves itself.
+    Fd requests_set_;                  // An epoll set, empty while others read the requests.
+    std::optional<RequestReceiver> requests_;
+};
+
+}  // namespace feroce::port

@@ -1,0 +1,47 @@
+// Parcels: packets that reach a process by a unix socket, because they landed in another member's
+// socket (hand-over), or because the process belongs to another user than the port does (relay). A
+// parcel is what the kernel told with the datagram, then its bytes, as merged by UDP_GRO.
+#pragma once
+
+#include <sys/un.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/bytes.hpp"
+#include "device/port.hpp"
+#include "port/fd.hpp"
+
+namespace feroce::port {
+
+struct ParcelHeader {
+    Gid source;
+    Gid destination;
+    std::uint16_t source_port = 0;
+    std::uint16_t segment_size = 0;  // 0: one packet.
+    std::uint16_t id_hint = 0;       // Of the first packet.
+    std::uint8_t traffic_class = 0;
+    std::uint8_t hop_limit = 0;
+};
+
+inline constexpr std::size_t kParcelMax = sizeof(ParcelHeader) + 65536;
+
+// The slot in the destination QPN; 0 for a datagram too short to have one.
+inline std::uint8_t slot_of(ByteView packet) {
+    return packet.size() < 8 ? std::uint8_t{0} : static_cast<std::uint8_t>(packet[5]);
+}
+bool is_for_general_services(ByteView packet);  // Destination QPN 1.
+
+ParcelHeader parcel_header(const device::Datagram& datagram, std::size_t segment_size);
+
+// To a connected socket, or to `to`. False with errno if it does not leave at once.
+bool send_parcel(int fd, const sockaddr_un* to, const device::Datagram& datagram,
+                 std::size_t segment_size);
+
+// A datagram socket with a name that the kernel chose, which knows who sends to it.
+Fd make_parcel_socket(sockaddr_un& name);
+// One parcel off such a socket, empty if there is none. Anybody can send to a unix name: what does
+// not come from a process of our own user is thrown away.
+ByteView receive_from_member(int fd, ByteSpan buffer);
+
+}  // namespace feroce::port

@@ -1,0 +1,57 @@
+// The receiving ends of parcels (parcel.hpp): the engine gets them packet by packet.
+#pragma once
+
+#include <sys/socket.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "base/time.hpp"
+#include "device/engine.hpp"
+#include "port/capture.hpp"
+#include "port/fd.hpp"
+#include "port/parcel.hpp"
+
+namespace feroce::port {
+
+// What other members of the group hand to the owner of `slot`: rare, so one a system call.
+class HandOverReceiver {
+public:
+    HandOverReceiver(std::uint8_t slot, Capture* capture);
+
+    int fd() const { return fd_.get(); }  // -1: none could be made.
+    const sockaddr_un& name() const { return name_; }
+    bool poll(Instant now, device::Engine& engine);  // False if nothing had arrived.
+
+private:
+    std::uint8_t slot_;
+    Capture* capture_;
+    sockaddr_un name_{};
+    Fd fd_;
+    std::vector<std::byte> buffer_;
+};
+
+// What the relay sends to a guest: all it receives.
+class RelayReceiver {
+public:
+    RelayReceiver(int fd, Capture* capture);  // -1: never receives anything.
+
+    bool poll(Instant now, device::Engine& engine);  // False if nothing had arrived.
+    bool ended() const { return ended_; }            // The relay is gone.
+    void restart() { ended_ = false; }               // Behind the fd is a new connection.
+
+private:
+    static constexpr std::size_t kBatch = 8;
+
+    int fd_;
+    Capture* capture_;
+    bool ended_ = false;
+    std::unique_ptr<std::byte[]> buffers_;
+    std::array<mmsghdr, kBatch> headers_{};
+    std::array<iovec, kBatch> vecs_{};
+};
+
+}  // namespace feroce::port

@@ -1,0 +1,62 @@
+#include "port/port_entry.hpp"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <ctime>
+#include <utility>
+
+#include "port/clock.hpp"
+#include "port/port_owner.hpp"
+
+namespace feroce::port {
+namespace {
+
+void nap(std::uint32_t round) {
+    // Different processes drift apart by their pids.
+    const long spread = (::getpid() * 7919L + round * 104'729L) % 200'000L;
+    const timespec t{0, 100'000L + spread};
+    ::nanosleep(&t, nullptr);
+}
+
+bool may_change(int code) {
+    return code == EAGAIN || code == EADDRINUSE || code == ECONNREFUSED;
+}
+
+// The port is taken, as `taken` says. Perhaps its owner lets us in as a guest.
+Result<RelaySeat> be_guest(std::uint16_t port, Sharing sharing, std::uint32_t wish, Error taken) {
+    const std::optional<std::uint32_t> owner = owner_of_udp_port(port);
+    if (!owner || *owner == ::geteuid()) return taken;  // A group of ours that is just dying.
+    if (sharing == Sharing::User)
+        return Error{EADDRINUSE,
+                     "UDP port 4791 is held by another user's processes, and FEROCE_SHARE=user "
+                     "forbids to be their guest"};
+    if (sharing == Sharing::Default && ::geteuid() == 0)
+        return Error{EACCES,
+                     "UDP port 4791 is held by processes of an ordinary user, who could read and "
+                     "divert root's packets: end them, or trust them by FEROCE_SHARE=any"};
+    Result<RelaySeat> seat = RelaySeat::ask(port, *owner, wish);
+    // Nobody listens by that name: what holds the port is not Feroce.
+    return !seat && seat.error().code == ECONNREFUSED ? Result<RelaySeat>(taken) : std::move(seat);
+}
+
+}  // namespace
+
+Result<PortEntry> enter_port(std::uint16_t port, Sharing sharing, std::uint32_t wish,
+                             Duration patience) {
+    const Instant deadline = monotonic_now() + patience;
+    for (std::uint32_t round = 0;; ++round) {
+        Result<std::unique_ptr<PortGroup>> group = PortGroup::attempt(port);
+        if (group) return PortEntry{std::move(*group), std::nullopt};
+        Error error = group.error();
+        if (error.code == EADDRINUSE) {
+            Result<RelaySeat> seat = be_guest(port, sharing, wish, error);
+            if (seat) return PortEntry{nullptr, std::move(*seat)};
+            error = seat.error();
+        }
+        if (!may_change(error.code) || monotonic_now() > deadline) return error;
+        nap(round);
+    }
+}
+
+}  // namespace feroce::port

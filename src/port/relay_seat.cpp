@@ -1,0 +1,48 @@
+#include "port/relay_seat.hpp"
+
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <utility>
+
+#include "port/port_group.hpp"
+#include "port/relay_server.hpp"
+
+namespace feroce::port {
+
+Result<RelaySeat> RelaySeat::ask(std::uint16_t port, std::uint32_t owner, std::uint32_t wish) {
+    Result<Fd> connection = connect_to_group(port, owner);
+    if (!connection) return connection.error();
+    return ask_over(std::move(*connection), owner, wish);
+}
+
+Result<RelaySeat> RelaySeat::ask_over(Fd connection, std::uint32_t owner, std::uint32_t wish) {
+    const GuestMessage question{.kind = GuestMessage::Kind::Ask, .slot = wish};
+    GuestMessage answer;
+    if (::send(connection.get(), &question, sizeof question, MSG_NOSIGNAL) != sizeof question)
+        return Error{EAGAIN, "the processes that hold UDP port 4791 do not answer"};
+    const ssize_t n = ::recv(connection.get(), &answer, sizeof answer, 0);
+    if (n == 0)
+        return Error{EACCES,
+                     "UDP port 4791 is held by another user's processes, which do not share it: "
+                     "end them, or let them run with FEROCE_SHARE=any"};
+    if (n < 0) return Error{EAGAIN, "the processes that hold UDP port 4791 do not answer"};
+    if (n != sizeof answer || answer.magic != GuestMessage::kMagic)
+        return Error{EPROTO, "UDP port 4791 is held by another version of Feroce"};
+    if (answer.refusal != 0)
+        return Error{answer.refusal,
+                     "UDP port 4791 is held by another user's processes, which have no slot left "
+                     "for this user"};
+    RelaySeat seat;
+    seat.connection = std::move(connection);
+    seat.slot = static_cast<std::uint8_t>(answer.slot);
+    seat.owner = owner;
+    return seat;
+}
+
+void RelaySeat::want_requests() const {
+    const GuestMessage message{.kind = GuestMessage::Kind::WantRequests};
+    (void)!::send(connection.get(), &message, sizeof message, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+}  // namespace feroce::port

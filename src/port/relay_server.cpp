@@ -1,0 +1,328 @@
+#include "port/relay_server.hpp"
+
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "port/clock.hpp"
+#include "port/group_socket.hpp"
+#include "port/parcel.hpp"
+#include "port/port_group.hpp"
+
+namespace feroce::port {
+namespace {
+
+using std::chrono::seconds;
+
+// One user cannot take all slots, nor all connections.
+constexpr std::uint32_t kSeatsPerUser = 8;
+constexpr std::size_t kConnectionsPerUser = 12;
+constexpr std::size_t kConnectionsMax = 64;
+// A slot whose member died is kept for its guest, who is coming back, this long.
+constexpr Duration kReturnTime = seconds(5);
+// Before a slot goes from one user to another: longer than a peer goes on retrying, so that nothing
+// that was meant for the one reaches the other.
+constexpr Duration kQuarantine = seconds(60);
+constexpr int kConnectionBytes = 4 * 1024 * 1024;
+
+// epoll_event::data: a guest's id and which of its fds, or one of ours with id 0.
+enum Source : std::uint64_t { kConnection, kV4, kV6, kSources };
+enum Ours : std::uint64_t { kDoorbell = 0, kParcels = 1 };
+
+bool watch(int set, int operation, int fd, std::uint32_t events, std::uint64_t source) {
+    epoll_event event{};
+    event.events = events;
+    event.data.u64 = source;
+    return ::epoll_ctl(set, operation, fd, &event) == 0;
+}
+
+Instant instant_of(std::int64_t ns) {
+    return Instant(std::chrono::nanoseconds(ns));
+}
+
+std::int64_t now_ns() {
+    return monotonic_now().time_since_epoch().count();
+}
+
+}  // namespace
+
+std::unique_ptr<RelayServer> RelayServer::start(PortGroup& group,
+                                                std::function<void()> requests_wanted) {
+    std::unique_ptr<RelayServer> server(new RelayServer(group, std::move(requests_wanted)));
+    if (!server->open()) return nullptr;
+    server->thread_ = std::make_unique<Thread>([raw = server.get()] { raw->body(); });
+    return server->thread_->start() == 0 ? std::move(server) : nullptr;
+}
+
+bool RelayServer::open() {
+    epoll_ = Fd(::epoll_create1(EPOLL_CLOEXEC));
+    doorbell_ = Fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    parcels_ = make_parcel_socket(parcels_name_);
+    buffer_.resize(kParcelMax);
+    return epoll_.valid() && doorbell_.valid() && parcels_.valid() &&
+           watch(epoll_.get(), EPOLL_CTL_ADD, doorbell_.get(), EPOLLIN, kDoorbell) &&
+           watch(epoll_.get(), EPOLL_CTL_ADD, parcels_.get(), EPOLLIN, kParcels);
+}
+
+RelayServer::~RelayServer() {
+    {
+        const std::lock_guard lock(mutex_);
+        stop_ = true;
+    }
+    const std::uint64_t one = 1;
+    (void)!::write(doorbell_.get(), &one, sizeof one);
+    thread_.reset();
+    // The seats are left as they are: guests come back for them, through another member.
+    for (const auto& [id, guest] : guests_)
+        if (guest.slot != 0) group_.table().unlock(guest.slot);
+}
+
+void RelayServer::abandon() {
+    for (auto& [id, guest] : guests_) guest.connection.reset();
+    for (auto& arrival : arrivals_) arrival.first.reset();
+    epoll_.reset();
+    doorbell_.reset();
+    parcels_.reset();
+}
+
+void RelayServer::admit(Fd connection, std::uint32_t user) {
+    {
+        const std::lock_guard lock(mutex_);
+        if (arrivals_.size() >= kConnectionsMax) return;
+        arrivals_.emplace_back(std::move(connection), user);
+    }
+    const std::uint64_t one = 1;
+    (void)!::write(doorbell_.get(), &one, sizeof one);
+}
+
+void RelayServer::body() {
+    for (;;) {
+        std::array<epoll_event, 16> events;
+        const int count = ::epoll_wait(epoll_.get(), events.data(), events.size(), -1);
+        {
+            const std::lock_guard lock(mutex_);
+            if (stop_) return;
+        }
+        for (int i = 0; i < count; ++i) {
+            const epoll_event& e = events[static_cast<std::size_t>(i)];
+            handle(e.data.u64, e.events);
+        }
+    }
+}
+
+void RelayServer::handle(std::uint64_t source, std::uint32_t events) {
+    if (source == kDoorbell) return take_arrivals();
+    if (source == kParcels) return take_parcels();
+    const auto id = static_cast<Id>(source / kSources);
+    const auto found = guests_.find(id);
+    if (found == guests_.end()) return;  // Dismissed earlier in this batch of events.
+    Guest& guest = found->second;
+    if (source % kSources == kV4) return forward(id, guest, *guest.v4);
+    if (source % kSources == kV6) return forward(id, guest, *guest.v6);
+    if ((events & EPOLLOUT) != 0) resume(id, guest);
+    if ((events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0) hear(id, guest);
+}
+
+void RelayServer::take_arrivals() {
+    std::uint64_t value;
+    (void)!::read(doorbell_.get(), &value, sizeof value);
+    std::vector<std::pair<Fd, std::uint32_t>> arrivals;
+    {
+        const std::lock_guard lock(mutex_);
+        arrivals.swap(arrivals_);
+    }
+    for (auto& [connection, user] : arrivals) {
+        if (!has_room_for(user)) continue;
+        // The larger the better, but the default does too. FORCE is root's.
+        const int bytes = kConnectionBytes;
+        if (::setsockopt(connection.get(), SOL_SOCKET, SO_SNDBUFFORCE, &bytes, sizeof bytes) != 0)
+            ::setsockopt(connection.get(), SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
+        const Id id = next_id_++;
+        if (!watch(epoll_.get(), EPOLL_CTL_ADD, connection.get(), EPOLLIN,
+                   id * kSources + kConnection))
+            continue;
+        Guest& guest = guests_[id];
+        guest.connection = std::move(connection);
+        guest.user = user;
+    }
+}
+
+bool RelayServer::has_room_for(std::uint32_t user) const {
+    const auto same = std::count_if(guests_.begin(), guests_.end(),
+                                    [user](const auto& g) { return g.second.user == user; });
+    return guests_.size() < kConnectionsMax && static_cast<std::size_t>(same) < kConnectionsPerUser;
+}
+
+void RelayServer::hear(Id id, Guest& guest) {
+    GuestMessage message;
+    const ssize_t n = ::recv(guest.connection.get(), &message, sizeof message, MSG_DONTWAIT);
+    if (n < 0 && errno == EAGAIN) return;
+    if (n != sizeof message || message.magic != GuestMessage::kMagic) return dismiss(id);
+    if (message.kind == GuestMessage::Kind::Ask && guest.slot == 0)
+        return seat(id, guest, message.slot);
+    if (message.kind == GuestMessage::Kind::WantRequests && guest.slot != 0)
+        return requests_wanted_();
+    dismiss(id);
+}
+
+void RelayServer::seat(Id id, Guest& guest, std::uint32_t wish) {
+    const std::optional<std::uint8_t> slot = find_slot(guest.user, wish);
+    GuestMessage answer{.kind = GuestMessage::Kind::Answer, .slot = slot.value_or(0)};
+    if (!slot) answer.refusal = EUSERS;
+    const ssize_t sent =
+        ::send(guest.connection.get(), &answer, sizeof answer, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (!slot) return dismiss(id);
+    guest.slot = *slot;
+    if (sent != sizeof answer) return dismiss(id);
+    guest.v4.emplace(group_.socket_v4(*slot), nullptr);
+    guest.v6.emplace(group_.socket_v6(*slot), nullptr);
+    group_.table().set_parcel_name(*slot, parcels_name_);
+    watch_sockets(id, guest, true);
+}
+
+bool RelayServer::holds(std::uint32_t slot) const {
+    return std::any_of(guests_.begin(), guests_.end(),
+                       [slot](const auto& g) { return g.second.slot == slot; });
+}
+
+std::uint32_t RelayServer::seats_of(std::uint32_t user) const {
+    std::uint32_t count = 0;
+    for (std::uint32_t slot = kFirstGuestSlot; slot < kSlots; ++slot)
+        if (group_.table().seat(slot).user == user &&
+            (holds(slot) || group_.table().locked_by_another(slot)))
+            ++count;
+    return count;
+}
+
+std::optional<std::uint8_t> RelayServer::find_slot(std::uint32_t user, std::uint32_t wish) {
+    if (seats_of(user) >= kSeatsPerUser) return std::nullopt;
+    const bool in_range = wish >= kFirstGuestSlot && wish < kSlots;
+    if (in_range && try_slot(wish, user, true)) return static_cast<std::uint8_t>(wish);
+    // The one that has been empty for longest first.
+    std::vector<std::uint32_t> order;
+    for (std::uint32_t slot = kFirstGuestSlot; slot < kSlots; ++slot) order.push_back(slot);
+    std::stable_sort(order.begin(), order.end(), [this](std::uint32_t a, std::uint32_t b) {
+        return group_.table().seat(a).since_ns < group_.table().seat(b).since_ns;
+    });
+    for (const std::uint32_t slot : order)
+        if (try_slot(slot, user, false)) return static_cast<std::uint8_t>(slot);
+    return std::nullopt;
+}
+
+bool RelayServer::try_slot(std::uint32_t slot, std::uint32_t user, bool again) {
+    SlotTable& table = group_.table();
+    if (holds(slot) || !table.try_lock(slot)) return false;
+    SlotTable::Seat seat = table.seat(slot);
+    using State = SlotTable::Guest;
+    if (seat.guest == State::Seated && !again) {
+        seat = {State::Orphaned, seat.user, now_ns()};
+        table.set_seat(slot, seat);
+    }
+    const Duration empty = monotonic_now() - instant_of(seat.since_ns);
+    const bool own = seat.user == user;
+    const bool free = seat.guest == State::Never || (own && again) ||
+                      (own && seat.guest == State::Left) || (own && empty > kReturnTime) ||
+                      empty > kQuarantine;
+    if (!free) {
+        table.unlock(slot);
+        return false;
+    }
+    table.set_seat(slot, {State::Seated, user, now_ns()});
+    if (!again) {
+        drain(group_.socket_v4(static_cast<std::uint8_t>(slot)));
+        if (group_.has_v6()) drain(group_.socket_v6(static_cast<std::uint8_t>(slot)));
+    }
+    return true;
+}
+
+void RelayServer::watch_sockets(Id id, Guest& guest, bool on) {
+    const int operation = on ? EPOLL_CTL_ADD : EPOLL_CTL_DEL;
+    watch(epoll_.get(), operation, group_.socket_v4(guest.slot), EPOLLIN, id * kSources + kV4);
+    if (group_.has_v6())
+        watch(epoll_.get(), operation, group_.socket_v6(guest.slot), EPOLLIN, id * kSources + kV6);
+    watch(epoll_.get(), EPOLL_CTL_MOD, guest.connection.get(),
+          EPOLLIN | (on ? 0u : static_cast<std::uint32_t>(EPOLLOUT)), id * kSources + kConnection);
+}
+
+void RelayServer::forward(Id id, Guest& guest, UdpReceiver& from) {
+    from.poll_merged([&](const device::Datagram& datagram, std::size_t segment_size) {
+        // A NIC may have merged packets for several slots: each to its owner.
+        device::Datagram packet = datagram;
+        ByteView rest = datagram.bytes;
+        const std::size_t size = segment_size == 0 ? rest.size() : segment_size;
+        const auto ours = [&guest](ByteView p) {
+            return slot_of(p) == guest.slot || is_for_general_services(p);
+        };
+        bool all = true;
+        for (ByteView p = rest; !p.empty(); p = p.subspan(std::min(size, p.size()))) all &= ours(p);
+        if (all) return pass_on(id, guest, datagram, segment_size);
+        for (; !rest.empty(); ++packet.id_hint) {
+            packet.bytes = rest.first(std::min(size, rest.size()));
+            rest = rest.subspan(packet.bytes.size());
+            if (ours(packet.bytes))
+                pass_on(id, guest, packet, 0);
+            else
+                group_.hand_over(packet);
+        }
+    });
+}
+
+void RelayServer::pass_on(Id id, Guest& guest, const device::Datagram& datagram,
+                          std::size_t segment_size) {
+    if (guest.blocked.empty() &&
+        send_parcel(guest.connection.get(), nullptr, datagram, segment_size))
+        return;
+    if (guest.blocked.empty() && errno != EAGAIN && errno != ENOBUFS) return;  // Soon dismissed.
+    if (guest.blocked.empty()) watch_sockets(id, guest, false);
+    const ParcelHeader header = parcel_header(datagram, segment_size);
+    std::vector<std::byte>& kept = guest.blocked.emplace_back(sizeof header);
+    std::memcpy(kept.data(), &header, sizeof header);
+    kept.insert(kept.end(), datagram.bytes.begin(), datagram.bytes.end());
+}
+
+void RelayServer::resume(Id id, Guest& guest) {
+    while (!guest.blocked.empty()) {
+        const std::vector<std::byte>& parcel = guest.blocked.front();
+        if (::send(guest.connection.get(), parcel.data(), parcel.size(),
+                   MSG_DONTWAIT | MSG_NOSIGNAL) < 0 &&
+            (errno == EAGAIN || errno == ENOBUFS))
+            return;
+        guest.blocked.pop_front();
+    }
+    watch_sockets(id, guest, true);
+}
+
+void RelayServer::take_parcels() {
+    // A bound, so that guests get their turn.
+    for (int i = 0; i < 16; ++i) {
+        ByteView parcel = receive_from_member(parcels_.get(), buffer_);
+        if (parcel.empty()) return;
+        ParcelHeader header;
+        std::memcpy(&header, parcel.data(), sizeof header);
+        const std::uint8_t slot = slot_of(parcel.subspan(sizeof header));
+        for (auto& [id, guest] : guests_)
+            if (guest.slot != 0 && guest.slot == slot && guest.blocked.empty())
+                (void)::send(guest.connection.get(), parcel.data(), parcel.size(),
+                             MSG_DONTWAIT | MSG_NOSIGNAL);
+    }
+}
+
+void RelayServer::dismiss(Id id) {
+    const auto found = guests_.find(id);
+    const Guest& guest = found->second;
+    if (guest.slot != 0) {
+        // The group's sockets live on, so they do not leave the epoll set by themselves.
+        ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, group_.socket_v4(guest.slot), nullptr);
+        if (group_.has_v6())
+            ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, group_.socket_v6(guest.slot), nullptr);
+        group_.table().set_seat(guest.slot, {SlotTable::Guest::Left, guest.user, now_ns()});
+        group_.table().unlock(guest.slot);
+    }
+    guests_.erase(found);
+}
+
+}  // namespace feroce::port

@@ -1,0 +1,99 @@
+// RelayServer: how a port group serves processes of other users. Such a guest never holds a socket
+// of the group, because whoever holds one can divert the traffic of all. It keeps a connection to
+// one member instead and gets a slot of the last sixteen; the member reads that slot's sockets and
+// passes on what arrives there, and only what is addressed there. Guests send from sockets of their
+// own. When the member goes, the guest asks another for the same slot and goes on.
+//
+// A thread of its own does this, so guests cost the member's engine nothing. A guest that does not
+// read is not waited for: its datagrams stay in its slot's socket, which overflows alone.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "port/fd.hpp"
+#include "port/slot_table.hpp"
+#include "port/thread.hpp"
+#include "port/udp_receiver.hpp"
+
+namespace feroce::port {
+
+class PortGroup;
+
+// What a guest says over its connection, and the answer to Ask.
+struct GuestMessage {
+    static constexpr std::uint32_t kMagic = 0xfe0c'e101;  // Changes with the layout of parcels too.
+    enum class Kind : std::uint32_t { Ask, Answer, WantRequests };
+    std::uint32_t magic = kMagic;
+    Kind kind = Kind::Ask;
+    std::uint32_t slot = 0;    // Ask: the one it had before, 0 for any. Answer: its slot.
+    std::int32_t refusal = 0;  // Answer: an errno if there is no slot.
+};
+
+class RelayServer {
+public:
+    // The group outlives it. `requests_wanted`: a guest has a connection manager, so somebody must
+    // read the connection requests; called by the relay's thread, must not block.
+    static std::unique_ptr<RelayServer> start(PortGroup& group,
+                                              std::function<void()> requests_wanted);
+    ~RelayServer();
+
+    void admit(Fd connection, std::uint32_t user);  // Any thread.
+    void abandon();                                 // In a forked child.
+
+private:
+    struct Guest {
+        Fd connection;
+        std::uint32_t user = 0;
+        std::uint8_t slot = 0;  // 0: has not asked yet.
+        std::optional<UdpReceiver> v4;
+        std::optional<UdpReceiver> v6;
+        // Parcels that found the connection full. While there are any, its sockets are not read.
+        std::deque<std::vector<std::byte>> blocked;
+    };
+    using Id = std::uint32_t;
+
+    RelayServer(PortGroup& group, std::function<void()> requests_wanted)
+        : group_(group), requests_wanted_(std::move(requests_wanted)) {}
+    bool open();
+    void body();
+    void handle(std::uint64_t source, std::uint32_t events);
+    void take_arrivals();
+    bool has_room_for(std::uint32_t user) const;
+    void hear(Id id, Guest& guest);
+    void seat(Id id, Guest& guest, std::uint32_t wish);
+    std::optional<std::uint8_t> find_slot(std::uint32_t user, std::uint32_t wish);
+    bool try_slot(std::uint32_t slot, std::uint32_t user, bool again);
+    bool holds(std::uint32_t slot) const;
+    std::uint32_t seats_of(std::uint32_t user) const;
+    void watch_sockets(Id id, Guest& guest, bool on);
+    void forward(Id id, Guest& guest, UdpReceiver& from);
+    void pass_on(Id id, Guest& guest, const device::Datagram& datagram, std::size_t segment_size);
+    void resume(Id id, Guest& guest);
+    void take_parcels();
+    void dismiss(Id id);
+
+    PortGroup& group_;
+    std::function<void()> requests_wanted_;
+    Fd epoll_;
+    Fd doorbell_;
+    Fd parcels_;  // Where members hand us what is for our guests.
+    sockaddr_un parcels_name_{};
+    std::map<Id, Guest> guests_;  // The thread's own, as all above.
+    Id next_id_ = 1;
+    std::vector<std::byte> buffer_;
+
+    std::mutex mutex_;  // Guards arrivals_ and stop_.
+    std::vector<std::pair<Fd, std::uint32_t>> arrivals_;
+    bool stop_ = false;
+    std::unique_ptr<Thread> thread_;
+};
+
+}  // namespace feroce::port

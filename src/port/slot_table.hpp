@@ -1,0 +1,73 @@
+// SlotTable: who owns which slot of a port group. One memory file, whose fd and pages all members
+// share. A slot is owned by a POSIX lock on its byte, so it is free again when its owner dies,
+// whatever the way; what is written beside the lock is only true while the lock is held.
+//
+// Exactly one fd of the file in a process, never duplicated: closing any would drop all its locks.
+#pragma once
+
+#include <sys/un.h>
+
+#include <atomic>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "port/fd.hpp"
+
+namespace feroce::port {
+
+inline constexpr std::uint32_t kSlots = 64;
+// The last slots are for processes of other users, who are relayed to (relay_server.hpp).
+inline constexpr std::uint32_t kFirstGuestSlot = 48;
+
+class SlotTable {
+public:
+    SlotTable() = default;
+    ~SlotTable();
+    SlotTable(const SlotTable&) = delete;
+    SlotTable& operator=(const SlotTable&) = delete;
+
+    bool create();
+    bool adopt(Fd fd);  // One that another member handed over.
+    int fd() const { return fd_.get(); }
+    void abandon() { fd_.reset(); }  // In a forked child, where no lock is ours.
+
+    // Does not exclude this process itself: it must remember what it has locked.
+    bool try_lock(std::uint32_t slot);
+    void unlock(std::uint32_t slot);
+    bool locked_by_another(std::uint32_t slot) const;
+
+    // Where the owner takes packets that landed elsewhere: the abstract unix name that the kernel
+    // chose for its socket, so nobody could have taken it before.
+    void set_parcel_name(std::uint32_t slot, const sockaddr_un& name);
+    bool parcel_name(std::uint32_t slot, sockaddr_un& out) const;
+
+    // The guest on a slot. Whoever holds the slot's lock writes.
+    enum class Guest : std::uint32_t { Never, Seated, Orphaned, Left };
+    struct Seat {
+        Guest guest = Guest::Never;
+        std::uint32_t user = 0;
+        std::int64_t since_ns = 0;  // CLOCK_MONOTONIC, of the last change.
+    };
+    Seat seat(std::uint32_t slot) const;
+    void set_seat(std::uint32_t slot, const Seat& seat);
+    std::vector<std::uint32_t> guests() const;  // Users who have a seat, each once.
+
+private:
+    // Shared between processes, so lock-free atomics only. Relaxed: a record is only believed by
+    // the holder of its lock, and taking a lock is a system call; hand-over checks the packet.
+    struct alignas(64) Record {
+        std::atomic<std::uint64_t> parcel_name;  // The five characters, 0 if none.
+        std::atomic<std::int64_t> since_ns;
+        std::atomic<std::uint32_t> user;
+        std::atomic<std::uint32_t> guest;
+    };
+    static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
+
+    bool map();
+
+    Fd fd_;
+    Record* records_ = nullptr;
+};
+
+}  // namespace feroce::port
