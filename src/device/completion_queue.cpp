@@ -37,6 +37,7 @@ void CompletionQueue::push(const transport::Completion& completion) {
             // Doubling under the lock: rare, and over once the queue has its working size.
             if (ring_.full()) regrow(ring_, std::min<std::size_t>(capacity_, 2 * ring_.capacity()));
             ring_.push(completion);
+            note_size();
             event = arm_ == Arm::Next || (arm_ == Arm::Solicited && asks_for_event(completion));
             if (event) arm_ = Arm::None;
         }
@@ -53,16 +54,12 @@ std::uint32_t CompletionQueue::poll(std::span<transport::Completion> out) {
         out[i] = ring_.front();
         ring_.pop();
     }
+    note_size();
     return static_cast<std::uint32_t>(count);
 }
 
-bool CompletionQueue::empty() const {
-    return size() == 0;
-}
-
-std::uint32_t CompletionQueue::size() const {
-    const std::lock_guard guard(lock_);
-    return static_cast<std::uint32_t>(ring_.size());
+void CompletionQueue::note_size() {
+    size_.store(static_cast<std::uint32_t>(ring_.size()), std::memory_order_release);
 }
 
 void CompletionQueue::arm(Arm arm) {
@@ -73,6 +70,7 @@ void CompletionQueue::arm(Arm arm) {
 void CompletionQueue::purge(Qpn qpn) {
     const std::lock_guard guard(lock_);
     remove_if(ring_, [qpn](const transport::Completion& c) { return c.qpn == qpn; });
+    note_size();
 }
 
 bool CompletionQueue::resize(std::uint32_t capacity) {

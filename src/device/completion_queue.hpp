@@ -2,6 +2,7 @@
 // overflow is an error of the queue, never a lost completion that nobody hears of.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <span>
 
@@ -29,8 +30,10 @@ public:
 
     void push(const transport::Completion& completion) override;
     std::uint32_t poll(std::span<transport::Completion> out);
-    bool empty() const;
-    std::uint32_t size() const;
+    // Without the lock, for pollers that spin: acquire, so that what a completion announces is
+    // visible to whoever sees it here.
+    bool empty() const { return size() == 0; }
+    std::uint32_t size() const { return size_.load(std::memory_order_acquire); }
 
     enum class Arm : std::uint8_t { None, Solicited, Next };  // Each wider than the last.
     // One event for the next (solicited) completion; completions already there do not count.
@@ -44,9 +47,12 @@ public:
     void* owner() const { return owner_; }
 
 private:
+    void note_size();
+
     mutable Spinlock lock_;  // Guards everything below but owner_ and listener_.
     Ring<transport::Completion> ring_;
     std::uint32_t capacity_;
+    std::atomic<std::uint32_t> size_{0};  // Of ring_; written under the lock.
     Arm arm_ = Arm::None;
     bool overflowed_ = false;
     CompletionListener* listener_;

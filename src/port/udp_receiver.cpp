@@ -28,10 +28,20 @@ void UdpReceiver::prepare(std::size_t i) {
     header.msg_flags = 0;
 }
 
+int UdpReceiver::receive() {
+    if (crowded_) return ::recvmmsg(fd_, headers_.data(), kBatch, MSG_DONTWAIT, nullptr);
+    // Alone, a packet need not wait for the search for a second one.
+    const ssize_t size = ::recvmsg(fd_, &headers_[0].msg_hdr, MSG_DONTWAIT);
+    if (size < 0) return -1;
+    headers_[0].msg_len = static_cast<unsigned>(size);
+    return 1;
+}
+
 bool UdpReceiver::poll(Instant now, device::Engine& engine) {
     if (fd_ < 0) return false;
-    const int count = ::recvmmsg(fd_, headers_.data(), kBatch, MSG_DONTWAIT, nullptr);
+    const int count = receive();
     if (count <= 0) return false;
+    crowded_ = count > 1 || headers_[0].msg_len > kSmall;
     for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i) {
         deliver(now, engine, i);
         prepare(i);

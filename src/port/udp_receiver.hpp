@@ -30,6 +30,7 @@ public:
 private:
     static constexpr std::size_t kBatch = 8;
     static constexpr std::size_t kDatagramMax = 65536;
+    static constexpr unsigned kSmall = 512;  // Larger ones are rarely alone.
     static constexpr std::size_t kControlMax = 256;
 
     struct alignas(cmsghdr) Control {
@@ -41,6 +42,7 @@ private:
         std::size_t segment_size = 0;  // 0: one packet.
     };
 
+    int receive();  // How many of headers_ it has filled; -1 for none.
     void prepare(std::size_t i);
     Ancillary ancillary(std::size_t i);
     void note_overflows(std::uint32_t count);
@@ -53,6 +55,7 @@ private:
     std::array<iovec, kBatch> vecs_{};
     std::array<sockaddr_storage, kBatch> sources_{};
     std::array<Control, kBatch> controls_{};
+    bool crowded_ = false;             // The last look found more than one small packet.
     std::uint32_t overflow_mark_ = 0;  // The socket counts from its creation, before our claim.
     bool overflow_known_ = false;
     std::uint64_t overflows_ = 0;

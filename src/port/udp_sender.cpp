@@ -80,6 +80,12 @@ void fill(const TransmitRun& run, const Target& target, ByteSpan bytes, Message&
                     int{run.path.hop_limit});
 }
 
+// As sendmmsg(), which costs a lone message something.
+int send_some(int fd, std::span<mmsghdr> messages) {
+    if (messages.size() == 1) return ::sendmsg(fd, &messages[0].msg_hdr, MSG_DONTWAIT) < 0 ? -1 : 1;
+    return ::sendmmsg(fd, messages.data(), static_cast<unsigned>(messages.size()), MSG_DONTWAIT);
+}
+
 std::uint32_t interface_of(const Gid& gid) {
     for (const device::Interface& interface : list_interfaces({}))
         for (const Gid& own : interface.gids)
@@ -188,8 +194,7 @@ void UdpSender::send_batch(const Outlet& outlet, std::uint32_t scope,
     }
     std::size_t sent = 0;
     while (sent < count) {
-        const int n = ::sendmmsg(outlet.fd.get(), headers.data() + sent,
-                                 static_cast<unsigned>(count - sent), MSG_DONTWAIT);
+        const int n = send_some(outlet.fd.get(), std::span(headers).subspan(sent, count - sent));
         if (n > 0) {
             sent += static_cast<std::size_t>(n);
             continue;

@@ -54,6 +54,10 @@ void Process::drive(device::CompletionQueue& cq) {
     for (const std::unique_ptr<Shard>& shard : shards_) shard->drive(cq);
 }
 
+void Process::expect_sleep() {
+    for (const std::unique_ptr<Shard>& shard : shards_) shard->expect_sleep();
+}
+
 bool Process::armed() const {
     for (const std::unique_ptr<Shard>& shard : shards_)
         if (!shard->armed()) return false;

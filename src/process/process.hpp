@@ -52,6 +52,7 @@ public:
 
     // Progress for a thread that polls `cq`, whose completions may come from any shard.
     void drive(device::CompletionQueue& cq);
+    void expect_sleep();
     bool armed() const;
     // After memory was deregistered: nobody touches it any more when this returns.
     void quiesce();

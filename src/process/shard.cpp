@@ -20,6 +20,14 @@ constexpr Duration kRecheck = 5ms;
 constexpr int kRunsMax = 16;
 // Rounds of receiving and running that the thread does before others get a chance at the lock.
 constexpr int kRoundsMax = 8;
+// Completions that a poller must take and come back from, arrivals apart, before we believe that it
+// always comes back; see Shard::doubts_.
+constexpr int kDoubtsMax = 64;
+// How often a poller steps aside for a thread that waits for the lock: a mutex favours whoever
+// spins.
+constexpr int kYieldsMax = 16;
+// Of how many vain tries for the lock one gives up the core.
+constexpr unsigned kFailuresBeforeYield = 32;
 // How long an exiting process waits for the lock: longer than a busy machine keeps its holder away.
 constexpr Duration kExitPatience = 500ms;
 
@@ -52,7 +60,11 @@ Shard::~Shard() {
 }
 
 Shard::Session::Session(Shard& shard) : shard_(shard) {
-    shard_.mutex_.lock();
+    if (!shard_.mutex_.try_lock()) {
+        shard_.waiting_.fetch_add(1, std::memory_order_relaxed);
+        shard_.mutex_.lock();
+        shard_.waiting_.fetch_sub(1, std::memory_order_relaxed);
+    }
     now_ = shard_.parts_.host.now();
 }
 
@@ -100,15 +112,22 @@ void Shard::disarm(Instant now) {
 }
 
 void Shard::drive(device::CompletionQueue& cq) {
-    const std::unique_lock lock(mutex_, std::try_to_lock);
-    if (!lock.owns_lock()) return;
+    if (!try_to_drive()) return;
+    const std::lock_guard lock(mutex_, std::adopt_lock);
     const Instant now = parts_.host.now();
+    if (returned_completion_) {
+        // It came back, and nothing had arrived for which our thread would have been needed.
+        returned_completion_ = false;
+        doubts_ = std::max(doubts_ - 1, 0);
+    }
     polls_.store(polls_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
     const bool received = progress(now);
     wake_if_late(now);
     if (!cq.empty()) {
         empty_polls_ = 0;
-        arm();
+        returned_completion_ = true;
+        sleep_expected_ = false;
+        if (doubts_ > 0) arm();
         return;
     }
     if (received) {
@@ -118,7 +137,27 @@ void Shard::drive(device::CompletionQueue& cq) {
     const bool spinning = now - last_empty_poll_ < kSpinGap;
     last_empty_poll_ = now;
     empty_polls_ = spinning ? empty_polls_ + 1 : 1;
-    if (empty_polls_ >= 2) disarm(now);
+    if (empty_polls_ >= 2 && !sleep_expected_) disarm(now);
+}
+
+bool Shard::try_to_drive() {
+    if (waiting_.load(std::memory_order_relaxed) == 0) {
+        yields_.store(0, std::memory_order_relaxed);
+        if (mutex_.try_lock()) return true;
+        // Whoever has the lock may wait for our core.
+        if (failures_.fetch_add(1, std::memory_order_relaxed) % kFailuresBeforeYield == 0)
+            std::this_thread::yield();
+        return false;
+    }
+    if (yields_.fetch_add(1, std::memory_order_relaxed) >= kYieldsMax) return mutex_.try_lock();
+    std::this_thread::yield();
+    return false;
+}
+
+void Shard::expect_sleep() {
+    const std::lock_guard lock(mutex_);
+    sleep_expected_ = true;
+    arm();
 }
 
 void Shard::pass() {
@@ -156,6 +195,13 @@ void Shard::body() {
     while (!stop_.load()) body_turn();
 }
 
+void Shard::note_needed() {
+    // With a poll since the last completion this was a race with a poller, and proves nothing.
+    if (!returned_completion_) return;
+    returned_completion_ = false;
+    doubts_ = kDoubtsMax;
+}
+
 void Shard::body_turn() {
     Instant until;
     {
@@ -165,6 +211,7 @@ void Shard::body_turn() {
         for (int i = 0; i < kRoundsMax && received; ++i) {
             received = progress(now);
             now = parts_.host.now();
+            if (received) note_needed();
         }
         if (received || engine_->has_work()) return;  // Others first, then go on.
         arm();

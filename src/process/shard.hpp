@@ -3,9 +3,12 @@
 // takes over when nobody polls.
 //
 // Pollers and the thread keep out of each other's way like this: a poller that finds nothing twice
-// in a row disarms the port, so that arrivals do not wake the thread, and arms it again before it
-// returns a completion, because the program may then poll memory or sleep. A poller that just stops
-// is noticed by the thread, which looks every millisecond as long as somebody has polled lately.
+// in a row disarms the port, so that arrivals do not wake the thread. It arms it again before it
+// returns a completion if the program may then poll memory or sleep: we doubt until it has come
+// back often enough, and again as soon as the thread had to take an arrival for it. A program that
+// asks for a completion event is about to sleep: armed until the next completion. A poller that
+// just stops is noticed by the thread, which looks every millisecond as long as somebody polled
+// lately.
 #pragma once
 
 #include <atomic>
@@ -49,6 +52,7 @@ public:
 
     // Makes progress for a thread that polls `cq`; returns at once if another thread does.
     void drive(device::CompletionQueue& cq);
+    void expect_sleep();  // The program asked for an event: arrivals are the thread's.
     // A poller may return completions without driving: no arrival would go unseen after.
     bool armed() const { return armed_.load(std::memory_order_relaxed); }
     void pass();   // Waits until whoever drives now has let go.
@@ -65,6 +69,8 @@ private:
     explicit Shard(const Parts& parts) : parts_(parts) {}
     void body();
     void body_turn();
+    bool try_to_drive();  // True: the lock is ours.
+    void note_needed();
     bool progress(Instant now);
     void send_pending(Instant now);
     void wake_if_late(Instant now);
@@ -76,12 +82,20 @@ private:
     std::unique_ptr<device::HostPort> port_;
     std::unique_ptr<device::Engine> engine_;
     std::uint32_t empty_polls_ = 0;
+    // Completions still to be returned with the port armed: see the head of this file.
+    int doubts_ = 64;
+    bool returned_completion_ = false;  // And nobody has polled since.
+    bool sleep_expected_ = false;       // An event was asked for, and no completion returned since.
     Instant last_empty_poll_{};
     Instant last_recheck_{};
     // Written under the lock; read without it as hints only, hence relaxed.
     std::atomic<bool> armed_{false};
     std::atomic<std::uint64_t> polls_{0};
     std::atomic<Instant> thread_sleeps_until_{Instant{}};
+    // Fairness of the lock, hints as well.
+    std::atomic<int> waiting_{0};
+    std::atomic<int> yields_{0};
+    std::atomic<unsigned> failures_{0};
     // Set once; the wake-up that follows orders it.
     std::atomic<bool> stop_{false};
     std::uint64_t polls_seen_ = 0;  // The thread's own.

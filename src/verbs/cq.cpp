@@ -50,27 +50,26 @@ std::uint32_t immediate_or_key(const Completion& c) {
     return c.has_immediate ? htobe32(c.immediate) : c.immediate;
 }
 
-std::uint32_t poll(Cq& cq, std::span<Completion> out) {
+bool look_for_completions(Cq& cq) {
     process::Process& process = process_of(cq.base.context);
     // Without a look at the network only while arrivals would wake our thread: see process/shard.
-    if (process.armed()) {
-        if (const std::uint32_t count = cq.queue->poll(out); count > 0) return count;
-    }
+    if (!cq.queue->empty() && process.armed()) return true;
     process.drive(*cq.queue);
-    const std::uint32_t count = cq.queue->poll(out);
-    if (count == 0) process::after_empty_poll();
-    return count;
+    if (!cq.queue->empty()) return true;
+    process::after_empty_poll();
+    return false;
 }
 
 int poll_cq(ibv_cq* base, int wanted, ibv_wc* out) {
     if (!alive(base->context)) return -refuse("ibv_poll_cq", kDead);
     Cq& cq = cq_of(base);
+    if (!look_for_completions(cq)) return 0;
     std::array<Completion, 16> batch;
     int total = 0;
     while (total < wanted) {
         const auto room = std::min(batch.size(), static_cast<std::size_t>(wanted - total));
         const std::span<Completion> into(batch.data(), room);
-        const std::uint32_t count = total == 0 ? poll(cq, into) : cq.queue->poll(into);
+        const std::uint32_t count = cq.queue->poll(into);
         for (std::uint32_t i = 0; i < count; ++i) fill(batch[i], out[total++]);
         if (count < room) break;
     }
@@ -81,6 +80,7 @@ int req_notify_cq(ibv_cq* base, int solicited_only) {
     if (!alive(base->context)) return refuse("ibv_req_notify_cq", kDead);
     using Arm = device::CompletionQueue::Arm;
     cq_of(base).queue->arm(solicited_only != 0 ? Arm::Solicited : Arm::Next);
+    process_of(base->context).expect_sleep();
     return 0;
 }
 

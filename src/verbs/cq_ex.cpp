@@ -13,10 +13,8 @@ const transport::Completion& current(ibv_cq_ex* base) {
     return cq_of(base).current;
 }
 
-int fetch(Cq& cq, bool drive) {
-    const std::span<transport::Completion> one(&cq.current, 1);
-    const std::uint32_t count = drive ? poll(cq, one) : cq.queue->poll(one);
-    if (count == 0) return ENOENT;
+int fetch(Cq& cq) {
+    if (cq.queue->poll({&cq.current, 1}) == 0) return ENOENT;
     cq.base.status = static_cast<ibv_wc_status>(cq.current.status);
     cq.base.wr_id = cq.current.wr_id;
     return 0;
@@ -27,13 +25,13 @@ int start_poll(ibv_cq_ex* base, ibv_poll_cq_attr* attributes) {
     if (!alive(base->context)) return refuse("ibv_start_poll", kDead);
     Cq& cq = cq_of(base);
     cq.poll_mutex.lock();
-    const int error = fetch(cq, true);
+    const int error = look_for_completions(cq) ? fetch(cq) : ENOENT;
     if (error != 0) cq.poll_mutex.unlock();  // No end_poll follows.
     return error;
 }
 
 int next_poll(ibv_cq_ex* base) {
-    return fetch(cq_of(base), false);
+    return fetch(cq_of(base));
 }
 void end_poll(ibv_cq_ex* base) {
     cq_of(base).poll_mutex.unlock();
