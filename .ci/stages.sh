@@ -14,6 +14,7 @@ stages=(
     "part|label|sim|seeded simulations of several nodes with faults, each run twice"
     "part|label|litmus|the memory order that programs polling memory rely on"
     "part|label|abi|unmodified Debian programs in pairs on the soft device, loopback and namespaces"
+    "part|label|share|processes and users on one address: kills, guests, attacks, forged packets"
     "part|label|cli|the feroce program: run, env, dev, res, stat, explain, trace"
     "part|label|fuzz|the stored fuzz corpora, replayed"
     "full|function|format|clang-format leaves the tree as it is"

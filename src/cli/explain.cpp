@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "cli/state.hpp"
 
 namespace feroce::cli {
@@ -25,7 +27,28 @@ bool answers(const StateReason& refusal, const StateReason& failure) {
            known_to_failure && known_to_refusal;
 }
 
-Json causes(const std::vector<StateReading>& readings, const StateReason& failure) {
+// The process that had a queue pair of that number on this machine, if none alive has its slot: the
+// youngest of those that were killed.
+const StateReading* killed_owner(const std::vector<StateReading>& readings, std::uint32_t qpn) {
+    const StateReading* found = nullptr;
+    for (const StateReading& reading : readings) {
+        const std::vector<std::uint8_t>& slots = reading.snapshot.slots;
+        if (std::find(slots.begin(), slots.end(), qpn >> 16) == slots.end()) continue;
+        if (reading.alive) return nullptr;
+        found = &reading;
+    }
+    return found;
+}
+
+// Whether a queue pair's peer is on the same machine.
+bool is_local(const StateSnapshot& s, std::uint32_t qpn) {
+    return std::any_of(s.qps.begin(), s.qps.end(), [qpn](const process::StateQp& qp) {
+        return qp.qpn == qpn && qp.source == qp.destination;
+    });
+}
+
+Json causes(const std::vector<StateReading>& readings, const StateSnapshot& of,
+            const StateReason& failure) {
     Json out = Json::array();
     for (const StateReading& reading : readings)
         for (const StateReason& reason : reading.snapshot.reasons)
@@ -33,6 +56,12 @@ Json causes(const std::vector<StateReading>& readings, const StateReason& failur
                 out.push_back({{"pid", reading.snapshot.pid},
                                {"who", whom(reading)},
                                {"reason", reason.sentence}});
+    if (!failure.peer_silent || !is_local(of, failure.qpn)) return out;
+    if (const StateReading* owner = killed_owner(readings, failure.peer_qpn))
+        out.push_back({{"pid", owner->snapshot.pid},
+                       {"who", whom(*owner)},
+                       {"reason", fmt::format("the process was killed, and QP 0x{:06x} with it",
+                                              failure.peer_qpn)}});
     return out;
 }
 
@@ -64,7 +93,7 @@ Json collect(std::optional<std::uint32_t> which) {
                            {"lqpn", reason.qpn},
                            {"psn", reason.psn},
                            {"reason", reason.sentence},
-                           {"because", causes(readings, reason)}});
+                           {"because", causes(readings, s, reason)}});
         }
     }
     return out;

@@ -9,7 +9,7 @@
 namespace feroce::process {
 namespace {
 
-constexpr std::uint32_t kMagic = 0x4645'0001;  // Changes with the layout.
+constexpr std::uint32_t kMagic = 0x4645'0002;  // Changes with the layout.
 constexpr std::size_t kTextMax = 1024;
 
 class Writer {
@@ -83,6 +83,7 @@ StateReason get_reason(Reader& in) {
     reason.peer_qpn = in.get<std::uint32_t>();
     reason.psn = in.get<std::uint32_t>();
     reason.at_responder = in.get<std::uint8_t>() != 0;
+    reason.peer_silent = in.get<std::uint8_t>() != 0;
     reason.sentence = in.text();
     return reason;
 }
@@ -96,6 +97,8 @@ std::vector<std::byte> encode(const StateSnapshot& snapshot) {
     out.put(snapshot.command);
     out.put_count(snapshot.devices.size());
     for (const std::string& device : snapshot.devices) out.put(device);
+    out.put_count(snapshot.slots.size());
+    for (const std::uint8_t slot : snapshot.slots) out.put(slot);
     out.put_count(snapshot.counters.size());
     for (const StateCounter& counter : snapshot.counters) {
         out.put(counter.name);
@@ -107,6 +110,7 @@ std::vector<std::byte> encode(const StateSnapshot& snapshot) {
         out.put(reason.peer_qpn);
         out.put(reason.psn);
         out.put(static_cast<std::uint8_t>(reason.at_responder));
+        out.put(static_cast<std::uint8_t>(reason.peer_silent));
         out.put(reason.sentence);
     }
     out.put(snapshot.qps_left_out);
@@ -122,6 +126,7 @@ std::optional<StateSnapshot> decode(ByteView bytes) {
     out.pid = in.get<std::uint32_t>();
     out.command = in.text();
     in.list([&] { out.devices.push_back(in.text()); });
+    in.list([&] { out.slots.push_back(in.get<std::uint8_t>()); });
     in.list([&] {
         StateCounter counter;
         counter.name = in.text();

@@ -47,6 +47,7 @@ void add_reasons(const device::Engine& engine, std::vector<StateReason>& into) {
                         .peer_qpn = qp != nullptr ? qp->attributes.destination_qpn.raw : 0,
                         .psn = reason->psn.raw(),
                         .at_responder = reason->at_responder,
+                        .peer_silent = reason->rule == transport::Rule::RetryLimit,
                         .sentence = transport::describe(*reason)});
     }
 }
@@ -128,6 +129,7 @@ void StateExport::publish(Shards shards) {
     StateSnapshot snapshot;
     snapshot.pid = static_cast<std::uint32_t>(::getpid());
     snapshot.command = program_invocation_short_name;
+    for (const std::unique_ptr<Shard>& shard : shards) snapshot.slots.push_back(shard->slot());
     for (const std::unique_ptr<Shard>& shard : shards)
         shard->inspect(kPatience, [&](device::Engine& engine) { collect(engine, snapshot); });
     snapshot.devices = devices_;

@@ -13,8 +13,8 @@ inline constexpr std::size_t kLengthOffset = 8;   // Of the snapshot.
 inline constexpr std::size_t kSnapshotOffset = 64;
 inline constexpr std::size_t kSnapshotMax = 16 * 1024 * 1024;  // What readers believe.
 
-// Removes pages of ended processes: those that have nothing to explain, and of the others all but
-// the youngest few.
+// Removes pages of ended processes but for the youngest few. Who ended well with nothing to explain
+// has removed its own.
 void prune_dead_pages(const std::string& directory);
 
 }  // namespace feroce::process

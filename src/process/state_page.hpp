@@ -52,6 +52,7 @@ struct StateReason {
     std::uint32_t peer_qpn = 0;  // 0 if the queue pair is gone.
     std::uint32_t psn = 0;
     bool at_responder = false;  // We refused the peer, rather than the peer us.
+    bool peer_silent = false;   // The peer did not answer at all.
     std::string sentence;
 };
 
@@ -59,6 +60,7 @@ struct StateSnapshot {
     std::uint32_t pid = 0;
     std::string command;
     std::vector<std::string> devices;
+    std::vector<std::uint8_t> slots;  // The top bytes of this process's QPNs.
     std::vector<StateCounter> counters;
     std::vector<StateReason> reasons;  // Oldest first.
     std::vector<StateQp> qps;

@@ -133,21 +133,23 @@ TEST(StatePage, ASilentOwnerIsShownAsItWas) {
     EXPECT_FALSE(reading->fresh);
 }
 
-TEST(StatePage, OutlivesItsOwnerOnlyIfItExplainsSomething) {
-    Owner explains([](StatePage&) {});
-    Owner silent([](StatePage& page) {
+// That a process was killed explains something, too; one that ends well removes its page.
+TEST(StatePage, OutlivesItsOwnerUnlessRemoved) {
+    Owner killed([](StatePage& page) {
         StateSnapshot s = example();
         s.reasons.clear();
         (void)page.write(encode(s));
     });
-    silent.await('d');
-    explains.end();
-    silent.end();
-    const auto reading = find(explains.pid(), 1ms);
+    Owner tidy([](StatePage& page) { page.remove(); });
+    killed.await('d');
+    tidy.await('d');
+    killed.end();
+    tidy.end();
+    const auto reading = find(killed.pid(), 1ms);
     ASSERT_TRUE(reading);
     EXPECT_FALSE(reading->alive);
-    EXPECT_FALSE(find(silent.pid(), 1ms));
-    EXPECT_NE(::access(silent.path().c_str(), F_OK), 0);
+    EXPECT_FALSE(find(tidy.pid(), 1ms));
+    EXPECT_NE(::access(tidy.path().c_str(), F_OK), 0);
 }
 
 TEST(StatePage, GrowsWithItsSnapshot) {

@@ -148,8 +148,7 @@ void prune_dead_pages(const std::string& directory) {
     std::vector<std::pair<timespec, std::string>> kept;
     for (const PageFile& page : open_pages(directory, O_RDONLY)) {
         if (page.alive()) continue;
-        const auto snapshot = page.snapshot();
-        if (snapshot && !snapshot->reasons.empty())
+        if (page.snapshot())
             kept.emplace_back(page.changed(), page.path());
         else
             ::unlink(page.path().c_str());
