@@ -249,9 +249,32 @@ void ConnectionManager::remove_address(const Gid& address) {
     std::erase_if(waiting_, [&](const Waiting& w) { return w.destination == address; });
     table_.for_each([&](Connection& c) {
         if (c.path.local != address) return;
-        if (c.state != State::Closed) tell(c, {.type = EventType::AddressRemoved});
+        if (c.state != State::Closed) tell_removed(c);
         close(c);
     });
+}
+
+// Besides the cause, the end that the caller waits for: nothing comes after.
+void ConnectionManager::tell_removed(Connection& c) {
+    if (c.state != State::Timewait) tell(c, {.type = EventType::AddressRemoved});
+    switch (c.state) {
+        case State::ReqSent:
+        case State::RepReceived:
+        case State::RepSent:
+        case State::SidrReqSent:
+            return tell(c, {.type = EventType::Unreachable, .service = c.service});
+        case State::Established:
+        case State::DreqSent:
+            tell(c, {.type = EventType::Disconnected, .timed_out = true});
+            return tell(c, {.type = EventType::TimewaitExit});
+        case State::Timewait:
+            if (c.was_connected) tell(c, {.type = EventType::TimewaitExit});
+            return;
+        case State::ReqReceived:
+        case State::SidrReqReceived:
+        case State::Closed:
+            return;
+    }
 }
 
 std::optional<State> ConnectionManager::state(CommId id) const {

@@ -121,6 +121,7 @@ private:
     void send_rej(Connection& c, const RejectOptions& options);
     void send_sidr_rep(Instant now, Connection& c, const SidrReplyOptions& options);
     void on_deadline(Instant now, Connection& c);
+    void tell_removed(Connection& c);
     void give_up(Instant now, Connection& c);
     void become_established(Connection& c);
     // From these three on the protocol only repeats itself; close() may free the connection.

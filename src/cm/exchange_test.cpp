@@ -201,7 +201,7 @@ TEST(Exchange, DreqNeverArrives) {
     pair.net.run();
     EXPECT_EQ(Pair::types(pair.a), kActiveLife);
     EXPECT_TRUE(pair.a.events[1].timed_out);
-    EXPECT_EQ(pair.net.count(CmAttribute::Dreq), 16u);
+    EXPECT_EQ(pair.net.count(CmAttribute::Dreq), 8u);
     EXPECT_EQ(pair.a.manager.state(id), State::Closed);
     EXPECT_EQ(Pair::types(pair.b), (Events{EventType::ConnectRequest, EventType::Established}));
     // B ends it later: A has forgotten the connection and agrees.
@@ -224,7 +224,7 @@ TEST(Exchange, DrepNeverArrives) {
     EXPECT_TRUE(pair.a.events[1].timed_out);
     EXPECT_EQ(Pair::types(pair.b), kPassiveLife);
     EXPECT_FALSE(pair.b.events[2].timed_out);
-    EXPECT_EQ(pair.net.count(CmAttribute::Drep), 16u);
+    EXPECT_EQ(pair.net.count(CmAttribute::Drep), 8u);
     pair.expect_no_leak();
 }
 

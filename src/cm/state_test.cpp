@@ -640,6 +640,7 @@ TEST_F(StateTest, AnAddressThatGoesTakesEverythingWithIt) {
     const auto listener = manager.listen(net.now, {.service = {7}, .address = kUs});
     ASSERT_TRUE(listener);
     const CommId active = active_established();
+    const CommId asking = req_sent();
     const CommId passive = req_received(0x77000008, 0x98);
     CmReq waiting = request(0x77000009, 0x97);
     waiting.service_id = {8};
@@ -648,15 +649,18 @@ TEST_F(StateTest, AnAddressThatGoesTakesEverythingWithIt) {
     manager.remove_address(kStranger);
     EXPECT_EQ(us.events.size(), told);
     manager.remove_address(kUs);
-    ASSERT_EQ(us.events.size(), told + 3);
+    ASSERT_EQ(us.events.size(), told + 7);
     EXPECT_EQ(us.events[told].type, EventType::AddressRemoved);
     EXPECT_EQ(us.count(EventType::AddressRemoved, active), 1u);
+    EXPECT_EQ(us.count(EventType::Disconnected, active), 1u);
+    EXPECT_EQ(us.count(EventType::TimewaitExit, active), 1u);
+    EXPECT_EQ(us.count(EventType::AddressRemoved, asking), 1u);
+    EXPECT_EQ(us.count(EventType::Unreachable, asking), 1u);
     EXPECT_EQ(us.count(EventType::AddressRemoved, passive), 1u);
     EXPECT_EQ(net.sent.size(), sent);
     EXPECT_EQ(manager.next_wakeup(), kNever);
     EXPECT_EQ(manager.state(active), State::Closed);
-    manager.release(net.now, active);
-    manager.release(net.now, passive);
+    for (const CommId id : {active, asking, passive}) manager.release(net.now, id);
     EXPECT_EQ(manager.connections(), 0u);
 }
 

@@ -114,7 +114,7 @@ enum class EventType : std::uint8_t {
     TimewaitExit,     // The queue pair's number may be used again. Only after Disconnected.
     SidrRequest,      // Passive: sidr_reply or release.
     SidrResponse,     // Active.
-    AddressRemoved    // The local address is gone; nothing more will happen.
+    AddressRemoved    // The local address is gone. The end that was waited for follows at once.
 };
 
 const char* to_string(EventType type);

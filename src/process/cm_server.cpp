@@ -37,6 +37,7 @@ Result<void> CmServer::open() {
     cm::MadPort& port = *this;
     cm::EventSink& sink = *this;
     manager_.emplace(config, process_.host().random(), port, sink);
+    addresses_ = local_addresses();
     Result<std::unique_ptr<device::Task>> thread = process_.host().spawn([this] { body(); });
     if (!thread) return thread.error();
     thread_ = std::move(*thread);
@@ -214,6 +215,21 @@ void CmServer::release(cm::CommId id) {
     Session session(*this);
     session.manager().release(session.now(), id);
     owners_.erase(id.raw);
+}
+
+std::set<Gid> CmServer::local_addresses() {
+    std::set<Gid> out;
+    for (const device::Interface& interface : process_.host().interfaces())
+        out.insert(interface.gids.begin(), interface.gids.end());
+    return out;
+}
+
+void CmServer::on_interfaces_changed() {
+    std::set<Gid> present = local_addresses();
+    Session session(*this);
+    addresses_.swap(present);
+    for (const Gid& before : present)
+        if (!addresses_.contains(before)) session.manager().remove_address(before);
 }
 
 CmServer::Census CmServer::census() {

@@ -11,6 +11,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "cm/connection_manager.hpp"
@@ -58,8 +59,9 @@ public:
     };
     Census census();
 
-    void finish();   // At exit: tells the peers of connections that nobody ended.
-    void abandon();  // In a forked child.
+    void on_interfaces_changed();  // Ends what stood on addresses that are gone.
+    void finish();                 // At exit: tells the peers of connections that nobody ended.
+    void abandon();                // In a forked child.
 
 private:
     // The lock, held for one call or turn: what it caused leaves at its end.
@@ -79,6 +81,7 @@ private:
 
     explicit CmServer(Process& process) : process_(process) {}
     Result<void> open();
+    std::set<Gid> local_addresses();
     void body();
     void wait();
     void turn();
@@ -110,6 +113,7 @@ private:
     std::vector<CmDatagram> outbox_;
     std::vector<cm::CommId> unwanted_;  // Requests that the user has no use for.
     Instant thread_sleeps_until_ = kNever;
+    std::set<Gid> addresses_;  // Of this machine, when we last looked.
 };
 
 }  // namespace feroce::process

@@ -1,5 +1,6 @@
 #include "rdmacm/devices.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
@@ -86,6 +87,14 @@ Device& device_of(ibv_context* context) {
         if (device != nullptr && device->context == context) return *device;
     ASSERT(!"a context that rdma_cm has not opened");
     __builtin_unreachable();
+}
+
+bool is_present(ibv_context* context) {
+    int count = 0;
+    ibv_device** list = ibv_get_device_list(&count);
+    const bool found = list != nullptr && std::count(list, list + count, context->device) > 0;
+    ibv_free_device_list(list);
+    return found;
 }
 
 int gid_index(ibv_context* context, const Gid& gid) {

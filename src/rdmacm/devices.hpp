@@ -27,6 +27,8 @@ std::vector<Device*> devices();
 Device* device_with(const Gid& address);  // Null if no device has the address.
 Device& device_of(ibv_context* context);  // Of one that devices() has.
 
+bool is_present(ibv_context* context);  // Its device is still there.
+
 int gid_index(ibv_context* context, const Gid& gid);  // -1 if it is not there.
 
 // Binds the id to the device of its local address: verbs, pd, port and addresses.

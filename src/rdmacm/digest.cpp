@@ -204,7 +204,8 @@ bool digest(Event& event) {
             event.base.event = RDMA_CM_EVENT_TIMEWAIT_EXIT;
             return true;
         case cm::EventType::AddressRemoved:
-            event.base.event = RDMA_CM_EVENT_DEVICE_REMOVAL;
+            event.base.event = is_present(id.base.verbs) ? RDMA_CM_EVENT_ADDR_CHANGE
+                                                         : RDMA_CM_EVENT_DEVICE_REMOVAL;
             return true;
     }
     return false;

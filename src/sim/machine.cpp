@@ -32,6 +32,7 @@ Machine::Machine(const Parts& parts, const MachineConfig& config, std::uint32_t 
       config_(config),
       id_(id),
       address_(address),
+      addresses_{address},
       random_(seed),
       memory_(id, config.memory_bytes) {}
 
@@ -140,9 +141,8 @@ void Machine::resume() {
         if (strand->waiting) run(strand);
 }
 
-void Machine::set_address_up(bool up) {
-    if (has_address_ == up) return;
-    has_address_ = up;
+void Machine::set_addresses(std::vector<Gid> addresses) {
+    addresses_ = std::move(addresses);
     for (MachinePort* port : ports_) port->on_interfaces_changed();
 }
 

@@ -65,10 +65,10 @@ public:
     Prng& random() { return random_; }
     std::pmr::memory_resource& memory() { return memory_.resource(); }
 
-    // The address comes and goes; whoever watches interfaces is told. Others still reach the
-    // machine by it: what arrives is up to the receiver.
-    bool has_address() const { return has_address_; }
-    void set_address_up(bool up);
+    // Of its one interface; whoever watches is told of a change. The network reaches the machine by
+    // its first address whatever is here: what arrives is up to the receiver.
+    const std::vector<Gid>& addresses() const { return addresses_; }
+    void set_addresses(std::vector<Gid> addresses);
 
     // Called around every run of one of its fibers: sets what is per process, calls, sets it back.
     using Around = std::function<void(const std::function<void()>& run)>;
@@ -106,6 +106,7 @@ private:
     MachineConfig config_;
     std::uint32_t id_;
     Gid address_;
+    std::vector<Gid> addresses_;
     Prng random_;
     FixedMemory memory_;
     Around around_ = [](const std::function<void()>& run) { run(); };
@@ -113,7 +114,6 @@ private:
     std::vector<std::shared_ptr<Strand>> held_;  // Due while paused.
     std::vector<MachinePort*> ports_;            // By slot, ascending.
     std::uint64_t news_ = 0;
-    bool has_address_ = true;
     bool paused_ = false;
     bool cancelled_ = false;
 };

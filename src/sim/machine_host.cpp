@@ -124,14 +124,14 @@ void MachinePort::on_interfaces_changed() {
 }
 
 std::vector<device::Interface> MachineHost::interfaces() {
-    if (!machine_.has_address()) return {};
+    if (machine_.addresses().empty()) return {};
     device::Interface only;
     only.name = "eth0";
     only.index = 1;
     only.mtu = machine_.config().mtu;
     only.up = true;
     only.mac = {2, 0, 0, 0, 0, static_cast<std::uint8_t>(machine_.id() + 1)};
-    only.gids = {machine_.address()};
+    only.gids = machine_.addresses();
     return {only};
 }
 
@@ -145,8 +145,8 @@ Result<std::unique_ptr<device::Rendezvous>> MachineHost::open_rendezvous(int) {
 }
 
 Result<Gid> MachineHost::source_for(const Gid&, std::uint32_t) {
-    if (!machine_.has_address()) return Error{ENETUNREACH, "the machine has no address"};
-    return machine_.address();
+    if (machine_.addresses().empty()) return Error{ENETUNREACH, "the machine has no address"};
+    return machine_.addresses().front();
 }
 
 Result<std::unique_ptr<device::Task>> MachineHost::spawn(std::function<void()> body) {

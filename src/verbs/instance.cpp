@@ -79,7 +79,7 @@ Instance* make_real() {
 
 Instance::Instance(std::unique_ptr<device::Host> host, std::uint32_t shards)
     : Process(std::move(host), event_listener(),
-              {.shards = shards, .interfaces_changed = [this] { refresh_contexts(*this); }}) {}
+              {.shards = shards, .interfaces_changed = [this] { on_interfaces_changed(); }}) {}
 
 Instance::~Instance() {
     delete cm_.exchange(nullptr);  // Closes what rdma_cm has opened.
@@ -114,6 +114,11 @@ process::CmServer* Instance::cm_server(bool start) {
     }
     cm_.store(started->release());
     return cm_.load();
+}
+
+void Instance::on_interfaces_changed() {
+    refresh_contexts(*this);
+    if (process::CmServer* server = cm_.load()) server->on_interfaces_changed();
 }
 
 void Instance::at_exit() {

@@ -37,6 +37,8 @@ public:
     void abandon_all();  // In a forked child: takes no lock.
 
 private:
+    void on_interfaces_changed();
+
     std::mutex cm_mutex_;
     std::atomic<process::CmServer*> cm_{nullptr};  // Owned. Released when it is ready to be used.
 };

@@ -124,6 +124,82 @@ TEST_F(AbiCm, NobodyListens) {
     run();
 }
 
+// Accepts one request and waits for the end of the connection.
+void serve_one() {
+    CmPeer listener;
+    sockaddr_storage address = socket_address(here().address(), kPort);
+    ASSERT_EQ(rdma_bind_addr(listener.id(), reinterpret_cast<sockaddr*>(&address)), 0);
+    ASSERT_EQ(rdma_listen(listener.id(), 0), 0);
+    const std::optional<CmNews> request = listener.event(60s);
+    ASSERT_TRUE(request.has_value());
+    CmPeer peer(request->id);
+    ASSERT_TRUE(peer.make_qp());
+    ASSERT_EQ(peer.accept(), 0);
+    EXPECT_EQ(peer.event(60s)->type, RDMA_CM_EVENT_ESTABLISHED);
+    EXPECT_EQ(peer.event(600s)->type, RDMA_CM_EVENT_DISCONNECTED);
+}
+
+TEST_F(AbiCm, DisconnectFromAPeerThatWasKilled) {
+    server.start("server", serve_one);
+    client.start("client", [&] {
+        CmPeer peer;
+        EXPECT_FALSE(peer.connect(server.address(), kPort, 1s).has_value());
+        EXPECT_EQ(peer.event(60s)->type, RDMA_CM_EVENT_ESTABLISHED);
+        server.crash();
+        const Instant asked = world.now();
+        ASSERT_EQ(rdma_disconnect(peer.id()), 0);
+        const std::optional<CmNews> news = peer.event(100s);
+        ASSERT_TRUE(news.has_value());
+        EXPECT_EQ(news->type, RDMA_CM_EVENT_DISCONNECTED);
+        EXPECT_EQ(news->status, -ETIMEDOUT);
+        EXPECT_LT(world.now() - asked, 15s);
+        EXPECT_EQ(peer.event(100s)->type, RDMA_CM_EVENT_TIMEWAIT_EXIT);
+    });
+    EXPECT_EQ(world.run_all(600s), "");
+    EXPECT_EQ(client.leaks(), "");
+}
+
+// The address of an established connection goes away: the cause, then the end.
+void lose_address(AbiNode& server, AbiNode& client, const std::vector<Gid>& left,
+                  rdma_cm_event_type cause) {
+    server.start("server", serve_one);
+    client.start("client", [&server, &client, left, cause] {
+        CmPeer peer;
+        EXPECT_FALSE(peer.connect(server.address(), kPort, 1s).has_value());
+        EXPECT_EQ(peer.event(60s)->type, RDMA_CM_EVENT_ESTABLISHED);
+        client.machine().set_addresses(left);
+        EXPECT_EQ(peer.event(1s)->type, cause);
+        EXPECT_EQ(peer.event(0s)->type, RDMA_CM_EVENT_DISCONNECTED);
+        EXPECT_EQ(peer.event(0s)->type, RDMA_CM_EVENT_TIMEWAIT_EXIT);
+        EXPECT_EQ(rdma_disconnect(peer.id()), 0);
+        client.machine().set_addresses({client.address()});
+    });
+}
+
+TEST_F(AbiCm, AddressThatGoesAway) {
+    lose_address(server, client, {Gid::from_v4(0x0a00'0909)}, RDMA_CM_EVENT_ADDR_CHANGE);
+    EXPECT_NE(world.run_all(100s), "") << "the peer has not heard of it";
+    EXPECT_EQ(client.leaks(), "");
+}
+
+TEST_F(AbiCm, DeviceThatGoesAway) {
+    lose_address(server, client, {}, RDMA_CM_EVENT_DEVICE_REMOVAL);
+    EXPECT_NE(world.run_all(100s), "") << "the peer has not heard of it";
+    EXPECT_EQ(client.leaks(), "");
+}
+
+TEST_F(AbiCm, ListenerHearsThatItsAddressIsGone) {
+    server.start("server", [&] {
+        CmPeer listener;
+        sockaddr_storage address = socket_address(here().address(), kPort);
+        ASSERT_EQ(rdma_bind_addr(listener.id(), reinterpret_cast<sockaddr*>(&address)), 0);
+        ASSERT_EQ(rdma_listen(listener.id(), 0), 0);
+        server.machine().set_addresses({});
+        EXPECT_EQ(listener.event(1s)->type, RDMA_CM_EVENT_DEVICE_REMOVAL);
+    });
+    run();
+}
+
 TEST_F(AbiCm, ListenerThatWasToldToStop) {
     bool stop = false;
     server.start("server", [&] {
