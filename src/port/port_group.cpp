@@ -204,7 +204,11 @@ void PortGroup::serve() {
 }
 
 void PortGroup::admit_guest(Fd connection, std::uint32_t user) {
-    if (!requests_wanted_) return;
+    if (!requests_wanted_) {
+        const GuestMessage answer{.kind = GuestMessage::Kind::Answer, .refusal = EACCES};
+        (void)!::send(connection.get(), &answer, sizeof answer, MSG_NOSIGNAL | MSG_DONTWAIT);
+        return;
+    }
     const std::lock_guard lock(relay_mutex_);
     if (!relay_) relay_ = RelayServer::start(*this, requests_wanted_);
     if (relay_) relay_->admit(std::move(connection), user);

@@ -19,16 +19,17 @@ Result<RelaySeat> RelaySeat::ask(std::uint16_t port, std::uint32_t owner, std::u
 Result<RelaySeat> RelaySeat::ask_over(Fd connection, std::uint32_t owner, std::uint32_t wish) {
     const GuestMessage question{.kind = GuestMessage::Kind::Ask, .slot = wish};
     GuestMessage answer;
-    if (::send(connection.get(), &question, sizeof question, MSG_NOSIGNAL) != sizeof question)
-        return Error{EAGAIN, "the processes that hold UDP port 4791 do not answer"};
-    const ssize_t n = ::recv(connection.get(), &answer, sizeof answer, 0);
-    if (n == 0)
-        return Error{EACCES,
-                     "UDP port 4791 is held by another user's processes, which do not share it: "
-                     "end them, or let them run with FEROCE_SHARE=any"};
-    if (n < 0) return Error{EAGAIN, "the processes that hold UDP port 4791 do not answer"};
+    // A refusal may be there before we have asked, and its sender gone.
+    (void)!::send(connection.get(), &question, sizeof question, MSG_NOSIGNAL);
+    ssize_t n = ::recv(connection.get(), &answer, sizeof answer, 0);
+    if (n < 0 && errno == ECONNRESET) n = ::recv(connection.get(), &answer, sizeof answer, 0);
+    if (n <= 0) return Error{EAGAIN, "the processes that hold UDP port 4791 do not answer"};
     if (n != sizeof answer || answer.magic != GuestMessage::kMagic)
         return Error{EPROTO, "UDP port 4791 is held by another version of Feroce"};
+    if (answer.refusal == EACCES)
+        return Error{EACCES,
+                     "UDP port 4791 is held by another user's processes, which do not share it "
+                     "(FEROCE_SHARE=user): end them or run them without that"};
     if (answer.refusal != 0)
         return Error{answer.refusal,
                      "UDP port 4791 is held by another user's processes, which have no slot left "

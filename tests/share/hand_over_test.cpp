@@ -1,0 +1,150 @@
+// Packets for several slots that the kernel left merged, as a NIC may do: the whole lands in the
+// socket of the first one's slot, and each packet still reaches the owner of its own.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <memory>
+#include <vector>
+
+#include "attacks.hpp"
+#include "port/real_host.hpp"
+#include "port/udp_sender.hpp"
+#include "ring.hpp"
+#include "wire/bth.hpp"
+
+namespace feroce::share {
+namespace {
+
+using std::chrono::seconds;
+
+class Listener final : public device::EventListener {
+    void on_qp_event(transport::QueuePair&, transport::AsyncEventType) override {}
+    void on_srq_event(transport::ReceiveQueue&, transport::AsyncEventType) override {}
+};
+
+// A slot with an engine that has no queue pairs: every packet it gets is counted and dropped.
+class Receiver {
+public:
+    explicit Receiver(port::RealHost& host) : host_(host), port_(std::move(*host.open_port())) {
+        device::Engine::Config config;
+        config.slot = port_->slot();
+        engine_ = std::make_unique<device::Engine>(
+            config, device::Engine::Parts{memory_, xrc_, *port_, listener_, host_.random()});
+        port_->arm();
+    }
+    std::uint8_t slot() const { return port_->slot(); }
+    // Receives until so many packets have come; false if they do not.
+    bool gets(std::uint64_t packets) {
+        return await(seconds(10), [&] {
+            port_->wait(host_.now() + std::chrono::milliseconds(1));
+            while (port_->poll(host_.now(), *engine_)) continue;
+            port_->arm();
+            return engine_->counters()[transport::Counter::ReceivedPackets] >= packets;
+        });
+    }
+    std::uint64_t count(transport::Counter c) const { return engine_->counters()[c]; }
+    std::uint64_t count(transport::DropReason r) const { return engine_->counters()[r]; }
+
+private:
+    port::RealHost& host_;
+    std::unique_ptr<device::HostPort> port_;
+    Prng random_{1};
+    mem::Memory memory_{mem::Limits{}, random_};
+    device::XrcDomains xrc_;
+    Listener listener_;
+    std::unique_ptr<device::Engine> engine_;
+};
+
+port::RealHost::Options loopback_only() {
+    port::RealHost::Options options;
+    options.devices = "lo";
+    return options;
+}
+
+// One segmented send, with a packet to each of the slots.
+void send_merged(const std::array<std::uint8_t, 2>& slots) {
+    constexpr std::uint32_t kSize = 64;
+    std::vector<std::byte> bytes(slots.size() * kSize);
+    for (std::size_t i = 0; i < slots.size(); ++i) {
+        wire::Bth bth;
+        bth.destination = Qpn{std::uint32_t{slots[i]} << 16 | 0x1234};
+        bth.emit(std::span(bytes).subspan(i * kSize).first<wire::Bth::kSize>());
+    }
+    transport::TransmitRun run;
+    run.path.source = run.path.destination = loopback_v4(1);
+    run.bytes = bytes;
+    run.segment_size = kSize;
+    run.packet_count = slots.size();
+    Prng random(3);
+    port::UdpSender sender(random, kPort);
+    sender.transmit(std::span(&run, 1));
+    EXPECT_EQ(sender.dropped_packets(), 0u);
+}
+
+class HandOver : public testing::Test {
+protected:
+    void SetUp() override { enter_private_network(); }
+};
+
+TEST_F(HandOver, GoesFromOneMemberToAnother) {
+    port::RealHost host(loopback_only());
+    Receiver first(host), second(host);
+    send_merged({first.slot(), second.slot()});
+    ASSERT_TRUE(first.gets(2));
+    EXPECT_EQ(first.count(transport::Counter::HandedOver), 1u);
+    EXPECT_EQ(first.count(transport::DropReason::NoSuchQp), 1u);
+    ASSERT_TRUE(second.gets(1));
+    EXPECT_EQ(second.count(transport::DropReason::NoSuchQp), 1u);
+    EXPECT_EQ(second.count(transport::Counter::HandedOver), 0u);
+}
+
+TEST_F(HandOver, APacketForASlotThatNobodyHasIsDropped) {
+    port::RealHost host(loopback_only());
+    Receiver only(host);
+    send_merged({only.slot(), 40});
+    ASSERT_TRUE(only.gets(2));
+    EXPECT_EQ(only.count(transport::DropReason::NoSuchQp), 2u);
+    EXPECT_EQ(only.count(transport::Counter::HandedOver), 0u);
+}
+
+// Both ways between a member and a guest: what lands in the guest's socket is sorted by the relay.
+TEST_F(HandOver, AGuestGetsItsOwnAndNoMore) {
+    int to_parent[2], to_child[2];
+    ASSERT_EQ(::pipe(to_parent), 0);
+    ASSERT_EQ(::pipe(to_child), 0);
+    port::RealHost host(loopback_only());
+    Receiver member(host);
+    const pid_t child = ::fork();
+    if (child == 0) {
+        char byte;
+        // The parent's thread serves us from here on; the fork inherited no thread of it.
+        if (!become_ordinary_user()) ::_exit(1);
+        host.abandon();
+        port::RealHost own(loopback_only());
+        Receiver guest(own);
+        const std::uint8_t slot = guest.slot();
+        (void)!::write(to_parent[1], &slot, 1);
+        (void)!::read(to_child[0], &byte, 1);
+        ::_exit(guest.gets(2) && guest.count(transport::DropReason::NoSuchQp) == 2 ? 0 : 2);
+    }
+    std::uint8_t slot = 0;
+    ::fcntl(to_parent[0], F_SETFL, O_NONBLOCK);
+    ASSERT_TRUE(await(seconds(10), [&] {
+        member.gets(0);  // Lets the newcomer in.
+        return ::read(to_parent[0], &slot, 1) == 1;
+    }));
+    EXPECT_GE(slot, port::kFirstGuestSlot);
+    send_merged({slot, member.slot()});
+    EXPECT_TRUE(member.gets(1));
+    send_merged({member.slot(), slot});
+    EXPECT_TRUE(member.gets(3));
+    EXPECT_EQ(member.count(transport::Counter::HandedOver), 1u);
+    EXPECT_EQ(member.count(transport::DropReason::NoSuchQp), 2u);
+    EXPECT_EQ(::write(to_child[1], "x", 1), 1);
+    EXPECT_EQ(exit_status(child), 0);
+    for (const int fd : {to_parent[0], to_parent[1], to_child[0], to_child[1]}) ::close(fd);
+}
+
+}  // namespace
+}  // namespace feroce::share
