@@ -9,12 +9,12 @@ Timers::Timers(std::size_t capacity) {
 }
 
 void Timers::update(transport::QueuePair& qp, Instant deadline) {
+    if (deadline == kNever) return remove(qp);
     if (qp.timer_position != 0) {
         const std::size_t index = qp.timer_position - 1;
         if (deadline < heap_[index].deadline) sift_up(index, {deadline, &qp});
         return;
     }
-    if (deadline == kNever) return;
     ASSERT(heap_.size() < heap_.capacity());
     heap_.push_back({deadline, &qp});
     sift_up(heap_.size() - 1, {deadline, &qp});

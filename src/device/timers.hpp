@@ -1,8 +1,10 @@
 // Timers: queue pairs by deadline, an indexed binary heap; QueuePair::timer_position is the place
 // (0: none). A deadline that moves back leaves its entry where it is: acknowledgements move it back
 // all the time, and the entry is looked at once, when it fires. So entries are never late but may
-// be early, and whoever takes one asks the machine for its deadline and updates again. Allocates
-// nothing after construction. Engine lock.
+// be early, and whoever takes one asks the machine for its deadline and updates again. A queue pair
+// that waits for nothing has no entry: the heap is as small as what is under way, and none fires
+// for a queue pair that has long gone idle and cold. Allocates nothing after construction. Engine
+// lock.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +19,7 @@ class Timers {
 public:
     explicit Timers(std::size_t capacity);  // Queue pairs that may exist at once.
 
-    // The entry fires at `deadline` or before. kNever adds no entry and removes none.
+    // The entry fires at `deadline` or before. kNever removes it.
     void update(transport::QueuePair& qp, Instant deadline);
     void remove(transport::QueuePair& qp);  // Before it dies; nothing if it has no entry.
     // Takes an entry that is due, the earliest first; null if none is.

@@ -47,8 +47,6 @@ TEST_F(TimersTest, LaterIsLazyEarlierIsNot) {
     timers.update(qp(0), at(30));
     timers.update(qp(0), at(50));
     EXPECT_EQ(timers.next(), at(30)) << "checked when it fires";
-    timers.update(qp(0), kNever);
-    EXPECT_EQ(timers.next(), at(30));
     timers.update(qp(0), at(5));
     EXPECT_EQ(timers.next(), at(5));
     EXPECT_EQ(timers.size(), 1u);
@@ -57,6 +55,15 @@ TEST_F(TimersTest, LaterIsLazyEarlierIsNot) {
     EXPECT_EQ(timers.size(), 0u);
     EXPECT_EQ(timers.next(), kNever);
     EXPECT_EQ(timers.pop_due(kNever), nullptr);
+}
+
+TEST_F(TimersTest, WhoWaitsForNothingHasNoEntry) {
+    Timers timers(8);
+    timers.update(qp(0), at(10));
+    timers.update(qp(1), at(20));
+    timers.update(qp(0), kNever);
+    EXPECT_EQ(timers.size(), 1u);
+    EXPECT_EQ(timers.next(), at(20));
 }
 
 TEST_F(TimersTest, RemoveForgetsAndIsIdempotent) {

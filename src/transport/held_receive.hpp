@@ -13,7 +13,7 @@ namespace feroce::transport {
 
 class HeldReceive {
 public:
-    explicit HeldReceive(QueuePair& qp) : qp_(qp) {}
+    explicit HeldReceive(QueuePair& qp) : qp_(qp), wqe_(qp.receive_queue().sge_max()) {}
 
     bool take();  // True if one is held now, taken before or just now.
     std::uint32_t length() const { return wqe_.length; }

@@ -29,8 +29,8 @@ mem::Fault gather_payload(QueuePair& qp, std::uint64_t wqe_index, std::uint64_t 
     if (into.empty()) return mem::Fault::None;
     SendQueue& queue = qp.send_queue();
     const SendWqe& wqe = queue.at(wqe_index);
-    if (!wqe.wr.inlined)
-        return mem::gather(qp.services().memory, qp.init().pd, wqe.wr.sges, offset, into);
+    if (!wqe.inlined)
+        return mem::gather(qp.services().memory, qp.init().pd, queue.sges(wqe_index), offset, into);
     const ByteView bytes = queue.inline_data(wqe_index).subspan(offset, into.size());
     std::copy(bytes.begin(), bytes.end(), into.begin());
     return mem::Fault::None;

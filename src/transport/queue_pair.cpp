@@ -1,6 +1,8 @@
 #include "transport/queue_pair.hpp"
 
 #include <cerrno>
+#include <new>
+#include <span>
 
 #include "base/assert.hpp"
 #include "transport/rc/rc_machine.hpp"
@@ -11,16 +13,22 @@ namespace feroce::transport {
 
 namespace {
 
-std::unique_ptr<Machine> make_machine(QueuePair& qp) {
+template <class T>
+Machine* make_in(std::span<std::byte> place, QueuePair& qp) {
+    static_assert(sizeof(T) <= QueuePair::kMachineBytes && alignof(T) <= kCacheLine);
+    return new (place.data()) T(qp);
+}
+
+Machine* make_machine(std::span<std::byte> place, QueuePair& qp) {
     switch (qp.type()) {
         case QpType::Rc:
         case QpType::XrcInitiator:
         case QpType::XrcTarget:
-            return std::make_unique<rc::RcMachine>(qp);
+            return make_in<rc::RcMachine>(place, qp);
         case QpType::Uc:
-            return std::make_unique<UcMachine>(qp);
+            return make_in<UcMachine>(place, qp);
         case QpType::Ud:
-            return std::make_unique<UdMachine>(qp);
+            return make_in<UdMachine>(place, qp);
     }
     ASSERT(false);
     return nullptr;
@@ -56,15 +64,15 @@ bool is_word_operation(SendOp op) {
 
 QueuePair::QueuePair(Qpn qpn, const QpInit& init, Services& services)
     : qpn_(qpn),
-      init_(init),
       services_(services),
-      send_queue_(init.capabilities, init.signal_all),
-      own_receive_queue_(init.srq != nullptr ? nullptr
-                                             : std::make_unique<ReceiveQueue>(
-                                                   init.pd, init.capabilities.receive_wr_max,
-                                                   init.capabilities.receive_sge_max)),
-      receive_queue_(init.srq != nullptr ? init.srq : own_receive_queue_.get()),
-      machine_(make_machine(*this)) {}
+      init_(init),
+      send_queue_(init.type, init.capabilities, init.signal_all) {
+    receive_queue_ = init.srq != nullptr
+                         ? init.srq
+                         : &own_receive_queue_.emplace(init.pd, init.capabilities.receive_wr_max,
+                                                       init.capabilities.receive_sge_max);
+    machine_.reset(make_machine(machine_place_, *this));
+}
 
 Result<void> QueuePair::post_send(Instant now, const SendWr& wr) {
     if (!supports(type(), wr.op))
@@ -100,12 +108,12 @@ Result<void> QueuePair::post_receive(Instant now, const ReceiveWr& wr) {
 
 void QueuePair::complete_send(Instant now, const SendWqe& wqe, WcStatus status,
                               std::uint32_t reason) {
-    if (status == WcStatus::Success && !wqe.wr.signaled) return;
+    if (status == WcStatus::Success && !wqe.signaled) return;
     Completion completion;
-    completion.wr_id = wqe.wr.wr_id;
+    completion.wr_id = wqe.wr_id;
     completion.timestamp_ns = nanoseconds(now);
     completion.status = status;
-    completion.opcode = completion_opcode(wqe.wr.op);
+    completion.opcode = completion_opcode(wqe.op);
     completion.byte_length = wqe.length;
     completion.reason = reason;
     completion.qpn = qpn_;
@@ -160,10 +168,9 @@ void QueuePair::flush_sends(Instant now) {
 void QueuePair::flush_receives(Instant now) {
     if (uses_srq()) return services_.events.qp_event(*this, AsyncEventType::QpLastWqeReached);
     if (init_.receive_cq == nullptr) return;
-    ReceiveWqe wqe;
-    while (receive_queue_->take(wqe)) {
+    while (const auto wr_id = receive_queue_->discard()) {
         Completion completion;
-        completion.wr_id = wqe.wr_id;
+        completion.wr_id = *wr_id;
         completion.timestamp_ns = nanoseconds(now);
         completion.status = WcStatus::FlushError;
         completion.opcode = WcOpcode::Receive;

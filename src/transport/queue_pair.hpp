@@ -1,11 +1,19 @@
 // QueuePair: what all transports share, and the Machine that a transport is. The device owns queue
 // pairs, feeds them packets, time and posts, and asks them afterwards what they want:
 // wants_to_send() and deadline(). A machine never calls back into the device but through Services.
+//
+// Layout. With many queue pairs each packet finds its own cold, so what a packet touches stands
+// together at the front, in the order it is touched, and the machine is part of the same block.
+// Members are ordered by that, not by topic; sizes are asserted where it matters.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 
+#include "base/cache.hpp"
 #include "base/ids.hpp"
 #include "base/time.hpp"
 #include "mem/memory.hpp"
@@ -85,8 +93,10 @@ public:
     virtual void on_modify(Instant now, QpState from) = 0;
 };
 
-class QueuePair {
+class alignas(kCacheLine) QueuePair {
 public:
+    static constexpr std::size_t kMachineBytes = 384;
+
     QueuePair(Qpn qpn, const QpInit& init, Services& services);
 
     Qpn qpn() const { return qpn_; }
@@ -122,26 +132,38 @@ public:
 
     Path path() const;  // From the address vector; the flow follows from both QPNs.
 
-    QpAttributes attributes;
-    SendWindow* window = nullptr;  // Set by the device when the path is known (RTR).
-    // UDP source port of the peer, 0 until the first good packet; then no other is believed.
-    std::uint16_t peer_source_port = 0;
-    Instant last_congestion_notice{};  // When we last told the peer that its packets were marked.
-    // The device's bookkeeping: in its ready list, its timer's place, waiting for the window.
+private:
+    struct Destroy {  // The machine lives in machine_place_.
+        void operator()(Machine* machine) const { machine->~Machine(); }
+    };
+    void enter_error(Instant now);
+
+    Qpn qpn_;
+
+public:
+    // The device's bookkeeping: its timer's place, in its ready list, waiting for the window.
+    std::uint32_t timer_position = 0;
     bool is_ready = false;
     bool waits_for_window = false;
-    std::uint32_t timer_position = 0;
+    // UDP source port of the peer, 0 until the first good packet; then no other is believed.
+    std::uint16_t peer_source_port = 0;
 
 private:
-    Qpn qpn_;
-    QpInit init_;
-    Services& services_;
-    SendQueue send_queue_;
-    std::unique_ptr<ReceiveQueue> own_receive_queue_;
-    ReceiveQueue* receive_queue_;  // Own or shared.
-    std::unique_ptr<Machine> machine_;
     std::uint32_t first_reason_ = 0;
-    void enter_error(Instant now);
+    std::unique_ptr<Machine, Destroy> machine_;
+    Services& services_;
+    QpInit init_;
+    ReceiveQueue* receive_queue_;  // Own or shared.
+
+public:
+    SendWindow* window = nullptr;  // Set by the device when the path is known (RTR).
+    QpAttributes attributes;
+    Instant last_congestion_notice{};  // When we last told the peer that its packets were marked.
+
+private:
+    SendQueue send_queue_;
+    std::optional<ReceiveQueue> own_receive_queue_;
+    alignas(kCacheLine) std::array<std::byte, kMachineBytes> machine_place_;
 };
 
 }  // namespace feroce::transport

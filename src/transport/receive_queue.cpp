@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <limits>
+#include <utility>
+
+#include "base/assert.hpp"
 
 namespace feroce::transport {
 
@@ -11,7 +14,14 @@ ReceiveQueue::ReceiveQueue(PdId pd, std::uint32_t wr_max, std::uint32_t sge_max)
       wr_max_(std::max(wr_max, 1U)),
       sge_max_(std::max(sge_max, 1U)),
       slots_(wr_max_),
-      sges_(std::size_t{wr_max_} * sge_max_) {}
+      sges_(sge_max_ == 1 ? 0 : std::size_t{wr_max_} * sge_max_) {}
+
+void ReceiveWqe::set_list(std::span<const mem::Sge> sges) {
+    ASSERT(sges.size() <= std::max(sge_max_, 1U));
+    sge_count_ = static_cast<std::uint32_t>(sges.size());
+    if (sges.size() == 1) first_ = sges.front();
+    if (sges.size() > 1) std::copy(sges.begin(), sges.end(), many_.get());
+}
 
 Result<void> ReceiveQueue::post(const ReceiveWr& wr) {
     if (wr.sges.size() > sge_max_) return Error{EINVAL, "the receive has more SGEs than allowed"};
@@ -24,9 +34,8 @@ Result<void> ReceiveQueue::post(const ReceiveWr& wr) {
     slot.sge_count = static_cast<std::uint32_t>(wr.sges.size());
     slot.length = static_cast<std::uint32_t>(
         std::min<std::uint64_t>(length, std::numeric_limits<std::uint32_t>::max()));
-    slot.sge_index = posted_++ % wr_max_ * sge_max_;
-    std::copy(wr.sges.begin(), wr.sges.end(),
-              sges_.begin() + static_cast<std::ptrdiff_t>(slot.sge_index));
+    if (wr.sges.size() == 1) slot.first_sge = wr.sges.front();
+    if (wr.sges.size() > 1) std::copy(wr.sges.begin(), wr.sges.end(), list_of(slot));
     return {};
 }
 
@@ -35,16 +44,22 @@ bool ReceiveQueue::take(ReceiveWqe& out) {
     if (slots_.empty()) return false;
     const Slot& slot = slots_.front();
     out.wr_id = slot.wr_id;
-    out.sge_count = slot.sge_count;
     out.length = slot.length;
-    std::copy_n(sges_.begin() + static_cast<std::ptrdiff_t>(slot.sge_index), slot.sge_count,
-                out.sges);
+    out.set_list({slot.sge_count > 1 ? list_of(slot) : &slot.first_sge, slot.sge_count});
     slots_.pop();
     if (limit_ > 0 && slots_.size() < limit_) {
         limit_ = 0;
         limit_event_ = true;
     }
     return true;
+}
+
+std::optional<std::uint64_t> ReceiveQueue::discard() {
+    const std::lock_guard guard(lock_);
+    if (slots_.empty()) return std::nullopt;
+    const std::uint64_t wr_id = slots_.front().wr_id;
+    slots_.pop();
+    return wr_id;
 }
 
 std::uint32_t ReceiveQueue::available() {

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -15,17 +17,26 @@
 
 namespace feroce::transport {
 
-// The largest scatter-gather list of any work request.
-inline constexpr std::uint32_t kSgeMax = 32;
+// A receive taken off the queue: a copy, so that the slot is free for the next post at once. Lists
+// of more than one entry, which few programs use, are kept apart.
+class ReceiveWqe {
+public:
+    explicit ReceiveWqe(std::uint32_t sge_max)
+        : sge_max_(sge_max), many_(sge_max > 1 ? new mem::Sge[sge_max] : nullptr) {}
 
-// A receive taken off the queue: a copy, so that the slot is free for the next post at once.
-struct ReceiveWqe {
+    std::span<const mem::Sge> list() const {
+        return {sge_count_ > 1 ? many_.get() : &first_, sge_count_};
+    }
+    void set_list(std::span<const mem::Sge> sges);
+
     std::uint64_t wr_id = 0;
-    std::uint32_t sge_count = 0;
     std::uint32_t length = 0;  // Sum of the list.
-    mem::Sge sges[kSgeMax];
 
-    std::span<const mem::Sge> list() const { return {sges, sge_count}; }
+private:
+    std::uint32_t sge_count_ = 0;
+    mem::Sge first_;
+    std::uint32_t sge_max_;
+    std::unique_ptr<mem::Sge[]> many_;  // sge_max_ entries if that is more than one.
 };
 
 class ReceiveQueue {
@@ -37,7 +48,9 @@ public:
     std::uint32_t sge_max() const { return sge_max_; }
 
     Result<void> post(const ReceiveWr& wr);
-    bool take(ReceiveWqe& out);  // False when empty. Sets limit_reached() on crossing the limit.
+    // False when empty. Sets limit_reached() on crossing the limit. `out` has room for sge_max().
+    bool take(ReceiveWqe& out);
+    std::optional<std::uint64_t> discard();  // The oldest one's wr_id; nothing when empty.
     std::uint32_t available();
     void clear();
 
@@ -51,18 +64,19 @@ private:
         std::uint64_t wr_id = 0;
         std::uint32_t sge_count = 0;
         std::uint32_t length = 0;
-        std::uint64_t sge_index = 0;  // First of its entries in sges_.
+        mem::Sge first_sge;  // The whole list if it has one entry.
     };
+
+    mem::Sge* list_of(const Slot& slot) { return &sges_[slots_.index_of(slot) * sge_max_]; }
 
     PdId pd_;
     std::uint32_t wr_max_;
     std::uint32_t sge_max_;
     Spinlock lock_;  // Guards everything below.
-    Ring<Slot> slots_;
-    std::vector<mem::Sge> sges_;  // sge_max_ for each slot.
-    std::uint64_t posted_ = 0;
-    std::uint32_t limit_ = 0;
     bool limit_event_ = false;
+    std::uint32_t limit_ = 0;
+    Ring<Slot> slots_;
+    std::vector<mem::Sge> sges_;  // sge_max_ for each slot; none if sge_max_ is 1.
 };
 
 }  // namespace feroce::transport

@@ -16,7 +16,7 @@ void fail_unreliable_send(Instant now, QueuePair& qp, Psn psn, const SendFailure
     reason.status = failure.status;
     reason.fault = failure.fault;
     reason.psn = psn;
-    reason.wr_id = wqe.wr.wr_id;
+    reason.wr_id = wqe.wr_id;
     qp.complete_send(now, wqe, failure.status, qp.record(reason));
     queue.retire();
     qp.attributes.state = QpState::Sqe;

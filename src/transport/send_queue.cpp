@@ -25,62 +25,136 @@ bool may_inline(SendOp op) {
     }
 }
 
+bool has_atomic_operands(SendOp op) {
+    return op == SendOp::CompareSwap || op == SendOp::FetchAdd || op == SendOp::AtomicWrite;
+}
+
+std::uint32_t operand_of(const SendWr& wr) {
+    switch (wr.op) {
+        case SendOp::SendInvalidate:
+        case SendOp::LocalInvalidate:
+            return wr.invalidate.raw;
+        case SendOp::Flush:
+            return wr.flush_type;
+        default:
+            return wr.immediate;
+    }
+}
+
 }  // namespace
 
-SendQueue::SendQueue(const QpCapabilities& capabilities, bool signal_all)
-    : capabilities_(capabilities),
+SendQueue::SendQueue(QpType type, const QpCapabilities& capabilities, bool signal_all)
+    : slots_(std::max(capabilities.send_wr_max, 1U)),
+      sge_max_(std::max(capabilities.send_sge_max, 1U)),
+      inline_max_(capabilities.inline_max),
       signal_all_(signal_all),
-      slots_(std::max(capabilities.send_wr_max, 1U)),
-      sges_(slots_.size() * std::max(capabilities.send_sge_max, 1U)),
-      inline_(slots_.size() * capabilities.inline_max) {}
+      is_datagram_(type == QpType::Ud),
+      sges_(sge_max_ == 1 ? 0 : slots_.size() * sge_max_),
+      rest_(slots_.size()),
+      inline_(slots_.size() * inline_max_) {
+    ASSERT(sge_max_ <= kSgeMax);
+}
 
-Result<void> SendQueue::post(const SendWr& wr) {
+Result<std::uint64_t> SendQueue::check(const SendWr& wr) const {
     if (size() == slots_.size()) return Error{ENOMEM, "the send queue is full"};
-    const std::size_t sge_max = std::max(capabilities_.send_sge_max, 1U);
-    if (wr.sges.size() > sge_max) return Error{EINVAL, "the send has more SGEs than allowed"};
+    if (wr.sges.size() > sge_max_) return Error{EINVAL, "the send has more SGEs than allowed"};
     std::uint64_t length = 0;
     for (const mem::Sge& sge : wr.sges) length += sge.length;
     if (length > kMessageBytesMax) return Error{EINVAL, "the message is longer than 2 GiB"};
     if (wr.inlined && !may_inline(wr.op)) return Error{EINVAL, "this operation cannot be inline"};
-    if (wr.inlined && length > capabilities_.inline_max)
+    if (wr.inlined && length > inline_max_)
         return Error{ENOMEM, "the inline data is longer than max_inline_data"};
+    return length;
+}
 
+Result<void> SendQueue::post(const SendWr& wr) {
+    const Result<std::uint64_t> length = check(wr);
+    if (!length) return length.error();
     const std::size_t slot = tail_ % slots_.size();
     SendWqe& wqe = slots_[slot];
     wqe = SendWqe{};
-    wqe.wr = wr;
-    wqe.wr.signaled = wr.signaled || signal_all_;
-    wqe.length = static_cast<std::uint32_t>(length);
-    mem::Sge* stored = sges_.data() + slot * sge_max;
-    std::copy(wr.sges.begin(), wr.sges.end(), stored);
-    wqe.wr.sges = {stored, wr.sges.size()};
-    if (wr.inlined) {
-        // Plain copy: inline data is the posting thread's own memory and needs no registration.
-        std::byte* to = inline_.data() + slot * capabilities_.inline_max;
-        for (const mem::Sge& sge : wr.sges) {
-            if (sge.length > 0)
-                std::memcpy(to, reinterpret_cast<const void*>(sge.address), sge.length);
-            to += sge.length;
-        }
-        wqe.inline_length = wqe.length;
-    }
+    wqe.wr_id = wr.wr_id;
+    wqe.remote_address = wr.remote_address;
+    wqe.rkey = wr.rkey;
+    wqe.length = static_cast<std::uint32_t>(*length);
+    wqe.operand = operand_of(wr);
+    wqe.remote_srq = wr.remote_srq;
+    wqe.op = wr.op;
+    wqe.sge_count = static_cast<std::uint8_t>(wr.sges.size());
+    wqe.signaled = wr.signaled || signal_all_;
+    wqe.solicited = wr.solicited;
+    wqe.fence = wr.fence;
+    wqe.inlined = wr.inlined;
+    if (!wr.sges.empty()) wqe.first_sge = wr.sges.front();
+    store_lists(slot, wr);
+    store_rest(slot, wr);
     ++tail_;
     return {};
 }
 
-SendWqe& SendQueue::at(std::uint64_t index) {
+void SendQueue::store_lists(std::size_t slot, const SendWr& wr) {
+    if (wr.sges.size() > 1) std::copy(wr.sges.begin(), wr.sges.end(), &sges_[slot * sge_max_]);
+    if (!wr.inlined) return;
+    // Plain copy: inline data is the posting thread's own memory and needs no registration.
+    std::byte* to = inline_.data() + slot * inline_max_;
+    for (const mem::Sge& sge : wr.sges) {
+        if (sge.length > 0) std::memcpy(to, reinterpret_cast<const void*>(sge.address), sge.length);
+        to += sge.length;
+    }
+}
+
+void SendQueue::store_rest(std::size_t slot, const SendWr& wr) {
+    if (is_datagram_) {
+        rest_[slot] = DatagramTarget{wr.path, wr.destination_qpn, wr.qkey};
+    } else if (wr.op == SendOp::BindWindow) {
+        rest_[slot] = wr.bind;
+    } else if (has_atomic_operands(wr.op)) {
+        rest_[slot] = AtomicOperands{wr.compare_add, wr.swap};
+    }
+}
+
+std::size_t SendQueue::slot_of(std::uint64_t index) const {
     ASSERT(index >= head_ && index < tail_);
-    return slots_[index % slots_.size()];
+    return index % slots_.size();
+}
+
+SendWqe& SendQueue::at(std::uint64_t index) {
+    return slots_[slot_of(index)];
 }
 
 const SendWqe& SendQueue::at(std::uint64_t index) const {
-    ASSERT(index >= head_ && index < tail_);
-    return slots_[index % slots_.size()];
+    return slots_[slot_of(index)];
+}
+
+std::span<const mem::Sge> SendQueue::sges(std::uint64_t index) const {
+    const std::size_t slot = slot_of(index);
+    const SendWqe& wqe = slots_[slot];
+    if (wqe.sge_count <= 1) return {&wqe.first_sge, wqe.sge_count};
+    return {&sges_[slot * sge_max_], wqe.sge_count};
 }
 
 ByteView SendQueue::inline_data(std::uint64_t index) const {
-    const std::size_t slot = index % slots_.size();
-    return ByteView(inline_).subspan(slot * capabilities_.inline_max, slots_[slot].inline_length);
+    const std::size_t slot = slot_of(index);
+    ASSERT(slots_[slot].inlined);
+    return ByteView(inline_).subspan(slot * inline_max_, slots_[slot].length);
+}
+
+const AtomicOperands& SendQueue::atomic(std::uint64_t index) const {
+    const auto* found = std::get_if<AtomicOperands>(&rest_[slot_of(index)]);
+    ASSERT(found != nullptr);
+    return *found;
+}
+
+const DatagramTarget& SendQueue::datagram(std::uint64_t index) const {
+    const auto* found = std::get_if<DatagramTarget>(&rest_[slot_of(index)]);
+    ASSERT(found != nullptr);
+    return *found;
+}
+
+const mem::WindowBind& SendQueue::bind(std::uint64_t index) const {
+    const auto* found = std::get_if<mem::WindowBind>(&rest_[slot_of(index)]);
+    ASSERT(found != nullptr);
+    return *found;
 }
 
 void SendQueue::retire() {

@@ -1,35 +1,64 @@
 // SendQueue: the send work requests of one queue pair, from post to completion, addressed by an
 // index that only grows. head() is the oldest not completed, tail() one past the youngest.
+//
+// A machine with ten thousand queue pairs finds each of them cold, so what a packet costs is the
+// cache lines it touches: a request is one line, and what only some operations have stands in
+// arrays of its own that the others never look at.
 #pragma once
 
 #include <cstdint>
 #include <span>
+#include <variant>
 #include <vector>
 
 #include "base/bytes.hpp"
+#include "base/cache.hpp"
 #include "base/psn.hpp"
 #include "base/result.hpp"
 #include "transport/work.hpp"
 
 namespace feroce::transport {
 
-struct SendWqe {
-    SendWr wr;                        // Its sges span points into the queue's own storage.
-    std::uint32_t length = 0;         // Bytes of the message.
-    std::uint32_t inline_length = 0;  // > 0 only for inlined data, which then is in the queue.
+struct alignas(kCacheLine) SendWqe {
+    std::uint64_t wr_id = 0;
+    std::uint64_t remote_address = 0;
+    mem::Sge first_sge;  // The whole list if it has one entry; see SendQueue::sges().
+    RKey rkey;
+    std::uint32_t length = 0;  // Bytes of the message.
+    // As the operation has it: the immediate, the key to invalidate, or the type of a FLUSH.
+    std::uint32_t operand = 0;
+    SrqNumber remote_srq;
     // Valid once `numbered`: the PSNs [first_psn, first_psn + packets) belong to this request.
-    bool numbered = false;
-    bool executed = false;  // Local operations (bind, invalidate) that are done.
-    // Its memory could not be read: it fails the queue pair once all before it are answered.
-    mem::Fault fault = mem::Fault::None;
     Psn first_psn;
     std::uint32_t packets = 0;
     std::uint32_t send_sequence = 0;  // Number of its first message, for end-to-end credits.
+    SendOp op = SendOp::Send;
+    // Its memory could not be read: it fails the queue pair once all before it are answered.
+    mem::Fault fault = mem::Fault::None;
+    std::uint8_t sge_count = 0;
+    bool signaled : 1 = false;
+    bool solicited : 1 = false;
+    bool fence : 1 = false;
+    bool inlined : 1 = false;  // The bytes are in the queue.
+    bool numbered : 1 = false;
+    bool executed : 1 = false;  // Local operations (bind, invalidate) that are done.
+};
+static_assert(sizeof(SendWqe) == kCacheLine);
+
+struct AtomicOperands {
+    std::uint64_t compare_add = 0;
+    std::uint64_t swap = 0;
+};
+
+struct DatagramTarget {
+    Path path;
+    Qpn qpn;
+    Qkey qkey;
 };
 
 class SendQueue {
 public:
-    SendQueue(const QpCapabilities& capabilities, bool signal_all);
+    SendQueue(QpType type, const QpCapabilities& capabilities, bool signal_all);
 
     std::uint64_t head() const { return head_; }
     std::uint64_t tail() const { return tail_; }
@@ -39,19 +68,35 @@ public:
     Result<void> post(const SendWr& wr);  // Checks counts and sizes; copies inline data.
     SendWqe& at(std::uint64_t index);
     const SendWqe& at(std::uint64_t index) const;
+    std::span<const mem::Sge> sges(std::uint64_t index) const;
     ByteView inline_data(std::uint64_t index) const;  // Of an inlined request.
-    void retire();                                    // Frees the head.
-    void withdraw();                                  // Takes back the youngest.
+    // Of a request whose operation has them: atomics and ATOMIC WRITE, datagrams, binds.
+    const AtomicOperands& atomic(std::uint64_t index) const;
+    const DatagramTarget& datagram(std::uint64_t index) const;
+    const mem::WindowBind& bind(std::uint64_t index) const;
+    void retire();    // Frees the head.
+    void withdraw();  // Takes back the youngest.
     void clear();
 
 private:
-    QpCapabilities capabilities_;
-    bool signal_all_;
-    std::vector<SendWqe> slots_;
-    std::vector<mem::Sge> sges_;
-    std::vector<std::byte> inline_;
+    using Rest = std::variant<std::monostate, AtomicOperands, DatagramTarget, mem::WindowBind>;
+
+    Result<std::uint64_t> check(const SendWr& wr) const;  // The message's length.
+    void store_lists(std::size_t slot, const SendWr& wr);
+    void store_rest(std::size_t slot, const SendWr& wr);
+    std::size_t slot_of(std::uint64_t index) const;
+
     std::uint64_t head_ = 0;
     std::uint64_t tail_ = 0;
+    std::vector<SendWqe> slots_;
+    std::uint32_t sge_max_;
+    std::uint32_t inline_max_;
+    bool signal_all_;
+    bool is_datagram_;
+    // For each slot, and looked at only by requests that need it:
+    std::vector<mem::Sge> sges_;  // sge_max_ entries; none if sge_max_ is 1.
+    std::vector<Rest> rest_;
+    std::vector<std::byte> inline_;  // inline_max_ bytes.
 };
 
 WcOpcode completion_opcode(SendOp op);

@@ -11,6 +11,9 @@
 
 namespace feroce::transport {
 
+// The largest scatter-gather list of any work request.
+inline constexpr std::uint32_t kSgeMax = 32;
+
 enum class SendOp : std::uint8_t {
     Send,
     SendImmediate,

@@ -68,7 +68,7 @@ Psn Requester::first_unanswered_before(Psn end) const {
     for (std::uint64_t i = queue.head(); i != queue.tail(); ++i) {
         const SendWqe& wqe = queue.at(i);
         if (!wqe.numbered || distance(wqe.first_psn, end) <= 0) break;
-        if (!needs_response(wqe.wr.op)) continue;
+        if (!needs_response(wqe.op)) continue;
         return distance(wqe.first_psn, una_) > 0 ? una_ : wqe.first_psn;
     }
     return end;
@@ -137,10 +137,10 @@ SendWqe* Requester::awaiting_response(Psn psn) {
         SendWqe& wqe = queue.at(i);
         if (!wqe.numbered || distance(wqe.first_psn, psn) < 0) return nullptr;
         if (distance(wqe.first_psn + wqe.packets, psn) >= 0) {
-            if (needs_response(wqe.wr.op)) return nullptr;  // An earlier one is still open.
+            if (needs_response(wqe.op)) return nullptr;  // An earlier one is still open.
             continue;
         }
-        return needs_response(wqe.wr.op) ? &wqe : nullptr;
+        return needs_response(wqe.op) ? &wqe : nullptr;
     }
     return nullptr;
 }
@@ -162,18 +162,18 @@ void Requester::on_read_response(Instant now, const wire::Packet& packet) {
     }
     SendWqe* wqe = awaiting_response(psn);
     const bool is_atomic =
-        wqe != nullptr && (wqe->wr.op == SendOp::CompareSwap || wqe->wr.op == SendOp::FetchAdd);
+        wqe != nullptr && (wqe->op == SendOp::CompareSwap || wqe->op == SendOp::FetchAdd);
     if (wqe == nullptr || is_atomic)
         return qp_.services().counters.drop(DropReason::UnexpectedResponse);
     const std::uint64_t mtu = qp_.attributes.path_mtu;
     const std::uint64_t offset = static_cast<std::uint64_t>(distance(wqe->first_psn, psn)) * mtu;
     const std::uint64_t expected =
-        wqe->wr.op == SendOp::Read ? std::min(mtu, wqe->length - offset) : 0;
+        wqe->op == SendOp::Read ? std::min(mtu, wqe->length - offset) : 0;
     advance(now, psn);  // What was sent before is acknowledged by implication.
     if (qp_.state() == QpState::Err) return;
     if (packet.payload.size() != expected)
         return fail_head(now, Rule::ResponseMalformed, WcStatus::BadResponseError, 0);
-    if (store_response(now, *wqe, offset, packet.payload)) advance(now, psn + 1);
+    if (store_response(now, offset, packet.payload)) advance(now, psn + 1);
 }
 
 void Requester::on_atomic_response(Instant now, const wire::Packet& packet) {
@@ -181,19 +181,20 @@ void Requester::on_atomic_response(Instant now, const wire::Packet& packet) {
     if (!answers_something_sent(psn)) return qp_.services().counters.drop(DropReason::StaleAck);
     SendWqe* wqe = awaiting_response(psn);
     const bool is_atomic =
-        wqe != nullptr && (wqe->wr.op == SendOp::CompareSwap || wqe->wr.op == SendOp::FetchAdd);
+        wqe != nullptr && (wqe->op == SendOp::CompareSwap || wqe->op == SendOp::FetchAdd);
     if (!is_atomic) return qp_.services().counters.drop(DropReason::UnexpectedResponse);
     advance(now, psn);
     if (qp_.state() == QpState::Err) return;
     const std::uint64_t original = packet.atomic_ack().original;
-    if (store_response(now, *wqe, 0, std::as_bytes(std::span(&original, 1)))) advance(now, psn + 1);
+    if (store_response(now, 0, std::as_bytes(std::span(&original, 1)))) advance(now, psn + 1);
 }
 
-bool Requester::store_response(Instant now, const SendWqe& wqe, std::uint64_t offset,
-                               ByteView bytes) {
+// Into the buffers of the oldest request: all before it are answered.
+bool Requester::store_response(Instant now, std::uint64_t offset, ByteView bytes) {
     if (bytes.empty()) return true;
+    const SendQueue& queue = qp_.send_queue();
     const mem::Fault fault =
-        mem::scatter(qp_.services().memory, qp_.init().pd, wqe.wr.sges, offset, bytes);
+        mem::scatter(qp_.services().memory, qp_.init().pd, queue.sges(queue.head()), offset, bytes);
     if (fault == mem::Fault::None) return true;
     fail_head(now, fault == mem::Fault::Unmapped ? Rule::LocalMemoryGone : Rule::LocalKey,
               WcStatus::LocalProtectionError, 0, fault);
@@ -334,7 +335,7 @@ void Requester::fail_head(Instant now, Rule rule, WcStatus status, std::uint8_t 
     reason.syndrome = syndrome;
     reason.retries = qp_.attributes.retry_count;
     reason.psn = una_;
-    reason.wr_id = wqe.wr.wr_id;
+    reason.wr_id = wqe.wr_id;
     stop();
     qp_.fail_send(now, reason);
 }

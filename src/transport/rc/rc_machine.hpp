@@ -25,9 +25,9 @@ private:
 
     QueuePair& qp_;
     wire::Service service_;
+    bool drain_pending_ = false;  // In SQD, and the program asked to be told when it is empty.
     Requester requester_;
     Responder responder_;
-    bool drain_pending_ = false;  // In SQD, and the program asked to be told when it is empty.
 };
 
 }  // namespace feroce::transport::rc

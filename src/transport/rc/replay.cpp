@@ -42,8 +42,7 @@ void Responder::replay_read(Instant now, const wire::Packet& packet) {
     if (jobs_.size() > qp_.attributes.dest_read_atomic_max)
         return counters.drop(DropReason::DuplicateReadBusy);
     if (auto refusal = check_operation(packet)) return refuse(now, *refusal);
-    jobs_.push(Job{JobKind::Read, false, packet.bth.psn, reth.length, reth.address, reth.rkey, 0,
-                   pd_of(packet)});
+    jobs_.push(Job{reth.address, packet.bth.psn, reth.length, reth.rkey, pd_of(packet)});
 }
 
 void Responder::replay_atomic(const wire::Packet& packet) {
@@ -53,7 +52,7 @@ void Responder::replay_atomic(const wire::Packet& packet) {
     for (std::size_t i = 0; i < atomics_.size(); ++i) {
         const AtomicResult& result = atomics_[i];
         if (result.psn != packet.bth.psn) continue;
-        jobs_.push(Job{result.kind, false, result.psn, 0, 0, RKey{}, result.original});
+        jobs_.push(Job{result.original, result.psn, 0, RKey{}, PdId{}, result.kind});
         return;
     }
     counters.drop(DropReason::DuplicateUnknownAtomic);
@@ -76,8 +75,8 @@ bool Responder::send_job_packet(Instant now, Job& job) {
     spec.destination = qp_.attributes.destination_qpn;
     spec.psn = job.psn;
     spec.extensions.aeth = {credits(), msn_};
-    spec.extensions.atomic_ack = {job.original};
-    append_packet(qp_.services().transmit, path_, spec);
+    spec.extensions.atomic_ack = {job.value};
+    append_packet(qp_.services().transmit, qp_.path(), spec);
     jobs_.pop();
     return true;
 }
@@ -99,9 +98,9 @@ bool Responder::send_read_packet(Instant now, Job& job) {
     spec.extensions.aeth = {credits(), msn_};
     spec.payload_size = std::min(job.left, mtu);
     const mem::Lookup source = qp_.services().memory.remote(
-        job.pd, qp_.qpn(), job.rkey, job.address, spec.payload_size, mem::Access::RemoteRead);
+        job.pd, qp_.qpn(), job.rkey, job.value, spec.payload_size, mem::Access::RemoteRead);
     const bool found = source.fault == mem::Fault::None;
-    const ByteSpan payload = append_packet(qp_.services().transmit, path_, spec);
+    const ByteSpan payload = append_packet(qp_.services().transmit, qp_.path(), spec);
     if (!found || (!payload.empty() && !mem::read_memory(source.slice, payload))) {
         qp_.services().transmit.retract(wire::packet_size(spec.opcode, spec.payload_size));
         expected_ = job.psn;  // The NAK names the packet that could not be read.
@@ -113,7 +112,7 @@ bool Responder::send_read_packet(Instant now, Job& job) {
     }
     job.started = true;
     job.psn = job.psn + 1;
-    job.address += spec.payload_size;
+    job.value += spec.payload_size;
     job.left -= static_cast<std::uint32_t>(spec.payload_size);
     if (last) jobs_.pop();
     return true;
@@ -125,7 +124,7 @@ void Responder::send_ack(Psn psn, Syndrome syndrome) {
     spec.destination = qp_.attributes.destination_qpn;
     spec.psn = psn;
     spec.extensions.aeth = {syndrome, msn_};
-    append_packet(qp_.services().transmit, path_, spec);
+    append_packet(qp_.services().transmit, qp_.path(), spec);
 }
 
 // A shared receive queue belongs to nobody in particular: no credits.

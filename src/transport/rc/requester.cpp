@@ -78,10 +78,9 @@ wire::Opcode message_opcode(SendOp op, bool first, bool last) {
 }  // namespace
 
 Requester::Requester(QueuePair& qp, wire::Service service)
-    : qp_(qp), service_(service), read_ends_(1) {}
+    : read_ends_(1), qp_(qp), service_(service) {}
 
 void Requester::start(Instant) {
-    path_ = qp_.path();
     una_ = fresh_psn_ = sent_end_ = qp_.attributes.send_psn;
     send_index_ = qp_.send_queue().head();
     send_packet_ = 0;
@@ -118,7 +117,7 @@ bool Requester::waits_for_window(Instant now) const {
 }
 
 bool Requester::window_open(Instant now) const {
-    return is_local(qp_.send_queue().at(send_index_).wr.op) || qp_.window->may_send(now);
+    return is_local(qp_.send_queue().at(send_index_).op) || qp_.window->may_send(now);
 }
 
 bool Requester::may_send_next(Instant now) const {
@@ -133,8 +132,8 @@ bool Requester::may_send_next(Instant now) const {
 }
 
 bool Requester::may_start(const SendWqe& wqe) const {
-    const SendOp op = wqe.wr.op;
-    if (wqe.wr.fence && send_packet_ == 0 && !read_ends_.empty()) return false;
+    const SendOp op = wqe.op;
+    if (wqe.fence && send_packet_ == 0 && !read_ends_.empty()) return false;
     // A bind or an invalidation takes effect when all before it are done, fence or not: the peer
     // may still be using the old key.
     if (is_local(op)) return wqe.executed || send_index_ == qp_.send_queue().head();
@@ -144,7 +143,7 @@ bool Requester::may_start(const SendWqe& wqe) const {
 
 // IBTA 9.7.7.2: beyond the credits one message may go out while none is outstanding, as a probe.
 bool Requester::within_credits(const SendWqe& wqe) const {
-    if (!credits_known_ || !takes_receive(wqe.wr.op)) return true;
+    if (!credits_known_ || !takes_receive(wqe.op)) return true;
     const std::uint32_t sequence = wqe.numbered ? wqe.send_sequence : next_sequence_;
     const bool allowed = static_cast<std::int32_t>((sequence_limit_ - sequence) << 8) > 0;
     return allowed || una_ == position_psn();
@@ -157,8 +156,8 @@ Psn Requester::position_psn() const {
 }
 
 std::uint32_t Requester::packets_of(const SendWqe& wqe) const {
-    if (is_local(wqe.wr.op)) return 0;
-    if (needs_response(wqe.wr.op) && wqe.wr.op != SendOp::Read) return 1;
+    if (is_local(wqe.op)) return 0;
+    if (needs_response(wqe.op) && wqe.op != SendOp::Read) return 1;
     const std::uint32_t mtu = qp_.attributes.path_mtu;
     return std::max(1U, wqe.length / mtu + (wqe.length % mtu != 0 ? 1 : 0));
 }
@@ -172,9 +171,8 @@ void Requester::number(SendWqe& wqe) {
     if (wqe.packets == 0) return;
     // The responder counts requests on the wire, and a READ is one for each of its pieces.
     wqe.send_sequence = next_sequence_;
-    next_sequence_ += wqe.wr.op != SendOp::Read
-                          ? 1
-                          : (wqe.packets + read_piece_packets_ - 1) / read_piece_packets_;
+    next_sequence_ +=
+        wqe.op != SendOp::Read ? 1 : (wqe.packets + read_piece_packets_ - 1) / read_piece_packets_;
 }
 
 std::uint32_t Requester::cost(const SendWqe& wqe, std::uint32_t from, std::uint32_t to) const {
@@ -196,7 +194,7 @@ bool Requester::send_probe(Instant now) {
     const std::uint32_t packet = send_packet_;
     seek_unanswered();
     probe_due_ = false;
-    probed_ = !needs_response(qp_.send_queue().at(send_index_).wr.op);
+    probed_ = !needs_response(qp_.send_queue().at(send_index_).op);
     sending_probe_ = true;
     const bool sent = send_next(now);
     sending_probe_ = false;
@@ -210,7 +208,7 @@ bool Requester::send_next(Instant now) {
     rnr_until_ = kNever;  // Its time is over, or we would not be here.
     SendWqe& wqe = qp_.send_queue().at(send_index_);
     number(wqe);
-    switch (wqe.wr.op) {
+    switch (wqe.op) {
         case SendOp::LocalInvalidate:
         case SendOp::BindWindow:
             return execute_local(now, wqe);
@@ -232,13 +230,13 @@ bool Requester::send_message_packet(Instant now, SendWqe& wqe) {
     const std::uint64_t mtu = qp_.attributes.path_mtu;
     const std::uint64_t offset = send_packet_ * mtu;
     PacketSpec spec;
-    spec.opcode = wire::opcode_of(service_, message_opcode(wqe.wr.op, first, last));
+    spec.opcode = wire::opcode_of(service_, message_opcode(wqe.op, first, last));
     spec.payload_size = static_cast<std::size_t>(std::min(mtu, wqe.length - offset));
-    spec.solicited = last && wqe.wr.solicited;
+    spec.solicited = last && wqe.solicited;
     spec.ack_request = wants_ack(last, cost(wqe, send_packet_, send_packet_ + 1));
-    spec.extensions.reth = {wqe.wr.remote_address, wqe.wr.rkey, wqe.length};
-    spec.extensions.immediate = wqe.wr.immediate;
-    spec.extensions.invalidate = wqe.wr.invalidate;
+    spec.extensions.reth = {wqe.remote_address, wqe.rkey, wqe.length};
+    spec.extensions.immediate = wqe.operand;
+    spec.extensions.invalidate = RKey{wqe.operand};
     return transmit(now, wqe, spec, 1);
 }
 
@@ -254,23 +252,27 @@ bool Requester::send_read(Instant now, SendWqe& wqe) {
     PacketSpec spec;
     spec.opcode = wire::opcode_of(service_, wire::Opcode::RcReadRequest);
     spec.ack_request = true;
-    spec.extensions.reth = {wqe.wr.remote_address + offset, wqe.wr.rkey,
+    spec.extensions.reth = {wqe.remote_address + offset, wqe.rkey,
                             static_cast<std::uint32_t>(length)};
     return transmit(now, wqe, spec, packets);
 }
 
 bool Requester::send_single(Instant now, SendWqe& wqe) {
     PacketSpec spec;
-    spec.opcode = wire::opcode_of(service_, only_opcode(wqe.wr.op));
+    spec.opcode = wire::opcode_of(service_, only_opcode(wqe.op));
     spec.ack_request = true;
-    const bool is_swap = wqe.wr.op == SendOp::CompareSwap;
-    spec.extensions.atomic = {wqe.wr.remote_address, wqe.wr.rkey,
-                              is_swap ? wqe.wr.swap : wqe.wr.compare_add,
-                              is_swap ? wqe.wr.compare_add : 0};
-    spec.extensions.reth = {wqe.wr.remote_address, wqe.wr.rkey, wqe.length};
-    spec.extensions.feth.placement = wqe.wr.flush_type & 0xf;
-    spec.extensions.feth.selectivity = wqe.wr.flush_type >> 4 & 3;
-    if (wqe.wr.op == SendOp::AtomicWrite) {
+    if (wqe.op == SendOp::CompareSwap) {
+        const AtomicOperands& operands = qp_.send_queue().atomic(send_index_);
+        spec.extensions.atomic = {wqe.remote_address, wqe.rkey, operands.swap,
+                                  operands.compare_add};
+    } else if (wqe.op == SendOp::FetchAdd) {
+        const std::uint64_t add = qp_.send_queue().atomic(send_index_).compare_add;
+        spec.extensions.atomic = {wqe.remote_address, wqe.rkey, add, 0};
+    }
+    spec.extensions.reth = {wqe.remote_address, wqe.rkey, wqe.length};
+    spec.extensions.feth.placement = wqe.operand & 0xf;
+    spec.extensions.feth.selectivity = wqe.operand >> 4 & 3;
+    if (wqe.op == SendOp::AtomicWrite) {
         spec.extensions.reth.length = 8;
         spec.payload_size = 8;
     }
@@ -294,12 +296,12 @@ bool Requester::transmit(Instant now, SendWqe& wqe, PacketSpec& spec, std::uint3
     Services& services = qp_.services();
     spec.destination = qp_.attributes.destination_qpn;
     spec.psn = wqe.first_psn + send_packet_;
-    spec.extensions.xrceth.srq = wqe.wr.remote_srq;
-    const ByteSpan payload = append_packet(services.transmit, path_, spec);
+    spec.extensions.xrceth.srq = wqe.remote_srq;
+    const ByteSpan payload = append_packet(services.transmit, qp_.path(), spec);
     mem::Fault fault = mem::Fault::None;
-    if (wqe.wr.op == SendOp::AtomicWrite) {
+    if (wqe.op == SendOp::AtomicWrite) {
         // Eight bytes as they shall stand in memory, not a number: no byte order.
-        std::memcpy(payload.data(), &wqe.wr.compare_add, 8);
+        std::memcpy(payload.data(), &qp_.send_queue().atomic(send_index_).compare_add, 8);
     } else if (!payload.empty()) {
         fault = gather_payload(qp_, send_index_,
                                std::uint64_t{send_packet_} * qp_.attributes.path_mtu, payload);
@@ -317,7 +319,7 @@ bool Requester::transmit(Instant now, SendWqe& wqe, PacketSpec& spec, std::uint3
         arm(now);
         return true;
     }
-    if (needs_response(wqe.wr.op)) read_ends_.push(spec.psn + packets);
+    if (needs_response(wqe.op)) read_ends_.push(spec.psn + packets);
     if (!sampling_ && !resent && spec.ack_request) {
         sampling_ = true;
         sample_psn_ = spec.psn;
@@ -343,17 +345,17 @@ bool Requester::execute_local(Instant now, SendWqe& wqe) {
     if (!wqe.executed) {
         mem::Memory& memory = qp_.services().memory;
         bool done = false;
-        if (wqe.wr.op == SendOp::LocalInvalidate) {
-            done = memory.invalidate_local(qp_.init().pd, qp_.qpn(), wqe.wr.invalidate) ==
+        if (wqe.op == SendOp::LocalInvalidate) {
+            done = memory.invalidate_local(qp_.init().pd, qp_.qpn(), RKey{wqe.operand}) ==
                    mem::Fault::None;
         } else {
-            mem::WindowBind bind = wqe.wr.bind;
+            mem::WindowBind bind = qp_.send_queue().bind(send_index_);
             bind.qpn = qp_.qpn();
             bind.pd = qp_.init().pd;
             done = mem::succeeded(memory.bind_window(bind));
         }
         if (!done) {
-            fail_head(now, wqe.wr.op == SendOp::BindWindow ? Rule::BindRefused : Rule::LocalKey,
+            fail_head(now, wqe.op == SendOp::BindWindow ? Rule::BindRefused : Rule::LocalKey,
                       WcStatus::WindowBindError, 0);
             return false;
         }

@@ -67,7 +67,7 @@ private:
     bool answers_something_sent(Psn psn) const;
     Psn first_unanswered_before(Psn end) const;
     SendWqe* awaiting_response(Psn psn);
-    bool store_response(Instant now, const SendWqe& wqe, std::uint64_t offset, ByteView bytes);
+    bool store_response(Instant now, std::uint64_t offset, ByteView bytes);
     void update_credits(wire::Aeth aeth);
     void advance(Instant now, Psn to);
     void retire_finished(Instant now);
@@ -79,38 +79,38 @@ private:
     void fail_if_faulty_head(Instant now);
     void arm(Instant now);
 
-    QueuePair& qp_;
-    wire::Service service_;
-    Path path_;  // Valid from start().
-    std::uint64_t send_index_ = 0;
-    std::uint32_t send_packet_ = 0;
-    Psn una_;
-    Psn fresh_psn_;  // First PSN that no request owns yet.
-    Psn sent_end_;
-    std::uint32_t in_flight_ = 0;
-    std::uint32_t since_ack_request_ = 0;  // Bytes sent since an acknowledgement was asked for.
-    // Capacity read_atomic_max, set by start().
-    Ring<Psn> read_ends_;  // One past the last PSN of each outstanding READ or atomic request.
-    std::uint32_t read_piece_packets_ = 1;  // Set by start().
-    std::uint8_t retries_left_ = 0;
-    std::uint8_t rnr_left_ = 0;
-    bool gap_reported_ = false;  // A lost response was noticed; once until progress is made.
+    // First what a look at the queue pair asks for: deadline(), wants_to_send().
     Instant retry_deadline_ = kNever;
     // A probe long before the acknowledgement timeout, when round trips are known to be short: the
     // oldest packet again, alone, since the peer may only be slow. It is not counted: retry_count
     // means timeouts of the length the program chose.
     Instant early_deadline_ = kNever;
-    std::uint8_t early_resends_ = 0;  // Since the last progress: each waits twice as long.
+    Instant rnr_until_ = kNever;  // Not kNever: the peer asked for silence until then.
+    std::uint64_t send_index_ = 0;
+    std::uint32_t send_packet_ = 0;
     bool probe_due_ = false;
     bool sending_probe_ = false;  // Only while send_probe() runs.
     bool probed_ = false;         // A message's packet was probed: see advance().
-    Instant rnr_until_ = kNever;  // Not kNever: the peer asked for silence until then.
+    bool credits_known_ = false;
+    // Capacity read_atomic_max, set by start().
+    Ring<Psn> read_ends_;  // One past the last PSN of each outstanding READ or atomic request.
+    QueuePair& qp_;
+    Psn una_;
+    Psn fresh_psn_;  // First PSN that no request owns yet.
+    Psn sent_end_;
+    std::uint32_t in_flight_ = 0;
+    std::uint32_t since_ack_request_ = 0;   // Bytes sent since an acknowledgement was asked for.
+    std::uint32_t read_piece_packets_ = 1;  // Set by start().
+    wire::Service service_;
+    std::uint8_t retries_left_ = 0;
+    std::uint8_t rnr_left_ = 0;
+    std::uint8_t early_resends_ = 0;  // Since the last progress: each waits twice as long.
+    bool gap_reported_ = false;       // A lost response was noticed; once until progress is made.
     // One round-trip sample at a time (Karn: never of a resent packet).
     bool sampling_ = false;
     Psn sample_psn_;
     Instant sample_sent_;
-    // End-to-end credits: messages that take a receive may start up to this number.
-    bool credits_known_ = false;
+    // End-to-end credits, if known: messages that take a receive may start up to this number.
     std::uint32_t next_sequence_ = 0;
     std::uint32_t sequence_limit_ = 0;
 };

@@ -24,10 +24,14 @@ bool takes_receive(const wire::Packet& packet) {
 }  // namespace
 
 Responder::Responder(QueuePair& qp, wire::Service service)
-    : qp_(qp), service_(service), jobs_(1), atomics_(1) {}
+    : qp_(qp),
+      service_(service),
+      jobs_(1),
+      atomics_(1),
+      // Each request to an XRC target may name another queue.
+      receive_(qp.type() == QpType::XrcTarget ? kSgeMax : qp.receive_queue().sge_max()) {}
 
 void Responder::start() {
-    path_ = qp_.path();
     expected_ = qp_.attributes.receive_psn;
     msn_ = 0;
     // Twice: what is asked for once, and what is asked for again at the same time.

@@ -18,7 +18,7 @@
 
 namespace feroce::transport::rc {
 
-class Responder {
+class alignas(kCacheLine) Responder {
 public:
     Responder(QueuePair& qp, wire::Service service);
 
@@ -44,14 +44,14 @@ private:
 
     enum class JobKind : std::uint8_t { Read, Atomic, Empty };
     struct Job {
+        std::uint64_t value = 0;  // READ: where its next byte stands. Atomic: the answer.
+        Psn psn;                  // Of the next packet.
+        // A READ's own:
+        std::uint32_t left = 0;  // Bytes still to send.
+        RKey rkey;
+        PdId pd{};
         JobKind kind = JobKind::Read;
         bool started = false;
-        Psn psn;                    // Of the next packet.
-        std::uint32_t left = 0;     // Bytes of a READ still to send.
-        std::uint64_t address = 0;  // Where they stand.
-        RKey rkey;
-        std::uint64_t original = 0;  // An atomic's answer.
-        PdId pd{};                   // A READ's protection domain.
     };
     struct AtomicResult {
         Psn psn;
@@ -95,30 +95,30 @@ private:
     wire::Syndrome credits();
     std::uint32_t read_packets(std::uint32_t length) const;
 
+    // One cache line, up to the words of jobs_ that say whether it has any.
     QueuePair& qp_;
     wire::Service service_;
-    Path path_;  // Valid from start().
+    Message message_ = Message::None;
+    bool receive_held_ = false;
+    bool nak_sent_ = false;  // One NAK a gap; silence until the expected packet comes.
+    bool ack_owed_ = false;
+    bool established_ = false;
+    bool last_word_valid_ = false;
+    wire::Syndrome last_word_;
     Psn expected_;
     std::uint32_t msn_ = 0;
-    Message message_ = Message::None;
     // The message under way: how far it is, and for a WRITE where it goes.
     std::uint64_t received_bytes_ = 0;
     std::uint64_t write_address_ = 0;
     std::uint32_t write_length_ = 0;
     RKey write_rkey_;
-    // The receive it goes to; valid while receive_held_.
-    bool receive_held_ = false;
-    ReceiveWqe receive_;
-    PdId receive_pd_;
-    CompletionSink* receive_cq_ = nullptr;
-    bool nak_sent_ = false;  // One NAK a gap; silence until the expected packet comes.
-    bool ack_owed_ = false;
-    bool established_ = false;
-    bool last_word_valid_ = false;
-    Psn last_word_psn_;
-    wire::Syndrome last_word_;
     Ring<Job> jobs_;  // Sized by start().
     Ring<AtomicResult> atomics_;
+    // The receive it goes to; valid while receive_held_.
+    ReceiveWqe receive_;
+    CompletionSink* receive_cq_ = nullptr;
+    PdId receive_pd_;
+    Psn last_word_psn_;
 };
 
 }  // namespace feroce::transport::rc

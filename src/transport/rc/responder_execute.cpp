@@ -88,8 +88,7 @@ Responder::Check Responder::execute_write(const wire::Packet& packet) {
 
 Responder::Check Responder::execute_read(const wire::Packet& packet) {
     const wire::Reth reth = packet.reth();
-    jobs_.push(Job{JobKind::Read, false, expected_, reth.length, reth.address, reth.rkey, 0,
-                   pd_of(packet)});
+    jobs_.push(Job{reth.address, expected_, reth.length, reth.rkey, pd_of(packet)});
     expected_ = expected_ + read_packets(reth.length);
     msn_ = (msn_ + 1) & 0xff'ffff;
     return {};
@@ -137,7 +136,7 @@ Responder::Check Responder::answer_once(const wire::Packet& packet, JobKind kind
                                         std::uint64_t original) {
     if (atomics_.full()) atomics_.pop();
     atomics_.push(AtomicResult{packet.bth.psn, kind, original});
-    jobs_.push(Job{kind, false, packet.bth.psn, 0, 0, RKey{}, original});
+    jobs_.push(Job{original, packet.bth.psn, 0, RKey{}, PdId{}, kind});
     expected_ = expected_ + 1;
     msn_ = (msn_ + 1) & 0xff'ffff;
     return {};

@@ -54,7 +54,7 @@ bool UcMachine::wants_to_send(Instant) const {
 bool UcMachine::advance_head(Instant now) {
     SendQueue& queue = qp_.send_queue();
     const SendWqe& wqe = queue.at(queue.head());
-    if (is_local(wqe.wr.op)) {
+    if (is_local(wqe.op)) {
         execute_local(now, wqe);
         return false;
     }
@@ -63,7 +63,6 @@ bool UcMachine::advance_head(Instant now) {
 }
 
 void UcMachine::send_packet(Instant now, const SendWqe& wqe) {
-    const SendWr& wr = wqe.wr;
     SendQueue& queue = qp_.send_queue();
     const std::uint64_t mtu = qp_.attributes.path_mtu;
     const std::uint64_t offset = sent_of_head_ * mtu;
@@ -71,13 +70,13 @@ void UcMachine::send_packet(Instant now, const SendWqe& wqe) {
     const bool is_last = wqe.length <= offset + mtu;
 
     PacketSpec spec;
-    spec.opcode = opcode_of(wr.op, is_first, is_last);
+    spec.opcode = opcode_of(wqe.op, is_first, is_last);
     spec.destination = qp_.attributes.destination_qpn;
     spec.psn = next_psn_;
-    spec.solicited = is_last && wr.solicited;
+    spec.solicited = is_last && wqe.solicited;
     spec.payload_size = static_cast<std::size_t>(std::min(mtu, wqe.length - offset));
-    spec.extensions.reth = {wr.remote_address, wr.rkey, wqe.length};
-    spec.extensions.immediate = wr.immediate;
+    spec.extensions.reth = {wqe.remote_address, wqe.rkey, wqe.length};
+    spec.extensions.immediate = wqe.operand;
     TransmitBatch& batch = qp_.services().transmit;
     const ByteSpan payload = append_packet(batch, qp_.path(), spec);
     const mem::Fault fault = gather_payload(qp_, queue.head(), offset, payload);
@@ -97,13 +96,14 @@ void UcMachine::send_packet(Instant now, const SendWqe& wqe) {
 void UcMachine::execute_local(Instant now, const SendWqe& wqe) {
     mem::Memory& memory = qp_.services().memory;
     SendFailure failure{.status = WcStatus::WindowBindError};
-    if (wqe.wr.op == SendOp::BindWindow) {
-        mem::WindowBind bind = wqe.wr.bind;
+    if (wqe.op == SendOp::BindWindow) {
+        SendQueue& queue = qp_.send_queue();
+        mem::WindowBind bind = queue.bind(queue.head());
         bind.qpn = qp_.qpn();
         bind.pd = qp_.init().pd;
         if (!mem::succeeded(memory.bind_window(bind))) failure.rule = Rule::BindRefused;
     } else {
-        failure.fault = memory.invalidate_local(qp_.init().pd, qp_.qpn(), wqe.wr.invalidate);
+        failure.fault = memory.invalidate_local(qp_.init().pd, qp_.qpn(), RKey{wqe.operand});
         if (failure.fault != mem::Fault::None) failure.rule = Rule::InvalidateRefused;
     }
     if (failure.rule != Rule::None) return fail_unreliable_send(now, qp_, next_psn_, failure);

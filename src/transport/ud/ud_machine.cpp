@@ -32,23 +32,23 @@ bool UdMachine::wants_to_send(Instant) const {
 void UdMachine::send_head(Instant now) {
     SendQueue& queue = qp_.send_queue();
     const SendWqe& wqe = queue.at(queue.head());
-    const SendWr& wr = wqe.wr;
+    const DatagramTarget& target = queue.datagram(queue.head());
     if (wqe.length > qp_.attributes.path_mtu)
         return fail_unreliable_send(now, qp_, next_psn_, {.rule = Rule::MessageTooLong});
 
     PacketSpec spec;
-    spec.opcode = wr.op == SendOp::SendImmediate ? wire::Opcode::UdSendOnlyImmediate
-                                                 : wire::Opcode::UdSendOnly;
-    spec.destination = wr.destination_qpn;
+    spec.opcode = wqe.op == SendOp::SendImmediate ? wire::Opcode::UdSendOnlyImmediate
+                                                  : wire::Opcode::UdSendOnly;
+    spec.destination = target.qpn;
     spec.psn = next_psn_;
-    spec.solicited = wr.solicited;
+    spec.solicited = wqe.solicited;
     spec.payload_size = wqe.length;
-    spec.extensions.immediate = wr.immediate;
-    const bool is_controlled = (wr.qkey.raw & kControlledQkey) != 0;
-    spec.extensions.deth = {.qkey = is_controlled ? qp_.attributes.qkey : wr.qkey,
+    spec.extensions.immediate = wqe.operand;
+    const bool is_controlled = (target.qkey.raw & kControlledQkey) != 0;
+    spec.extensions.deth = {.qkey = is_controlled ? qp_.attributes.qkey : target.qkey,
                             .source = qp_.qpn()};
     TransmitBatch& batch = qp_.services().transmit;
-    const ByteSpan payload = append_packet(batch, wr.path, spec);
+    const ByteSpan payload = append_packet(batch, target.path, spec);
     const mem::Fault fault = gather_payload(qp_, queue.head(), 0, payload);
     if (fault != mem::Fault::None) {
         batch.retract(wire::packet_size(spec.opcode, spec.payload_size));
