@@ -82,8 +82,13 @@ void BufferPort::transmit(std::span<const transport::TransmitRun> runs) {
 }
 
 void BufferPort::hand_to(Instant now, device::Engine& engine) {
-    for (const Packet& packet : packets_) {
-        engine.receive(now, {.bytes = ByteView(bytes_).subspan(packet.offset, packet.size),
+    const auto bytes_of = [this](const Packet& packet) {
+        return ByteView(bytes_).subspan(packet.offset, packet.size);
+    };
+    for (std::size_t i = 0; i < packets_.size(); ++i) {
+        const Packet& packet = packets_[i];
+        if (i + 1 < packets_.size()) engine.expect(bytes_of(packets_[i + 1]));
+        engine.receive(now, {.bytes = bytes_of(packet),
                              .source = packet.source,
                              .destination = packet.destination,
                              .source_port = packet.source_port,

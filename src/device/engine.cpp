@@ -157,6 +157,7 @@ Result<void> Engine::detach_multicast(QueuePair& qp, const Gid& group) {
 }
 
 Result<void> Engine::post_send(Instant now, QueuePair& qp, const transport::SendWr& wr) {
+    qp.prefetch();
     TRY(qp.post_send(now, wr));
     if (!qp.is_ready) settle(now, qp);
     return {};
@@ -205,6 +206,7 @@ void Engine::run_ready(Instant now) {
     for (std::size_t turns = ready_.size(); turns > 0; --turns) {
         QueuePair* qp = ready_.front();
         ready_.pop();
+        if (!ready_.empty()) ready_.front()->prefetch();
         qp->is_ready = false;
         qp->machine().pump(now, kTurnPackets);
         settle(now, *qp);

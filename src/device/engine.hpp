@@ -65,6 +65,9 @@ public:
 
     // The world.
     void receive(Instant now, const Datagram& datagram);
+    // A packet that receive() is given soon, after the next one; too short for one: nothing. With
+    // many queue pairs its own is in no cache: that is fetched while the other packet is worked on.
+    void expect(ByteView packet) const;
     void run(Instant now);  // Timers that are due, acknowledgements owed, work, then transmit.
     Instant next_wakeup() const;  // When run() should be called at the latest; kNever if idle.
     bool has_work() const;        // run() would send something now.

@@ -38,6 +38,12 @@ constexpr Duration kCongestionNoticeGap = std::chrono::microseconds(50);
 
 }  // namespace
 
+void Engine::expect(ByteView packet) const {
+    if (packet.size() < wire::Bth::kSize) return;
+    const Qpn qpn = wire::Bth::parse(packet.first<wire::Bth::kSize>()).destination;
+    if (const QueuePair* qp = qps_.peek(qpn)) qp->prefetch();
+}
+
 void Engine::receive(Instant now, const Datagram& datagram) {
     counters_.add(Counter::ReceivedPackets);
     wire::Packet packet;

@@ -31,6 +31,8 @@ public:
         transport::QueuePair* qp = qps_[qpn.raw & kLowMask].get();
         return qp != nullptr && qp->qpn() == qpn ? qp : nullptr;
     }
+    // Whoever has that low part, or null. Does not touch the queue pair.
+    const transport::QueuePair* peek(Qpn qpn) const { return qps_[qpn.raw & kLowMask].get(); }
     void erase(Qpn qpn);  // Destroys it; it must be there.
     std::size_t size() const { return size_; }
 

@@ -43,6 +43,7 @@ bool UdpReceiver::poll(Instant now, device::Engine& engine) {
     if (count <= 0) return false;
     crowded_ = count > 1 || headers_[0].msg_len > kSmall;
     for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i) {
+        if (i + 1 < static_cast<std::size_t>(count)) engine.expect(bytes_of(i + 1));
         deliver(now, engine, i);
         prepare(i);
     }
@@ -101,6 +102,10 @@ UdpReceiver::Ancillary UdpReceiver::ancillary(std::size_t i) {
     return out;
 }
 
+ByteView UdpReceiver::bytes_of(std::size_t i) const {
+    return {buffers_.get() + i * kDatagramMax, headers_[i].msg_len};
+}
+
 void UdpReceiver::note_overflows(std::uint32_t count) {
     // Unsigned difference: the kernel's counter wraps at 32 bits.
     if (overflow_known_) overflows_ += count - overflow_mark_;
@@ -110,7 +115,7 @@ void UdpReceiver::note_overflows(std::uint32_t count) {
 
 void UdpReceiver::deliver(Instant now, device::Engine& engine, std::size_t i) {
     Ancillary about = ancillary(i);
-    ByteView rest(buffers_.get() + i * kDatagramMax, headers_[i].msg_len);
+    ByteView rest = bytes_of(i);
     const std::size_t size = about.segment_size == 0 ? rest.size() : about.segment_size;
     // Segments of one send carry the ids 0, 1, 2, ...
     for (std::uint16_t id = 0; !rest.empty(); ++id) {
@@ -122,8 +127,9 @@ void UdpReceiver::deliver(Instant now, device::Engine& engine, std::size_t i) {
                              .ipv4_id = id,
                              .traffic_class = about.datagram.traffic_class,
                              .udp_payload = about.datagram.bytes});
-        engine.receive(now, about.datagram);
         rest = rest.subspan(about.datagram.bytes.size());
+        engine.expect(rest);
+        engine.receive(now, about.datagram);
     }
 }
 

@@ -45,6 +45,7 @@ private:
     int receive();  // How many of headers_ it has filled; -1 for none.
     void prepare(std::size_t i);
     Ancillary ancillary(std::size_t i);
+    ByteView bytes_of(std::size_t i) const;
     void note_overflows(std::uint32_t count);
     void deliver(Instant now, device::Engine& engine, std::size_t i);
 

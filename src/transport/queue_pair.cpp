@@ -187,6 +187,11 @@ void QueuePair::clear() {
     peer_source_port = 0;
 }
 
+void QueuePair::prefetch() const {
+    constexpr std::size_t kBeforeMachine = sizeof(QueuePair) - kMachineBytes;
+    feroce::prefetch(this, kBeforeMachine + rc::RcMachine::kHotBytes);
+}
+
 // One conversation keeps one UDP source port, and different ones spread over several.
 Path QueuePair::path() const {
     const AddressVector& to = attributes.address;

@@ -130,6 +130,9 @@ public:
     void forget_reason() { first_reason_ = 0; }  // SQE to RTS: what went wrong is over.
     void clear();                                // To RESET: queues empty, no completions.
 
+    // A packet or a post for it is near: fetch what either will touch, all at once.
+    void prefetch() const;
+
     Path path() const;  // From the address vector; the flow follows from both QPNs.
 
 private:
@@ -156,9 +159,9 @@ private:
     ReceiveQueue* receive_queue_;  // Own or shared.
 
 public:
-    SendWindow* window = nullptr;  // Set by the device when the path is known (RTR).
-    QpAttributes attributes;
+    SendWindow* window = nullptr;      // Set by the device when the path is known (RTR).
     Instant last_congestion_notice{};  // When we last told the peer that its packets were marked.
+    QpAttributes attributes;
 
 private:
     SendQueue send_queue_;

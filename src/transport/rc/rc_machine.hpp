@@ -10,6 +10,8 @@ namespace feroce::transport::rc {
 
 class RcMachine final : public Machine {
 public:
+    static constexpr std::size_t kHotBytes = 256;  // From its start.
+
     explicit RcMachine(QueuePair& qp);
 
     void on_packet(Instant now, const wire::Packet& packet, const Arrival& arrival) override;
