@@ -2,187 +2,47 @@
 """Feroce on this machine against the Linux kernel's rxe in a QEMU guest.
 
 run.py --build FOLDER --work FOLDER [--keep] [NAME...]
-Builds and boots the guest (see vm), compares rxe's queue pair table with ours, then runs unmodified
-programs in pairs, in both directions, over IPv4 and IPv6, and has tshark read what was on the wire.
-Writes WORK/results.md. NAME runs only the pairs whose name has that text; --keep leaves the guest
-up for the next run. Needs root, and the packages of .ci/packages/interop*.txt.
+Builds and boots the guest (see vm), compares rxe's queue pair table with ours, makes each wire
+operation once and compares what both sides see, then runs unmodified programs in pairs: all in both
+directions, over IPv4 and IPv6, and tshark reads what was on the wire. Writes WORK/results.md. NAME
+runs only the pairs whose name has that text (wireprobe is one); --keep leaves the guest up for the
+next run. Needs root, and the packages of .ci/packages/interop*.txt.
 """
 import argparse
 import os
 import pathlib
-import re
+import shutil
 import subprocess
 import sys
 import time
 
+import pairs
+import probes
 import qp_table
 import wire
+from lab import ADDRESS, DEVICES, GUEST, HERE, TAP, Failure, Lab, Vm
 
-HERE = pathlib.Path(__file__).resolve().parent
 GOLDEN = HERE.parent.parent / "src/transport/qp_state.golden"
-GUEST = "a"
-TAP = "guest-a"
-GUEST_ADDRESS = {"IPv4": "198.51.100.11", "IPv6": "2001:db8::11"}
-HOST_ADDRESS = {"IPv4": "198.51.100.1", "IPv6": "2001:db8::1"}
-DEVICES = {"feroce": "feroce_br0", "rxe": "rxe0"}
-PAIR_SECONDS = 60
-# A guest that stalls for half a second exhausts the retries of ibv_*_pingpong, whose timeout is
-# fixed at 67 ms. So a failed pair is tried once more, but only so many may need it.
-AGAIN_MAX = 6
-
-# An emulated guest is scheduled away for longer than real hardware ever is: the programs get a
-# QP timeout of 1 s (18) where they let one choose, and few iterations.
-PERFTEST = "-u 18 -F -n {n} -m {mtu}"
-PROGRAMS = [
-    ("rc_pingpong", "ibv_rc_pingpong -n 20 -s 3001 -m 1024"),
-    ("rc_pingpong_4096", "ibv_rc_pingpong -n 20 -s 9001 -m 4096"),
-    ("uc_pingpong", "ibv_uc_pingpong -n 20 -s 3001 -m 1024"),
-    ("ud_pingpong", "ibv_ud_pingpong -n 20 -s 1000"),
-    ("srq_pingpong", "ibv_srq_pingpong -n 20 -s 3001 -m 1024 -q 4"),
-    *[(f"{verb}_bw{suffix}", f"ib_{verb}_bw -s 16384 " + PERFTEST.format(n=20, mtu=mtu))
-      for verb in ("send", "write", "read") for mtu, suffix in ((1024, ""), (4096, "_4096"))],
-    *[(f"{verb}_lat", f"ib_{verb}_lat -s 64 " + PERFTEST.format(n=20, mtu=1024))
-      for verb in ("send", "write", "read")],
-    ("atomic_bw", "ib_atomic_bw " + PERFTEST.format(n=20, mtu=1024)),
-    ("atomic_lat", "ib_atomic_lat -A CMP_AND_SWAP " + PERFTEST.format(n=20, mtu=1024)),
-    ("write_bw_uc", "ib_write_bw -c UC -s 3001 " + PERFTEST.format(n=5, mtu=1024)),
-    ("send_bw_ud", "ib_send_bw -c UD -s 1000 " + PERFTEST.format(n=5, mtu=1024)),
-]
-# Neither acknowledged nor answered: only one side ever sends.
-ONE_WAY = ("write_bw_uc", "send_bw_ud")
+# A starved guest is silent for longer than the retries of ibv_*_pingpong last, whose timeout is
+# fixed at 67 ms. A pair whose capture shows that is tried once more, and the table says so; any
+# other failure stands, and so does a silence that comes too often.
+STALL_SECONDS = 0.4
+AGAIN_MAX = 4
 
 
-class Failure(Exception):
-    pass
-
-
-class Vm:
-    def __init__(self, work, build):
-        self.base = [str(HERE / "vm"), "-w", str(work)]
-        self.share = work / "guest" / GUEST / "share"
-        self.environment = dict(os.environ, LD_LIBRARY_PATH=str(build / "lib"),
-                                FEROCE_DEVICES="br0")
-
-    def call(self, *words, timeout=400):
-        result = subprocess.run([*self.base, *words], capture_output=True, text=True,
-                                timeout=timeout, check=False)
-        if result.returncode != 0:
-            raise Failure(f"vm {' '.join(words)}: status {result.returncode}\n"
-                          f"{result.stdout}{result.stderr}")
-        return result.stdout.strip()
-
-    def is_up(self):
-        return subprocess.run([*self.base, "run", "-t", "10", GUEST, "true"], check=False,
-                              capture_output=True).returncode == 0
-
-    def on_guest(self, command):
-        return self.call("run", "-t", str(PAIR_SECONDS), GUEST, command)
-
-    def on_host(self, command):
-        """A process of the host on its side of the private network, on Feroce."""
-        return subprocess.Popen([*self.base, "ns", *command], env=self.environment, text=True,
-                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-
-    def on_host_output(self, command):
-        process = self.on_host(command)
-        output, _ = process.communicate(timeout=PAIR_SECONDS)
-        if process.returncode != 0:
-            raise Failure(f"{' '.join(command)}: status {process.returncode}\n{output}")
-        return output
-
-
-class HostJob:
-    def __init__(self, vm, command):
-        self.process = vm.on_host(command.split())
-
-    def finish(self, seconds):
-        try:
-            output, _ = self.process.communicate(timeout=seconds)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            output, _ = self.process.communicate()
-            return 124, output
-        return self.process.returncode, output
-
-
-class GuestJob:
-    def __init__(self, vm, command):
-        self.vm = vm
-        self.job = vm.call("bg", GUEST, command)
-
-    def finish(self, seconds):
-        result = subprocess.run(
-            [*self.vm.base, "wait", "-t", str(max(1, int(seconds))), GUEST, self.job],
-            capture_output=True, text=True, check=False)
-        return result.returncode, result.stdout + result.stderr
-
-
-class Bench:
-    """The booted guest and what is known about both devices."""
-
-    def __init__(self, vm, work):
-        self.vm = vm
-        self.work = work
-        self.port = 20000
-        host = vm.on_host_output(["ibv_devinfo", "-v", "-d", DEVICES["feroce"]])
-        guest = vm.on_guest(f"ibv_devinfo -v -d {DEVICES['rxe']}")
-        self.gids = {"feroce": self.read_gids(host, HOST_ADDRESS),
-                     "rxe": self.read_gids(guest, GUEST_ADDRESS)}
-
-    @staticmethod
-    def read_gids(text, addresses):
-        """Address family to GID index."""
-        found = {gid: index for index, gid in re.findall(r"GID\[\s*(\d+)\]:\s*([\w.:]+)", text)}
-        return {"IPv4": found["::ffff:" + addresses["IPv4"]], "IPv6": found[addresses["IPv6"]]}
-
-    def command(self, program, side, family, port):
-        gid = "-x" if program.startswith("ib_") else "-g"
-        return f"{program} -p {port} -d {DEVICES[side]} {gid} {self.gids[side][family]}"
-
-    def wait_for_listener(self, side, port, job):
-        """Servers say nothing when they are ready, but the kernel's table of sockets does."""
-        test = f"grep -qi ':{port:04X} .* 0A ' /proc/net/tcp /proc/net/tcp6"
-        deadline = time.monotonic() + PAIR_SECONDS
-        if side == "rxe":
-            self.vm.on_guest(f"for i in $(seq 200); do {test} && break; sleep 0.1; done")
-            return
-        while self.vm.on_host(["sh", "-c", test]).wait() != 0:
-            if time.monotonic() > deadline or job.process.poll() is not None:
-                return
-            time.sleep(0.05)
-
-    def run_pair(self, program, client, family):
-        """Runs the program on both sides; the control connection is always IPv4."""
-        server = "rxe" if client == "feroce" else "feroce"
-        address = (GUEST_ADDRESS if server == "rxe" else HOST_ADDRESS)["IPv4"]
-        start = {"feroce": HostJob, "rxe": GuestJob}
-        self.port += 1
-        jobs = {server: start[server](self.vm, self.command(program, server, family, self.port))}
-        self.wait_for_listener(server, self.port, jobs[server])
-        command = self.command(program, client, family, self.port) + " " + address
-        jobs[client] = start[client](self.vm, command)
-        deadline = time.monotonic() + PAIR_SECONDS
-        problems = []
-        for side in (client, server):
-            status, output = jobs[side].finish(max(2, deadline - time.monotonic()))
-            if status != 0:
-                problems.append(f"{side} ended with status {status}:\n{output}")
-        return problems
-
-
-def check_tables(bench, program):
+def check_tables(lab, program):
     """rxe's table and, by the same program, ours; each against the golden one."""
-    subprocess.run(["cp", program, GOLDEN, bench.vm.share], check=True)
-    gid = {side: bench.gids[side]["IPv4"] for side in DEVICES}
+    subprocess.run(["cp", program, GOLDEN, lab.vm.share], check=True)
+    gid = {side: lab.gids[side]["IPv4"] for side in DEVICES}
     found = {
-        "rxe": bench.vm.call("run", "-t", "300", GUEST,
-                             f"/share/qp_table {DEVICES['rxe']} {gid['rxe']} /share/{GOLDEN.name}"),
-        "feroce": bench.vm.on_host_output([str(program), DEVICES["feroce"], gid["feroce"],
+        "rxe": lab.vm.on_guest(
+            f"/share/qp_table {DEVICES['rxe']} {gid['rxe']} /share/{GOLDEN.name}", 300),
+        "feroce": lab.vm.on_host_output([str(program), DEVICES["feroce"], gid["feroce"],
                                            str(GOLDEN)]),
     }
     good = True
     for side, text in found.items():
-        (bench.work / f"{side}.table").write_text(text)
+        (lab.work / f"{side}.table").write_text(text)
         sentences, explained = qp_table.judge(side, GOLDEN, HERE / "expected_differences.txt",
                                               text.splitlines())
         print("\n".join(sentences), flush=True)
@@ -190,45 +50,102 @@ def check_tables(bench, program):
     return good
 
 
-def attempt(bench, name, program, client, family):
+class Table:
+    """The rows of results.md, and how often something failed or was tried again."""
+
+    def __init__(self):
+        self.rows = []
+        self.failed = self.again = 0
+
+    def add(self, what, client, family, report, problems, note=""):
+        self.failed += 1 if problems else 0
+        packets, repeated = (report.packets, report.repeated) if report else ("", "")
+        result = ("FAILED" if problems else "ok") + note
+        self.rows.append([what, client, family, packets, repeated, result])
+
+    def write(self, path, minutes):
+        lines = ["| what | client | family | packets | repeated | result |",
+                 "|---|---|---|---|---|---|"]
+        lines += ["| " + " | ".join(str(cell) for cell in row) + " |" for row in self.rows]
+        summary = (f"{len(self.rows)} rows, {self.failed} failed, {self.again} tried twice, "
+                   f"{minutes:.1f} minutes")
+        path.write_text("\n".join(lines) + f"\n\n{summary}\n")
+        print(f"{summary}: {path}")
+
+    def is_good(self):
+        return self.failed == 0 and self.again <= AGAIN_MAX
+
+
+def attempt(lab, program, client, family):
     """Runs one pair once: the report of its wire, and what was wrong."""
-    label = f"{name}-{client}-client-{family}"
-    capture = bench.work / "capture" / f"{label}.pcapng"
+    label = f"{program.name}-{client}-client-{family}"
+    capture = lab.work / "capture" / f"{label}.pcapng"
     began = time.monotonic()
-    with wire.Capture(bench.vm.base, TAP, capture):
-        problems = bench.run_pair(program, client, family)
+    with wire.Capture(lab.vm.base, TAP, capture):
+        problems = pairs.run(lab, program, client, family)
     report = wire.read(capture)
-    problems += report.problems(is_one_way=name in ONE_WAY)
+    problems += report.problems(program.is_one_way)
     seconds = time.monotonic() - began
-    print(f"{'ok  ' if not problems else 'FAIL'} {label}: {report}, {seconds:.1f} s", flush=True)
+    print(f"{'FAIL' if problems else 'ok  '} {label}: {report}, {seconds:.1f} s", flush=True)
     for problem in problems:
         print(problem, flush=True)
+    if problems:
+        shutil.copy(capture, capture.with_suffix(".failed.pcapng"))
     return report, problems
 
 
-def run_pairs(bench, chosen):
-    (bench.work / "capture").mkdir(exist_ok=True)
-    rows = ["| program | client | family | packets | repeated | result |",
-            "|---|---|---|---|---|---|"]
-    failed = again = 0
-    cases = [(name, program, client, family) for name, program in PROGRAMS
-             for family in ("IPv4", "IPv6") for client in ("feroce", "rxe")
-             if not chosen or any(text in name for text in chosen)]
-    for name, program, client, family in cases:
-        report, problems = attempt(bench, name, program, client, family)
-        result = "ok"
-        if problems:
-            again += 1
-            result = "ok at the second try"
-            report, problems = attempt(bench, name, program, client, family)
-        if problems:
-            failed += 1
-            result = "FAILED"
-        cells = [program, client, family, str(report.packets), str(report.repeated), result]
-        rows.append("| " + " | ".join(cells) + " |")
-    (bench.work / "results.md").write_text("\n".join(rows) + "\n")
-    print(f"{len(cases)} pairs, {failed} failed, {again} tried twice: {bench.work}/results.md")
-    return failed == 0 and again <= AGAIN_MAX
+def run_pair(lab, table, program, client, family):
+    report, problems = attempt(lab, program, client, family)
+    note = ""
+    who, seconds = report.longest_silence()
+    if problems and seconds > STALL_SECONDS:
+        table.again += 1
+        side = next(side for side in pairs.SIDES if who in ADDRESS[side].values())
+        note = f" at the second try: {side} was silent for {seconds * 1000:.0f} ms at the first"
+        report, problems = attempt(lab, program, client, family)
+    table.add(program.server_form.split(" -p {")[0], client, family, report, problems, note)
+
+
+def run_probes(lab, table):
+    """wireprobe; one capture a direction."""
+    probes.prepare(lab)
+    rules = probes.read_rules()
+    for family in pairs.BOTH:
+        directions, reports = [], []
+        for client in pairs.SIDES:
+            capture = lab.work / "capture" / f"wireprobe-{client}-client-{family}.pcapng"
+            with wire.Capture(lab.vm.base, TAP, capture):
+                directions.append(probes.run(lab, client, family))
+            reports.append(wire.read(capture))
+        probes.judge(rules, directions)
+        for direction, report in zip(directions, reports):
+            for probe, problems in direction.problems.items():
+                what = f"wireprobe {probe} {probes.MEANING.get(probe, '')}".rstrip()
+                print("ok  " if not problems else "FAIL", what, direction.client, family,
+                      *problems, flush=True)
+                table.add(what, direction.client, family, None, problems)
+            problems = report.problems(is_one_way=False)
+            print(f"     wireprobe {direction.client} {family}: {report}", *problems, flush=True)
+            table.add("wireprobe, the wire", direction.client, family, report, problems)
+    for line in probes.unused(rules):
+        print(line, flush=True)
+        table.failed += 1
+
+
+def run_all(lab, chosen):
+    began = time.monotonic()
+    (lab.work / "capture").mkdir(exist_ok=True)
+    table = Table()
+    if not chosen or "wireprobe" in chosen:
+        run_probes(lab, table)
+    for program in pairs.PROGRAMS:
+        if chosen and not any(text in program.name for text in chosen):
+            continue
+        for family in program.families:
+            for client in program.clients:
+                run_pair(lab, table, program, client, family)
+    table.write(lab.work / "results.md", (time.monotonic() - began) / 60)
+    return table.is_good()
 
 
 def run(options):
@@ -240,12 +157,12 @@ def run(options):
         print(vm.call("up", GUEST, "mtu=4200"), flush=True)
     try:
         # Both sides know each other's link address before a packet is timed.
-        for address in HOST_ADDRESS.values():
+        for address in ADDRESS["feroce"].values():
             vm.on_guest(f"ping -c 1 -W 5 {address}")
-        bench = Bench(vm, options.work)
+        lab = Lab(vm)
         program = options.build / "tests/interop/qp_table"
-        tables_good = bool(options.names) or check_tables(bench, program)
-        return run_pairs(bench, options.names) and tables_good
+        tables_good = bool(options.names) or check_tables(lab, program)
+        return run_all(lab, options.names) and tables_good
     finally:
         if not options.keep:
             vm.call("down", "all")

@@ -5,8 +5,9 @@ import time
 
 # Heuristic dissectors that take good RDMA payload for a protocol of their own.
 HEURISTICS = ["rpcordma", "nvme-rdma", "smb_direct", "lnet", "iser", "infiniband_sdp", "smc"]
-FIELDS = ["ip.src", "ipv6.src", "infiniband.bth.opcode", "infiniband.bth.destqp",
-          "infiniband.bth.psn", "_ws.malformed"]
+FIELDS = ["frame.time_epoch", "ip.src", "ipv6.src", "infiniband.bth.opcode",
+          "infiniband.bth.destqp", "infiniband.bth.psn", "infiniband.mad.attributeid",
+          "infiniband.mad.transactionid", "_ws.malformed"]
 ACK = 0x11
 RESPONSES = range(0x0d, 0x13)
 # An emulated guest that is scheduled away causes honest retransmissions. A storm is far beyond.
@@ -42,14 +43,35 @@ class Report:
         self.packets = len(rows)
         self.senders = collections.Counter()
         self.malformed = []
-        for number, (v4, v6, opcode, queue_pair, psn, malformed) in enumerate(rows, 1):
+        self.times = []
+        for number, row in enumerate(rows, 1):
+            time_, v4, v6, opcode, queue_pair, psn, attribute, transaction, malformed = row
             if malformed or not opcode:
                 self.malformed.append(f"packet {number} is malformed: opcode {opcode}, PSN {psn}")
                 continue
-            self.senders[v4 or v6] += 1
-            if int(opcode, 0) != ACK:
-                seen[v4 or v6, queue_pair, psn, int(opcode, 0) in RESPONSES] += 1
+            sender = v4 or v6
+            self.senders[sender] += 1
+            self.times.append((float(time_), sender))
+            if attribute:
+                # The connection manager's messages have no PSNs worth the name.
+                seen[sender, attribute, transaction] += 1
+            elif int(opcode, 0) != ACK:
+                seen[sender, queue_pair, psn, int(opcode, 0) in RESPONSES] += 1
         self.repeated = sum(count - 1 for count in seen.values())
+
+    def longest_silence(self):
+        """Who was silent for longest while the other kept sending, and came back: name, seconds."""
+        longest = ("nobody", 0.0)
+        for silent in self.senders:
+            last, spoken = None, 0
+            for time_, sender in self.times:
+                if sender != silent:
+                    spoken += 1
+                    continue
+                if last is not None and spoken > 1 and time_ - last > longest[1]:
+                    longest = (silent, time_ - last)
+                last, spoken = time_, 0
+        return longest
 
     def __str__(self):
         return f"{self.packets} packets, {self.repeated} repeated"
@@ -64,7 +86,8 @@ class Report:
 
 
 def read(path):
-    command = ["tshark", "-r", str(path), "-T", "fields", "-E", "separator=,"]
+    command = ["tshark", "-r", str(path), "-T", "fields", "-E", "separator=,",
+               "-E", "occurrence=f"]
     for name in HEURISTICS:
         command += ["--disable-protocol", name]
     for field in FIELDS:
