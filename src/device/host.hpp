@@ -68,8 +68,9 @@ public:
     virtual RandomSource& random() = 0;  // Safe to use from any thread.
     virtual std::vector<Interface> interfaces() = 0;
     virtual Result<std::unique_ptr<HostPort>> open_port() = 0;
-    // `requests_fd`: of the port whose connection requests wait() is to tell of.
-    virtual Result<std::unique_ptr<Rendezvous>> open_rendezvous(int requests_fd) = 0;
+    // For the connection manager behind the port with that slot, whose requests wait() tells of.
+    virtual Result<std::unique_ptr<Rendezvous>> open_rendezvous(std::uint8_t slot,
+                                                                int requests_fd) = 0;
     // The address that packets to `destination` leave from; `scope` is that of a link-local one.
     virtual Result<Gid> source_for(const Gid& destination, std::uint32_t scope) = 0;
     virtual Result<std::unique_ptr<Task>> spawn(std::function<void()> body) = 0;

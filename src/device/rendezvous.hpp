@@ -39,7 +39,9 @@ public:
     virtual void end(const PortLease& lease) = 0;
     // A lease without a listener is not read from: what was handed over waits.
     virtual void set_listening(const PortLease& lease, bool listening) = 0;
-    // True if another process has taken the message, or will when its queue has room.
+    // A message that is for none here. A request goes to who has leased its port; a refusal that
+    // does not say which connection it ends goes to everybody. True if another process has taken
+    // it, or will when its queue has room.
     virtual bool offer(const CmDatagram& message) = 0;
     // Tries again what found a full queue; true if some of it still does.
     virtual bool retry() = 0;

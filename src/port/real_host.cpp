@@ -103,8 +103,9 @@ Result<std::unique_ptr<device::HostPort>> RealHost::open_port() {
                          {random_, options_.port, meddlers, options_.devices});
 }
 
-Result<std::unique_ptr<device::Rendezvous>> RealHost::open_rendezvous(int requests_fd) {
-    return UnixRendezvous::open(requests_fd, random_, [this] { return neighbours(); });
+Result<std::unique_ptr<device::Rendezvous>> RealHost::open_rendezvous(std::uint8_t slot,
+                                                                      int requests_fd) {
+    return UnixRendezvous::open(slot, requests_fd, random_, [this] { return neighbours(); });
 }
 
 Neighbours RealHost::neighbours() {

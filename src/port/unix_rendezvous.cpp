@@ -32,12 +32,21 @@ constexpr std::uint16_t kFirstFreePort = 32768;
 constexpr std::uint16_t kFreePorts = 28232;
 constexpr int kFreePortTries = 256;
 constexpr std::size_t kBlockedMax = 4096;
-constexpr int kTriesMax = 1000;  // One a millisecond.
-constexpr int kQueueMax = 128;   // Requests that a listener has not read yet.
+constexpr int kTriesMax = 1000;                        // One a millisecond.
+constexpr int kQueueMax = 128;                         // Requests that a listener has not read yet.
+constexpr std::uint32_t kMailbox = ~std::uint32_t{0};  // As a lease; others have small numbers.
+constexpr std::uint32_t kSlots = 64;
+// Everybody is asked for what a stranger can send, so not more often than this.
+constexpr Duration kOfferToAllGap = 50ms;
 
 std::string name_of(std::uint32_t user, std::uint64_t service, const Gid& address) {
     return "feroce-cm-" + std::to_string(user) + "-" + std::to_string(service) + "-" +
            to_string(address);
+}
+
+// Where a process gets what is offered to all. Slots are unique among those that share the port.
+std::string mailbox_of(std::uint32_t user, std::uint32_t slot) {
+    return "feroce-cm-" + std::to_string(user) + "-slot-" + std::to_string(slot);
 }
 
 struct UnixName {
@@ -108,14 +117,25 @@ bool add_to(int set, int fd, std::uint64_t source) {
 }  // namespace
 
 Result<std::unique_ptr<device::Rendezvous>> UnixRendezvous::open(
-    int requests_fd, RandomSource& random, std::function<Neighbours()> neighbours) {
+    std::uint8_t slot, int requests_fd, RandomSource& random,
+    std::function<Neighbours()> neighbours) {
     std::unique_ptr<UnixRendezvous> out(new UnixRendezvous(random, std::move(neighbours)));
     out->epoll_ = ::epoll_create1(EPOLL_CLOEXEC);
     out->doorbell_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (out->epoll_ < 0 || out->doorbell_ < 0 || !add_to(out->epoll_, out->doorbell_, kDoorbell) ||
         (requests_fd >= 0 && !add_to(out->epoll_, requests_fd, kRequests)))
         return Error{errno, "no file descriptors for the connection manager"};
+    out->open_mailbox(slot);
     return std::unique_ptr<device::Rendezvous>(std::move(out));
+}
+
+// Without one (the name is taken) we only miss what is offered to all.
+void UnixRendezvous::open_mailbox(std::uint8_t slot) {
+    std::string name = mailbox_of(::geteuid(), slot);
+    const int fd = bind_name(name);
+    if (fd < 0) return;
+    held_[kMailbox] = {fd, false, std::move(name)};
+    set_listening({kMailbox, 0}, true);
 }
 
 UnixRendezvous::~UnixRendezvous() {
@@ -224,10 +244,30 @@ bool UnixRendezvous::retry() {
     return !blocked_.empty();
 }
 
+// Nobody knows whose it is, and a peer that gave up says it only once, so everybody looks. What
+// finds a full queue is lost, as on the network: the peer will then refuse our answer.
+bool UnixRendezvous::offer_to_all(const CmDatagram& message) {
+    const Instant now = monotonic_now();
+    if (now < next_offer_to_all_) return false;
+    next_offer_to_all_ = now + kOfferToAllGap;
+    std::vector<std::uint32_t> users = neighbours_().guests;
+    std::erase(users, ::geteuid());
+    users.push_back(::geteuid());
+    bool taken = false;
+    for (const std::uint32_t user : users) {
+        for (std::uint32_t slot = 1; slot < kSlots; ++slot) {
+            const Listener other{mailbox_of(user, slot), user};
+            if (!is_ours(other.name)) taken |= try_hand(other, message) == Handed::Taken;
+        }
+    }
+    return taken;
+}
+
 bool UnixRendezvous::offer(const CmDatagram& request) {
     // REQ and SIDR_REQ have the service id at the same place; other messages name no service.
     const auto attribute = static_cast<wire::CmAttribute>(
         wire::MadHeader::parse(std::span(request.mad).first<wire::MadHeader::kSize>()).attribute);
+    if (attribute == wire::CmAttribute::Rej) return offer_to_all(request);
     if (attribute != wire::CmAttribute::Req && attribute != wire::CmAttribute::SidrReq)
         return false;
     const std::uint64_t service = load_be64(std::span(request.mad).subspan<32, 8>());

@@ -30,8 +30,10 @@ struct Neighbours {
 
 class UnixRendezvous final : public device::Rendezvous {
 public:
-    // `requests_fd`: readable while requests wait in the port; -1 if it has none.
-    static Result<std::unique_ptr<device::Rendezvous>> open(int requests_fd, RandomSource& random,
+    // `slot`: of the port, which names this process to others. `requests_fd`: readable while
+    // requests wait in the port; -1 if it has none.
+    static Result<std::unique_ptr<device::Rendezvous>> open(std::uint8_t slot, int requests_fd,
+                                                            RandomSource& random,
                                                             std::function<Neighbours()> neighbours);
     ~UnixRendezvous() override;
 
@@ -67,6 +69,8 @@ private:
     static Handed try_hand(const Listener& to, const CmDatagram& request);
     bool hand_to(const Listener& to, const CmDatagram& request);
     bool hand_to_user(std::uint32_t user, std::uint64_t service, const CmDatagram& request);
+    void open_mailbox(std::uint8_t slot);
+    bool offer_to_all(const CmDatagram& message);
     bool is_ours(const std::string& name) const;
     void drain_lease(std::uint64_t lease, std::vector<CmDatagram>& out);
 
@@ -76,7 +80,8 @@ private:
     int doorbell_ = -1;
     std::vector<std::uint64_t> called_;  // Leases whose sockets are readable. Of who waits.
     std::uint32_t next_id_ = 1;
-    std::map<std::uint32_t, Held> held_;
+    std::map<std::uint32_t, Held> held_;  // By lease; the mailbox beside them.
+    Instant next_offer_to_all_{};
     std::deque<Blocked> blocked_;
 };
 

@@ -25,7 +25,7 @@ Result<void> CmServer::open() {
     TRY(process_.open());
     open_ = true;
     Result<std::unique_ptr<device::Rendezvous>> rendezvous =
-        process_.host().open_rendezvous(process_.shard(0).requests_fd());
+        process_.host().open_rendezvous(process_.shard(0).slot(), process_.shard(0).requests_fd());
     if (!rendezvous) return rendezvous.error();
     rendezvous_ = std::move(*rendezvous);
     Result<std::unique_ptr<CmGsi>> gsi = CmGsi::open(process_, [this] { rendezvous_->wake(); });
@@ -77,10 +77,18 @@ void CmServer::turn() {
         for (int i = 0; i < kRequestBatches && process_.shard(0).poll_requests(); ++i) continue;
     gsi_->drain(arrived_);
     Session session(*this);
+    take_arrived(session);
     rendezvous_->drain(arrived_);
+    handed_over_ = true;
+    take_arrived(session);
+    handed_over_ = false;
+    session.manager().run(session.now());
+}
+
+void CmServer::take_arrived(Session& session) {
     for (const CmDatagram& d : arrived_)
         session.manager().receive(session.now(), d.source, d.destination, d.mad);
-    session.manager().run(session.now());
+    arrived_.clear();
 }
 
 void CmServer::settle(Instant now) {
@@ -108,7 +116,11 @@ void CmServer::send(const Gid& source, const Gid& destination, ByteView mad) {
 bool CmServer::offer(const Gid& source, const Gid& destination, ByteView mad) {
     CmDatagram d{source, destination, {}};
     std::copy(mad.begin(), mad.end(), d.mad.begin());
-    return rendezvous_->offer(d);
+    const wire::MadHeader header =
+        wire::MadHeader::parse(std::span(d.mad).first<wire::MadHeader::kSize>());
+    // Everybody has got such a refusal already, and nobody may start another round.
+    const bool refusal = header.attribute == static_cast<std::uint16_t>(wire::CmAttribute::Rej);
+    return !(refusal && handed_over_) && rendezvous_->offer(d);
 }
 
 void* CmServer::owner_of(const cm::Event& event, bool of_listener) const {

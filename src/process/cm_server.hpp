@@ -85,6 +85,7 @@ private:
     void body();
     void wait();
     void turn();
+    void take_arrived(Session& session);
     void settle(Instant now);
     void wake_if_late();
 
@@ -103,6 +104,7 @@ private:
     std::atomic<bool> stop_{false};    // The wake-up that follows orders it.
     std::vector<CmDatagram> arrived_;  // The thread's own, as the next.
     bool requests_waiting_ = false;
+    bool handed_over_ = false;  // What arrives just now comes from another process.
 
     std::mutex mutex_;  // Guards everything below.
     CmUser* user_ = nullptr;

@@ -139,7 +139,7 @@ Result<std::unique_ptr<device::HostPort>> MachineHost::open_port() {
     return std::unique_ptr<device::HostPort>(std::make_unique<MachinePort>(machine_));
 }
 
-Result<std::unique_ptr<device::Rendezvous>> MachineHost::open_rendezvous(int) {
+Result<std::unique_ptr<device::Rendezvous>> MachineHost::open_rendezvous(std::uint8_t, int) {
     return std::unique_ptr<device::Rendezvous>(
         std::make_unique<MachineRendezvous>(machine_, random_));
 }

@@ -54,7 +54,8 @@ public:
     RandomSource& random() override { return random_; }
     std::vector<device::Interface> interfaces() override;
     Result<std::unique_ptr<device::HostPort>> open_port() override;
-    Result<std::unique_ptr<device::Rendezvous>> open_rendezvous(int requests_fd) override;
+    Result<std::unique_ptr<device::Rendezvous>> open_rendezvous(std::uint8_t slot,
+                                                                int requests_fd) override;
     Result<Gid> source_for(const Gid& destination, std::uint32_t scope) override;
     Result<std::unique_ptr<device::Task>> spawn(std::function<void()> body) override;
     void abandon() override {}  // Nobody forks here.

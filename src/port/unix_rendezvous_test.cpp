@@ -1,0 +1,99 @@
+// Several rendezvous of one process stand for as many processes. Slots that processes beside us
+// hardly get.
+#include "port/unix_rendezvous.hpp"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "port/clock.hpp"
+#include "port/real_host.hpp"
+#include "wire/cm_path_messages.hpp"
+
+namespace feroce::port {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr std::uint8_t kSlot = 62;
+const Gid kUs = Gid::from_v4(0x7f00'0001);
+const Gid kPeer = Gid::from_v4(0x7f00'0002);
+
+template <class Message>
+CmDatagram datagram(const Message& message) {
+    return {kPeer, kUs, wire::make_cm_mad(1, message)};
+}
+
+class RendezvousTest : public testing::Test {
+protected:
+    std::unique_ptr<device::Rendezvous> open(std::uint8_t slot) {
+        Result<std::unique_ptr<device::Rendezvous>> opened =
+            UnixRendezvous::open(slot, -1, random, [] {
+                return Neighbours{static_cast<std::uint32_t>(::geteuid()), {}};
+            });
+        EXPECT_TRUE(opened.has_value());
+        return std::move(*opened);
+    }
+    static std::vector<CmDatagram> received(device::Rendezvous& who, Duration patience) {
+        who.wait(monotonic_now() + patience);
+        std::vector<CmDatagram> out;
+        who.drain(out);
+        return out;
+    }
+
+    KernelRandom random;
+    std::unique_ptr<device::Rendezvous> a = open(kSlot), b = open(kSlot + 1);
+};
+
+TEST_F(RendezvousTest, APortIsLeasedOnce) {
+    const Result<PortLease> first = a->lease(wire::PortSpace::Tcp, kUs, 0);
+    ASSERT_TRUE(first.has_value());
+    const Result<PortLease> second = b->lease(wire::PortSpace::Tcp, kUs, first->port);
+    ASSERT_FALSE(second.has_value());
+    EXPECT_EQ(second.error().code, EADDRINUSE);
+    a->end(*first);
+    EXPECT_TRUE(b->lease(wire::PortSpace::Tcp, kUs, first->port).has_value());
+}
+
+TEST_F(RendezvousTest, ARequestGoesToWhoListens) {
+    const PortLease lease = *b->lease(wire::PortSpace::Tcp, kUs, 0);
+    const CmDatagram request = datagram(wire::CmReq{
+        .local_id = {7}, .service_id = wire::make_service_id(wire::PortSpace::Tcp, lease.port)});
+    EXPECT_TRUE(a->offer(request));
+    EXPECT_TRUE(received(*b, 0s).empty()) << "it does not listen yet";
+    b->set_listening(lease, true);
+    const std::vector<CmDatagram> got = received(*b, 10s);
+    ASSERT_EQ(got.size(), 1u);
+    EXPECT_EQ(got[0].mad, request.mad);
+    EXPECT_EQ(got[0].source, kPeer);
+    EXPECT_FALSE(b->offer(request)) << "it is ours";
+    b->end(lease);
+    EXPECT_FALSE(a->offer(request)) << "nobody is there";
+}
+
+TEST_F(RendezvousTest, ARefusalOfNobodyInParticularGoesToAllButNotTooOften) {
+    const std::unique_ptr<device::Rendezvous> c = open(kSlot - 1);
+    const CmDatagram refusal =
+        datagram(wire::CmRej{.local_id = {7}, .reason = wire::RejectReason::Timeout});
+    constexpr std::size_t kFlood = 100;
+    std::size_t taken = 0;
+    for (std::size_t i = 0; i < kFlood; ++i) taken += a->offer(refusal) ? 1 : 0;
+    EXPECT_GE(taken, 1u);
+    EXPECT_LT(taken, kFlood);
+    for (device::Rendezvous* other : {b.get(), c.get()}) {
+        const std::vector<CmDatagram> got = received(*other, 10s);
+        ASSERT_EQ(got.size(), taken);
+        EXPECT_EQ(got[0].mad, refusal.mad);
+    }
+    EXPECT_TRUE(received(*a, 0s).empty());
+}
+
+TEST_F(RendezvousTest, AnIdWithoutALeaseEndsNone) {
+    b->end({});
+    EXPECT_TRUE(a->offer(datagram(wire::CmRej{.local_id = {7}})));
+    EXPECT_EQ(received(*b, 10s).size(), 1u);
+}
+
+}  // namespace
+}  // namespace feroce::port
