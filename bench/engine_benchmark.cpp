@@ -4,9 +4,14 @@
 #include <benchmark/benchmark.h>
 #include <isa-l/crc.h>
 
+#include <array>
 #include <ctime>
+#include <memory>
+#include <utility>
 #include <vector>
 
+#include "base/cache.hpp"
+#include "base/random.hpp"
 #include "counting_new.hpp"
 #include "engine_pair.hpp"
 
@@ -110,11 +115,37 @@ void Crc(benchmark::State& state) {
     state.SetBytesProcessed(state.iterations() * state.range(0));
 }
 
+// The limit for many queue pairs: as many blocks as there are of them, and in each the lines that a
+// packet touches; nothing else is done. `at_once` says whether all lines of a block are asked for
+// before the first is used, or each only when the one before it is there.
+void ColdMemory(benchmark::State& state) {
+    struct alignas(kCacheLine) Block {  // About what one queue pair takes.
+        std::array<std::uint64_t, 256> words{};
+    };
+    const auto lines = static_cast<std::size_t>(state.range(0));
+    const bool at_once = state.range(2) != 0;
+    std::vector<std::unique_ptr<Block>> blocks;
+    for (std::int64_t i = 0; i < state.range(1); ++i) blocks.push_back(std::make_unique<Block>());
+    Prng random(4);
+    for (std::size_t i = blocks.size(); i > 1; --i)
+        std::swap(blocks[i - 1], blocks[random.below(i)]);
+    std::size_t next = 0;
+    for ([[maybe_unused]] auto _ : state) {
+        const std::uint64_t* at = blocks[next]->words.data();
+        next = next + 1 < blocks.size() ? next + 1 : 0;
+        if (at_once) prefetch(at, lines * kCacheLine);
+        std::uint64_t value = 0;  // All words are zero, but only the memory knows.
+        for (std::size_t i = 0; i < lines; ++i) value = at[i * kCacheLine / sizeof *at + value];
+        benchmark::DoNotOptimize(value);
+    }
+}
+
 void sizes(benchmark::internal::Benchmark* b) {
     b->ArgNames({"bytes", "qps", "burst"})->UseManualTime();
     for (int bytes : {64, 4096}) b->Args({bytes, 1, kBatch});
-    // All of a batch to one of many queue pairs, then each packet to another: there the difference
-    // is what a cold cache costs.
+    b->Args({64, kBatch, 1});
+    // All of a batch to one of many queue pairs, then each packet to another. With as many as a
+    // batch has packets (above) nothing is cold; the difference is what cold memory costs.
     for (int qps : {100, 10'000}) b->Args({64, qps, kBatch})->Args({64, qps, 1});
 }
 
@@ -124,6 +155,9 @@ BENCHMARK(WriteOperation)->Apply(sizes);
 BENCHMARK_CAPTURE(operation, Send, SendOp::Send)->Arg(64)->Arg(4096);
 BENCHMARK_CAPTURE(operation, Read, SendOp::Read)->Arg(64)->Arg(4096);
 BENCHMARK_CAPTURE(operation, FetchAdd, SendOp::FetchAdd)->Arg(8);
+BENCHMARK(ColdMemory)
+    ->ArgNames({"lines", "blocks", "at_once"})
+    ->ArgsProduct({{10}, {12, 10'000}, {0, 1}});
 BENCHMARK(Crc)->Arg(64)->Arg(1024)->Arg(4096);
 
 }  // namespace

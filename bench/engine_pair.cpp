@@ -1,6 +1,7 @@
 #include "engine_pair.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/assert.hpp"
 #include "wire/icrc.hpp"
@@ -148,6 +149,9 @@ EnginePair::EnginePair(std::uint32_t qps, std::uint32_t burst)
         bring_up(b_, qb, a_, qa.qpn());
         qps_.emplace_back(&qa, &qb);
     }
+    // In no order that a processor could guess the next one from.
+    Prng random(3);
+    for (std::size_t i = qps_.size(); i > 1; --i) std::swap(qps_[i - 1], qps_[random.below(i)]);
 }
 
 void EnginePair::post(SendOp op, std::uint32_t bytes) {
