@@ -1,7 +1,8 @@
 // A live ConnectionManager under any sequence of calls, times and MADs. The input is a program: one
 // byte says what to do, the next ones are its operands. Ids count from 1, so that the input can
 // name them, and what the manager sends to itself can be delivered, late, often or never. At the
-// end everything is released, and nothing may be left. Each MAD is also parsed and rebuilt.
+// end everything is released, and nothing may be left. What a message may look like is the business
+// of cm_mad_fuzz.
 #include <algorithm>
 #include <deque>
 #include <set>
@@ -40,28 +41,6 @@ public:
 private:
     std::uint64_t last_ = 0;
 };
-
-template <class Message>
-void check_message(wire::CmView view) {
-    const Message message = Message::parse(view);
-    std::array<std::byte, wire::kCmMessageSize> bytes;
-    message.emit(bytes);
-    ASSERT(Message::parse(bytes) == message);
-}
-
-void check_mad(ByteView bytes) {
-    const auto mad = wire::parse_cm_mad(bytes);
-    if (!mad) return;
-    check_message<wire::CmReq>(mad->message);
-    check_message<wire::CmMra>(mad->message);
-    check_message<wire::CmRej>(mad->message);
-    check_message<wire::CmRep>(mad->message);
-    check_message<wire::CmDreq>(mad->message);
-    check_message<wire::CmLap>(mad->message);
-    check_message<wire::CmApr>(mad->message);
-    check_message<wire::CmSidrReq>(mad->message);
-    check_message<wire::CmSidrRep>(mad->message);
-}
 
 class Machine final : public MadPort, public EventSink {
 public:
@@ -170,7 +149,6 @@ private:
         header.emit(std::span<std::byte, wire::kMadSize>(mad).first<wire::MadHeader::kSize>());
         const ByteView body = program_.bytes(kind % 4 == 2 ? 24 : wire::kCmMessageSize);
         std::copy(body.begin(), body.end(), mad.begin() + wire::MadHeader::kSize);
-        check_mad(mad);
         manager_.receive(now_, address(program_.byte()), address(0), mad);
     }
     void pass() {
@@ -219,7 +197,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     const ByteView input = std::as_bytes(std::span(data, size));
-    check_mad(input);
     Machine(input).run();
     return 0;
 }
