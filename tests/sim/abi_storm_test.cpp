@@ -29,7 +29,8 @@ constexpr Duration kPatience = 200s;
 
 struct Storm {
     explicit Storm(std::uint64_t seed)
-        : world(seed, {.nodes = kNodes, .ipv6 = seed % 3 == 2}), random(seed ^ 0x5707'4d00) {}
+        : world(seed, {.nodes = kNodes, .shards = seed % 4 == 3 ? 2u : 1u, .ipv6 = seed % 3 == 2}),
+          random(seed ^ 0x5707'4d00) {}
 
     AbiWorld world;
     Prng random;  // Of the programs; drawn in the order in which they run, which the seed gives.

@@ -181,7 +181,7 @@ void ask(Run& run) {
 }
 
 std::uint64_t run_once(std::uint64_t seed) {
-    AbiWorld world(seed, {.ipv6 = seed % 2 == 1});
+    AbiWorld world(seed, {.shards = seed % 3 == 2 ? 2u : 1u, .ipv6 = seed % 2 == 1});
     const double worst = static_cast<double>(seed % 11) / 100;
     world.world().set_faults({.loss = worst / 2, .duplicate = worst / 2, .reorder = worst});
     Run run(seed);

@@ -10,8 +10,6 @@
 namespace feroce::sim {
 namespace {
 
-constexpr std::uint32_t kShards = 1;
-
 AbiNode* current = nullptr;
 
 // Makes a node the one whose process object the C ABI uses.
@@ -64,10 +62,9 @@ void sleep_for(Duration time) {
     leave_if_cancelled();
 }
 
-AbiNode::AbiNode(Machine& machine)
+AbiNode::AbiNode(Machine& machine, std::uint32_t shards)
     : machine_(machine),
-      instance_(
-          std::make_unique<verbs::Instance>(std::make_unique<MachineHost>(machine), kShards)) {
+      instance_(std::make_unique<verbs::Instance>(std::make_unique<MachineHost>(machine), shards)) {
     machine_.set_around([this](const std::function<void()>& run) { call(run); });
 }
 
@@ -120,11 +117,15 @@ std::string AbiNode::leaks() {
         tell("objects in a context", context->objects - (cm != nullptr ? 1 : 0));
     if (instance_->contexts.size() > (cm != nullptr ? 1 : 0))
         tell("contexts", instance_->contexts.size());
-    if (cm == nullptr && instance_->contexts.empty()) return out;
-    instance_->shard(0).inspect({}, [&](device::Engine& engine) {
-        tell("queue pairs", engine.qps().size() - (cm != nullptr ? 1 : 0));
-        tell("timer of the engine", engine.next_wakeup() != kNever ? 1 : 0);
-    });
+    if (cm == nullptr && instance_->contexts.empty()) return out;  // No engine runs.
+    std::size_t queue_pairs = 0, timers = 0;
+    for (std::size_t i = 0; i < instance_->shard_count(); ++i)
+        instance_->shard(i).inspect({}, [&](device::Engine& engine) {
+            queue_pairs += engine.qps().size();
+            timers += engine.next_wakeup() != kNever ? 1 : 0;
+        });
+    tell("queue pairs", queue_pairs - (cm != nullptr ? 1 : 0));  // The manager's own is no leak.
+    tell("timers of engines", timers);
     return out;
 }
 
@@ -133,7 +134,7 @@ AbiWorld::AbiWorld(std::uint64_t seed, const Options& options) : world_(seed) {
     ASSERT(process::waiter.exchange(this) == nullptr);
     for (std::size_t i = 0; i < options.nodes; ++i)
         nodes_.push_back(std::make_unique<AbiNode>(
-            world_.add_machine(options.machine, options.link, options.link)));
+            world_.add_machine(options.machine, options.link, options.link), options.shards));
 }
 
 AbiWorld::~AbiWorld() {

@@ -22,7 +22,7 @@ namespace feroce::sim {
 
 class AbiNode {
 public:
-    explicit AbiNode(Machine& machine);
+    AbiNode(Machine& machine, std::uint32_t shards);
     ~AbiNode();  // Unwinds programs that still run; what they opened must be closed by then.
 
     // Starts a program. The name is for messages of run_all().
@@ -61,6 +61,7 @@ class AbiWorld final : process::Waiter {
 public:
     struct Options {
         std::size_t nodes = 2;
+        std::uint32_t shards = 1;  // Engines of a node.
         bool ipv6 = false;
         MachineConfig machine = {};
         LinkConfig link = {};  // Both ways.
