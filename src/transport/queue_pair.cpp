@@ -15,7 +15,8 @@ namespace {
 
 template <class T>
 Machine* make_in(std::span<std::byte> place, QueuePair& qp) {
-    static_assert(sizeof(T) <= QueuePair::kMachineBytes && alignof(T) <= kCacheLine);
+    static_assert(sizeof(T) <= QueuePair::kMachineBytes);
+    static_assert(alignof(T) <= kCacheLine);
     return new (place.data()) T(qp);
 }
 
