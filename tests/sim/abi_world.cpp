@@ -64,14 +64,14 @@ void sleep_for(Duration time) {
 
 AbiNode::AbiNode(Machine& machine, std::uint32_t shards)
     : machine_(machine),
-      instance_(std::make_unique<verbs::Instance>(std::make_unique<MachineHost>(machine), shards)) {
+      instance_(new verbs::Instance(std::make_unique<MachineHost>(machine), shards)) {
     machine_.set_around([this](const std::function<void()>& run) { call(run); });
 }
 
 AbiNode::~AbiNode() {
     const Scope scope(*this);
     machine_.cancel_programs();
-    instance_.reset();
+    delete instance_;
 }
 
 void AbiNode::call(const std::function<void()>& body) {

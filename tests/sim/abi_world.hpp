@@ -23,6 +23,8 @@ namespace feroce::sim {
 class AbiNode {
 public:
     AbiNode(Machine& machine, std::uint32_t shards);
+    AbiNode(const AbiNode&) = delete;
+    AbiNode& operator=(const AbiNode&) = delete;
     ~AbiNode();  // Unwinds programs that still run; what they opened must be closed by then.
 
     // Starts a program. The name is for messages of run_all().
@@ -52,7 +54,7 @@ private:
     };
 
     Machine& machine_;
-    std::unique_ptr<verbs::Instance> instance_;
+    verbs::Instance* instance_;  // Owned; a unique_ptr would be null while fibers end with it.
     std::vector<Program> programs_;
     bool crashed_ = false;
 };
