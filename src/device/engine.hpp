@@ -91,7 +91,8 @@ private:
     void deliver_multicast(Instant now, const wire::Packet& packet, const Datagram& datagram);
     void deliver(Instant now, transport::QueuePair& qp, const wire::Packet& packet,
                  const Datagram& datagram);
-    bool comes_from_peer(transport::QueuePair& qp, const Datagram& datagram);
+    bool comes_from_peer(transport::QueuePair& qp, const wire::Packet& packet,
+                         const Datagram& datagram);
     void notify_congestion(Instant now, transport::QueuePair& qp);
 
     void settle(Instant now, transport::QueuePair& qp);  // After a call: ready list and timer.

@@ -85,7 +85,7 @@ void Engine::deliver(Instant now, QueuePair& qp, const wire::Packet& packet,
                      const Datagram& datagram) {
     if (qp.state() == transport::QpState::Reset || qp.state() == transport::QpState::Init)
         return counters_.drop(DropReason::WrongQpState);
-    if (qp.type() != QpType::Ud && !comes_from_peer(qp, datagram)) return;
+    if (qp.type() != QpType::Ud && !comes_from_peer(qp, packet, datagram)) return;
     if (packet.info->verb == wire::Verb::Cnp) {
         counters_.add(Counter::CongestionNotifications);
         if (qp.window != nullptr) qp.window->on_congestion_mark(now);
@@ -98,14 +98,16 @@ void Engine::deliver(Instant now, QueuePair& qp, const wire::Packet& packet,
     settle(now, qp);
 }
 
-bool Engine::comes_from_peer(QueuePair& qp, const Datagram& datagram) {
+bool Engine::comes_from_peer(QueuePair& qp, const wire::Packet& packet, const Datagram& datagram) {
     const transport::AddressVector& peer = qp.attributes.address;
     if (datagram.source != peer.destination || datagram.destination != peer.source) {
         counters_.drop(DropReason::WrongSource);
         return false;
     }
-    if (qp.peer_source_port == 0) qp.peer_source_port = datagram.source_port;
-    if (qp.peer_source_port == datagram.source_port) return true;
+    // Learnt from a packet with the right PSN: a stranger who was first would lock the peer out.
+    if (qp.peer_source_port == 0 && qp.machine().expects(packet))
+        qp.peer_source_port = datagram.source_port;
+    if (qp.peer_source_port == 0 || qp.peer_source_port == datagram.source_port) return true;
     counters_.drop(DropReason::WrongSourcePort);
     return false;
 }

@@ -82,6 +82,8 @@ public:
     virtual ~Machine() = default;
 
     virtual void on_packet(Instant now, const wire::Packet& packet, const Arrival& arrival) = 0;
+    // Whether it carries a PSN that only the peer knows to be the right one now.
+    virtual bool expects(const wire::Packet&) const { return true; }
     // Sends up to `packets_max` packets into the transmit batch.
     virtual void pump(Instant now, std::uint32_t packets_max) = 0;
     virtual bool wants_to_send(Instant now) const = 0;  // pump() would make progress now.

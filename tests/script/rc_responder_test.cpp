@@ -309,10 +309,18 @@ TEST(RcResponder, NoStrangerIsBelieved) {
     wire::Extensions extensions;
     extensions.reth = peer.reth(8);
     wire::emit_headers(bytes, bth, extensions);
-    const std::uint64_t before = word(peer);
     peer.engine.receive(peer.now, {bytes, Gid::from_v4(0x7f00'0003), kOurs, kPeerPort, 0, 0, 64});
     EXPECT_EQ(peer.engine.counters()[DropReason::WrongSource], 1U);
-    peer.peer_sends(Opcode::RcSendOnly, asked(1), {.payload_size = 8});  // Teaches the port.
+    // One who forges the address but does not know the PSN may be first: he teaches no port.
+    bth.psn = asked(5);
+    wire::emit_headers(bytes, bth, extensions);
+    peer.engine.receive(peer.now, {bytes, kPeers, kOurs, 1234, 0, 0, 64});
+    peer.peer_sends(Opcode::RcWriteOnly, asked(0), write(peer, 8, 8));
+    const std::uint64_t before = word(peer);
+    EXPECT_EQ(before, 0x5a5a'5a5a'5a5a'5a5aU);
+    EXPECT_EQ(peer.engine.counters()[DropReason::WrongSourcePort], 0U);
+    bth.psn = asked(1);
+    wire::emit_headers(bytes, bth, extensions);
     peer.engine.receive(peer.now, {bytes, kPeers, kOurs, 1234, 0, 0, 64});
     EXPECT_EQ(peer.engine.counters()[DropReason::WrongSourcePort], 1U);
     bth.pkey = Pkey{0x1234};

@@ -14,15 +14,6 @@ namespace {
 
 constexpr std::uint32_t kVictim = 0, kAfterVictim = 1, kBeforeVictim = kRingMax - 1;
 
-std::string output_of(const std::string& command) {
-    std::string out;
-    std::FILE* pipe = ::popen(command.c_str(), "re");
-    char line[512];
-    while (pipe != nullptr && std::fgets(line, sizeof line, pipe) != nullptr) out += line;
-    if (pipe != nullptr) ::pclose(pipe);
-    return out;
-}
-
 class Kill : public testing::Test {
 protected:
     void SetUp() override {

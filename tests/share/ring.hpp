@@ -14,8 +14,10 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <cstring>
 #include <functional>
+#include <string>
 
 #include "net_space.hpp"
 #include "verbs/test_pair.hpp"
@@ -36,6 +38,15 @@ inline bool await(std::chrono::seconds patience, const std::function<bool()>& co
         ::poll(nullptr, 0, 1);
     }
     return true;
+}
+
+inline std::string output_of(const std::string& command) {
+    std::string out;
+    std::FILE* pipe = ::popen(command.c_str(), "re");
+    char line[512];
+    while (pipe != nullptr && std::fgets(line, sizeof line, pipe) != nullptr) out += line;
+    if (pipe != nullptr) ::pclose(pipe);
+    return out;
 }
 
 struct LinkReport {

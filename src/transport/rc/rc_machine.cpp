@@ -39,6 +39,12 @@ void RcMachine::on_packet(Instant now, const wire::Packet& packet, const Arrival
     responder_.on_request(now, packet);
 }
 
+bool RcMachine::expects(const wire::Packet& packet) const {
+    const Psn psn = packet.bth.psn;
+    return is_response(packet.info->verb) ? requester_.answers_something_sent(psn)
+                                          : responder_.expects(psn);
+}
+
 void RcMachine::pump(Instant now, std::uint32_t packets_max) {
     // Answers first: they free the peer's window.
     responder_.pump(now, packets_max);

@@ -15,6 +15,7 @@ public:
     explicit RcMachine(QueuePair& qp);
 
     void on_packet(Instant now, const wire::Packet& packet, const Arrival& arrival) override;
+    bool expects(const wire::Packet& packet) const override;
     void pump(Instant now, std::uint32_t packets_max) override;
     bool wants_to_send(Instant now) const override;
     bool waits_for_window(Instant now) const override { return requester_.waits_for_window(now); }

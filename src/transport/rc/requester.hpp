@@ -36,6 +36,7 @@ public:
     void on_response(Instant now, const wire::Packet& packet);
     void on_timer(Instant now);
     Instant deadline() const;
+    bool answers_something_sent(Psn psn) const;
     bool idle() const;  // Nothing sent is unanswered: SQD may call itself drained.
 
 private:
@@ -64,7 +65,6 @@ private:
     void on_rnr(Instant now, Psn psn, std::uint8_t timer);
     void on_read_response(Instant now, const wire::Packet& packet);
     void on_atomic_response(Instant now, const wire::Packet& packet);
-    bool answers_something_sent(Psn psn) const;
     Psn first_unanswered_before(Psn end) const;
     SendWqe* awaiting_response(Psn psn);
     bool store_response(Instant now, std::uint64_t offset, ByteView bytes);

@@ -29,6 +29,7 @@ public:
     // In ERR: the peer may not have heard our last word; it is repeated when asked.
     void repeat_last_word(const wire::Packet& packet);
     void pump(Instant now, std::uint32_t packets_max);
+    bool expects(Psn psn) const { return psn == expected_; }
     bool wants_to_send() const { return !jobs_.empty() || ack_owed_; }
 
 private:
