@@ -87,6 +87,8 @@ const char* name(DropReason reason) {
             return "duplicate_unknown_atomic";
         case DropReason::DuplicateReadBusy:
             return "duplicate_read_busy";
+        case DropReason::DuplicateReadDenied:
+            return "duplicate_read_denied";
         case DropReason::StaleAck:
             return "stale_ack";
         case DropReason::UnexpectedResponse:

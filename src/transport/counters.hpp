@@ -48,6 +48,7 @@ enum class DropReason : std::uint8_t {
     OutOfSequence,
     DuplicateUnknownAtomic,
     DuplicateReadBusy,
+    DuplicateReadDenied,
     StaleAck,
     UnexpectedResponse,
     NoReceive,

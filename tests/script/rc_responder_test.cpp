@@ -299,6 +299,22 @@ TEST(RcResponder, AtomicWriteAndFlushAreAnsweredByAnEmptyRead) {
     peer.expect_sent(Opcode::RcReadResponseOnly, asked(1));
 }
 
+// Half of all PSNs count as duplicates: a READ that was never asked for must not end the
+// connection.
+TEST(RcResponder, ADuplicateReadWithAWrongKeyIsDropped) {
+    ScriptedPeer peer;
+    peer.peer_sends(Opcode::RcWriteOnly, asked(0), write(peer, 8, 8));
+    peer.expect_ack(asked(0));
+    ScriptedPeer::Spec read;
+    read.extensions.reth = peer.reth(8);
+    read.extensions.reth.rkey.raw ^= 1;
+    peer.peer_sends(Opcode::RcReadRequest, asked(0) - 1000, read);
+    EXPECT_EQ(peer.engine.counters()[DropReason::DuplicateReadDenied], 1U);
+    peer.expect_silence();
+    peer.peer_sends(Opcode::RcWriteOnly, asked(1), write(peer, 8, 8));
+    peer.expect_ack(asked(1));
+}
+
 TEST(RcResponder, NoStrangerIsBelieved) {
     ScriptedPeer peer;
     std::vector<std::byte> bytes(wire::packet_size(Opcode::RcWriteOnly, 8));

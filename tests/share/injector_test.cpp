@@ -250,6 +250,14 @@ private:
     Prng random_{20260801};
 };
 
+int wrong_ports(pid_t pid) {
+    const std::string text =
+        output_of(FEROCE_PROGRAM " -j stat pid " + std::to_string(pid) + " 2>&1");
+    const std::string name = "\"drop_wrong_source_port\":";
+    const std::size_t at = text.find(name);
+    return at == std::string::npos ? -1 : std::atoi(text.c_str() + at + name.size());
+}
+
 class Injector : public testing::Test {
 protected:
     void SetUp() override {
@@ -301,7 +309,7 @@ protected:
 
 TEST_F(Injector, ForgedPacketsChangeNothing) {
     const char* wanted = std::getenv("FEROCE_TEST_PACKETS");
-    const int packets = wanted == nullptr ? 50'000 : std::atoi(wanted);
+    const int packets = wanted == nullptr ? 200'000 : std::atoi(wanted);
     const pid_t a = start("a", [this] { return Host(table, 0).run(); });
     const pid_t b = start("b", [this] { return Host(table, 1).run(); });
     const auto advance = [&](std::uint32_t rounds) {
@@ -316,6 +324,8 @@ TEST_F(Injector, ForgedPacketsChangeNothing) {
     const pid_t x = start("x", [&] { return Attacker(table).fire(packets) ? 0 : 1; });
     EXPECT_EQ(exit_status(x), 0);
     EXPECT_TRUE(advance(20)) << output_of(FEROCE_PROGRAM " explain");
+    // They did arrive: of those that name a queue pair, few guess its peer's port.
+    EXPECT_GT(wrong_ports(a) + wrong_ports(b), packets / 10);
     for (Report& host : table.hosts) host.stop = true;
     EXPECT_EQ(exit_status(a), 0);
     EXPECT_EQ(exit_status(b), 0);

@@ -12,11 +12,11 @@ using wire::NakCode;
 using wire::Syndrome;
 using wire::Verb;
 
-void Responder::replay(Instant now, const wire::Packet& packet) {
+void Responder::replay(const wire::Packet& packet) {
     qp_.services().counters.add(Counter::DuplicateRequest);
     switch (packet.info->verb) {
         case Verb::ReadRequest:
-            return replay_read(now, packet);
+            return replay_read(packet);
         case Verb::CompareSwap:
         case Verb::FetchAdd:
         case Verb::AtomicWrite:
@@ -28,7 +28,7 @@ void Responder::replay(Instant now, const wire::Packet& packet) {
     }
 }
 
-void Responder::replay_read(Instant now, const wire::Packet& packet) {
+void Responder::replay_read(const wire::Packet& packet) {
     Counters& counters = qp_.services().counters;
     const wire::Reth reth = packet.reth();
     const Psn end = packet.bth.psn + read_packets(reth.length);
@@ -41,8 +41,19 @@ void Responder::replay_read(Instant now, const wire::Packet& packet) {
     }
     if (jobs_.size() > qp_.attributes.dest_read_atomic_max)
         return counters.drop(DropReason::DuplicateReadBusy);
-    if (auto refusal = check_operation(packet)) return refuse(now, *refusal);
+    // Not refused: half of all PSNs are duplicates, so who knows no rkey could end the connection.
+    if (check_operation(packet) || !may_read(packet))
+        return counters.drop(DropReason::DuplicateReadDenied);
     jobs_.push(Job{reth.address, packet.bth.psn, reth.length, reth.rkey, pd_of(packet)});
+}
+
+bool Responder::may_read(const wire::Packet& packet) const {
+    const wire::Reth reth = packet.reth();
+    return reth.length == 0 || qp_.services()
+                                       .memory
+                                       .remote(pd_of(packet), qp_.qpn(), reth.rkey, reth.address,
+                                               reth.length, mem::Access::RemoteRead)
+                                       .fault == mem::Fault::None;
 }
 
 void Responder::replay_atomic(const wire::Packet& packet) {

@@ -58,7 +58,7 @@ void Responder::stop(Instant now) {
 void Responder::on_request(Instant now, const wire::Packet& packet) {
     establish();
     const std::int32_t ahead = distance(expected_, packet.bth.psn);
-    if (ahead < 0) return replay(now, packet);
+    if (ahead < 0) return replay(packet);
     if (ahead > 0) return on_gap(now);
     nak_sent_ = false;
     if (auto refusal = check_sequence(packet)) return refuse(now, *refusal);

@@ -87,8 +87,9 @@ private:
     Completion receive_completion(Instant now) const;
 
     // replay.cpp: duplicates, and the packets that answer.
-    void replay(Instant now, const wire::Packet& packet);
-    void replay_read(Instant now, const wire::Packet& packet);
+    void replay(const wire::Packet& packet);
+    void replay_read(const wire::Packet& packet);
+    bool may_read(const wire::Packet& packet) const;
     void replay_atomic(const wire::Packet& packet);
     bool send_job_packet(Instant now, Job& job);  // False if the queue pair failed.
     bool send_read_packet(Instant now, Job& job);
