@@ -29,6 +29,7 @@ class UdpSender {
 public:
     UdpSender(RandomSource& random, std::uint16_t port, const Meddlers& meddlers = {})
         : random_(random), port_(port), meddlers_(meddlers) {}
+    void forgo_segmentation() { segmentation_ = false; }  // As if the kernel had refused it.
 
     void transmit(std::span<const transport::TransmitRun> runs);
     std::uint64_t dropped_packets() const { return dropped_packets_; }

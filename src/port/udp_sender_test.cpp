@@ -59,10 +59,12 @@ Gid loopback_v6() {
     return gid;
 }
 
-void check_run(const Gid& gid, std::uint32_t packets, std::uint32_t size) {
+void check_run(const Gid& gid, std::uint32_t packets, std::uint32_t size,
+               bool segmentation = true) {
     Receiver receiver(gid);
     Prng random(7);
     UdpSender sender(random, receiver.port());
+    if (!segmentation) sender.forgo_segmentation();
     std::vector<std::byte> bytes(packets * size, std::byte{0x5a});
     transport::TransmitRun run;
     run.path.source = run.path.destination = gid;
@@ -73,7 +75,7 @@ void check_run(const Gid& gid, std::uint32_t packets, std::uint32_t size) {
     for (std::uint32_t i = 0; i < packets; ++i) {
         const Received got = receiver.take();
         ASSERT_EQ(got.bytes.size(), size);
-        const auto id = static_cast<std::uint16_t>(packets > 1 ? i : 0);
+        const auto id = static_cast<std::uint16_t>(packets > 1 && segmentation ? i : 0);
         EXPECT_TRUE(wire::verify({gid, gid, got.source_port, receiver.port()}, id, got.bytes));
         EXPECT_GE(got.source_port, 0xc000);
     }
@@ -91,6 +93,26 @@ TEST(UdpSender, SinglePacketOverIpv6) {
 }
 TEST(UdpSender, SegmentedRunOverIpv6) {
     check_run(loopback_v6(), 13, 1040);
+}
+
+TEST(UdpSender, WithoutSegmentationPacketsGoOneByOne) {
+    check_run(Gid::from_v4(0x7f00'0001), 13, 1040, false);
+    check_run(loopback_v6(), 13, 1040, false);
+}
+// Beyond what one segmented send may hold the kernel refuses, and the packets go one by one.
+TEST(UdpSender, ARefusedSegmentedSendIsSentOneByOne) {
+    Receiver receiver(Gid::from_v4(0x7f00'0001));
+    Prng random(7);
+    UdpSender sender(random, receiver.port());
+    std::vector<std::byte> bytes(200 * 64, std::byte{0x5a});
+    transport::TransmitRun run;
+    run.path.source = run.path.destination = Gid::from_v4(0x7f00'0001);
+    run.bytes = bytes;
+    run.segment_size = 64;
+    run.packet_count = 200;
+    sender.transmit(std::span(&run, 1));
+    for (std::uint32_t i = 0; i < 200; ++i) ASSERT_EQ(receiver.take().bytes.size(), 64u) << i;
+    EXPECT_EQ(sender.dropped_packets(), 0u);
 }
 
 TEST(UdpSender, CountsWhatItCannotSend) {
