@@ -97,6 +97,10 @@ Result<std::unique_ptr<PortGroup>> PortGroup::join(int connection) {
     message.msg_control = control;
     message.msg_controllen = sizeof control;
     const ssize_t n = ::recvmsg(connection, &message, MSG_CMSG_CLOEXEC);
+    if (n == sizeof header && header.slots == 0)
+        return Error{EBUSY,
+                     "UDP port 4791 is held by another process, and this kernel cannot share it "
+                     "(SO_ATTACH_REUSEPORT_CBPF): end that process first"};
     const cmsghdr* rights = n > 0 ? CMSG_FIRSTHDR(&message) : nullptr;
     if (rights == nullptr || rights->cmsg_type != SCM_RIGHTS)
         return Error{EAGAIN, "sharing UDP port 4791 failed: its members are stopped or orphaned"};
@@ -127,14 +131,14 @@ bool PortGroup::adopt(const int* fds, bool with_v6) {
 
 namespace {
 
-enum class Bound { All, Missing, Taken };
+enum class Bound { All, Missing, Taken, Unsteered };
 
 Bound bind_family(int family, std::uint16_t port, std::array<Fd, kSlots>& sockets) {
     for (std::size_t i = 0; i < sockets.size(); ++i) {
         Fd fd = make_group_socket(family);
         if (!fd.valid()) return i == 0 && family == AF_INET6 ? Bound::Missing : Bound::Taken;
         // A socket with a filter of its own joins no group: so the first bind is exclusive.
-        if (i == 0 && !attach_steering(fd.get())) return Bound::Taken;
+        if (i == 0 && !attach_steering(fd.get())) return Bound::Unsteered;
         if (!bind_group_socket(fd.get(), family, port)) {
             const bool absent = family == AF_INET6 && errno == EADDRNOTAVAIL;
             return absent ? Bound::Missing : Bound::Taken;
@@ -144,12 +148,29 @@ Bound bind_family(int family, std::uint16_t port, std::array<Fd, kSlots>& socket
     return Bound::All;
 }
 
+// The only socket of its family: it shares with nobody.
+Bound bind_alone(int family, std::uint16_t port, Fd& socket) {
+    socket = make_group_socket(family);
+    if (!socket.valid()) return family == AF_INET6 ? Bound::Missing : Bound::Taken;
+    const int off = 0;
+    ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEPORT, &off, sizeof off);
+    if (bind_group_socket(socket.get(), family, port)) return Bound::All;
+    const bool absent = family == AF_INET6 && errno == EADDRNOTAVAIL;
+    socket.reset();
+    return absent ? Bound::Missing : Bound::Taken;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<PortGroup>> PortGroup::found(std::uint16_t port, Fd listener) {
     std::unique_ptr<PortGroup> group(new PortGroup);
-    const Bound v4 = bind_family(AF_INET, port, group->v4_);
-    const Bound v6 = v4 == Bound::All ? bind_family(AF_INET6, port, group->v6_) : Bound::Taken;
+    Bound v4 = bind_family(AF_INET, port, group->v4_);
+    group->steered_ = v4 != Bound::Unsteered;
+    if (!group->steered_) v4 = bind_alone(AF_INET, port, group->v4_[kLoneSlot]);
+    Bound v6 = Bound::Taken;
+    if (v4 == Bound::All)
+        v6 = group->steered_ ? bind_family(AF_INET6, port, group->v6_)
+                             : bind_alone(AF_INET6, port, group->v6_[kLoneSlot]);
     if (v4 != Bound::All || v6 == Bound::Taken) {
         if (errno == EMFILE) return Error{EMFILE, "too few file descriptors left (RLIMIT_NOFILE)"};
         return Error{EADDRINUSE,
@@ -204,7 +225,7 @@ void PortGroup::serve() {
 }
 
 void PortGroup::admit_guest(Fd connection, std::uint32_t user) {
-    if (!requests_wanted_) {
+    if (!requests_wanted_ || !steered_) {
         const GuestMessage answer{.kind = GuestMessage::Kind::Answer, .refusal = EACCES};
         (void)!::send(connection.get(), &answer, sizeof answer, MSG_NOSIGNAL | MSG_DONTWAIT);
         return;
@@ -215,6 +236,12 @@ void PortGroup::admit_guest(Fd connection, std::uint32_t user) {
 }
 
 void PortGroup::hand_sockets_to(int newcomer) const {
+    if (!steered_) {
+        HandOver nothing;
+        nothing.slots = 0;
+        (void)!::send(newcomer, &nothing, sizeof nothing, MSG_NOSIGNAL | MSG_DONTWAIT);
+        return;
+    }
     int fds[kFdsMax];
     std::size_t count = 0;
     fds[count++] = listener_.get();

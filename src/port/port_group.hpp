@@ -5,6 +5,8 @@
 // newcomers over a shared listening socket; the last death removes everything. Slot 0 belongs to
 // nobody: connection requests land there. Processes of other users get a relay instead.
 //
+// On a kernel that takes no filter a group has one member with one socket, and others are told.
+//
 // Never connect() a group socket (it would reshuffle the group), never give one to another user
 // (who could divert the traffic).
 #pragma once
@@ -42,7 +44,7 @@ public:
 
     int socket_v4(std::uint8_t slot) const { return v4_[slot].get(); }
     int socket_v6(std::uint8_t slot) const { return v6_[slot].get(); }  // -1 without IPv6.
-    bool has_v6() const { return v6_[0].valid(); }
+    bool has_v6() const { return v6_[kLoneSlot].valid(); }
 
     // Serves processes of other users, too; before the first serve(). For `requests_wanted` see
     // relay_server.hpp.
@@ -64,6 +66,10 @@ private:
     bool adopt(const int* fds, bool with_v6);
     void hand_sockets_to(int newcomer) const;
 
+    // Without steering the port is one process's, by the socket of this slot.
+    static constexpr std::uint8_t kLoneSlot = 1;
+
+    bool steered_ = true;  // The kernel took the filter.
     Fd listener_;
     SlotTable table_;
     std::array<Fd, kSlots> v4_;

@@ -2,8 +2,11 @@
 // and what the interface cannot carry is refused. And a kernel without UDP_GRO: segments come one
 // by one, and their IPv4 ids must be solved.
 #include <gtest/gtest.h>
+#include <linux/seccomp.h>
 #include <netinet/udp.h>
 #include <poll.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 
 #include <cstdlib>
 #include <string>
@@ -124,23 +127,60 @@ void switch_receive_offload_off() {
     for (int fd = 3; fd < 1024; ++fd) ::setsockopt(fd, IPPROTO_UDP, UDP_GRO, &off, sizeof off);
 }
 
+// WRITEs within one process, and the bytes compared.
+int transfer(ibv_context* context) {
+    const Endpoint left(context), right(context);
+    connect(left, right);
+    for (int round = 0; round < 20; ++round) {
+        auto* bytes = const_cast<char*>(left.memory.data());
+        for (std::size_t i = 0; i < left.memory.size(); ++i)
+            bytes[i] = static_cast<char>(i * 7 + static_cast<std::size_t>(round));
+        left.post(IBV_WR_RDMA_WRITE, left.sge(0, 60'000), right.address(0), right.mr->rkey);
+        if (left.completion().status != IBV_WC_SUCCESS) return 1;
+        if (std::memcmp(bytes, right.memory.data(), 60'000) != 0) return 2;
+    }
+    return 0;
+}
+
 TEST_F(Changes, WithoutReceiveOffloadBytesStillArrive) {
     EXPECT_EQ(in_child([](ibv_context* context) {
                   switch_receive_offload_off();
-                  const Endpoint left(context), right(context);
-                  connect(left, right);
-                  for (int round = 0; round < 20; ++round) {
-                      auto* bytes = const_cast<char*>(left.memory.data());
-                      for (std::size_t i = 0; i < left.memory.size(); ++i)
-                          bytes[i] = static_cast<char>(i * 7 + static_cast<std::size_t>(round));
-                      left.post(IBV_WR_RDMA_WRITE, left.sge(0, 60'000), right.address(0),
-                                right.mr->rkey);
-                      if (left.completion().status != IBV_WC_SUCCESS) return 1;
-                      if (std::memcmp(bytes, right.memory.data(), 60'000) != 0) return 2;
-                  }
-                  return 0;
+                  return transfer(context);
               }),
               0);
+}
+
+// As on a kernel that does not know SO_ATTACH_REUSEPORT_CBPF, for this process and its children.
+bool forbid_steering() {
+    std::vector<sock_filter> program{
+        {BPF_LD | BPF_W | BPF_ABS, 0, 0, offsetof(seccomp_data, nr)},
+        {BPF_JMP | BPF_JEQ | BPF_K, 0, 3, SYS_setsockopt},
+        {BPF_LD | BPF_W | BPF_ABS, 0, 0, offsetof(seccomp_data, args[2])},
+        {BPF_JMP | BPF_JEQ | BPF_K, 0, 1, SO_ATTACH_REUSEPORT_CBPF},
+        {BPF_RET | BPF_K, 0, 0, SECCOMP_RET_ERRNO | ENOPROTOOPT},
+        {BPF_RET | BPF_K, 0, 0, SECCOMP_RET_ALLOW}};
+    const sock_fprog code{static_cast<unsigned short>(program.size()), program.data()};
+    return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+           ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &code) == 0;
+}
+
+// One process works, with one engine or several, and a second one is told why it cannot.
+TEST_F(Changes, WithoutSteeringThereIsOneProcess) {
+    const auto alone = [](const char* shards) {
+        const pid_t child = ::fork();
+        if (child == 0) {
+            ::setenv("FEROCE_SHARDS", shards, 1);
+            ibv_context* context = forbid_steering() ? verbs::open_loopback() : nullptr;
+            if (context == nullptr) ::_exit(1);
+            if (const int status = transfer(context); status != 0) ::_exit(10 + status);
+            const pid_t second = ::fork();
+            if (second == 0) ::_exit(verbs::open_loopback() == nullptr ? errno : 0);
+            ::_exit(exit_status(second));
+        }
+        return exit_status(child);
+    };
+    EXPECT_EQ(alone("1"), EBUSY);
+    EXPECT_EQ(alone("2"), EBUSY);
 }
 
 }  // namespace
