@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 
 #include "base/assert.hpp"
+#include "mem/touch.hpp"
 
 namespace feroce::transport {
 
@@ -86,21 +86,26 @@ Result<void> SendQueue::post(const SendWr& wr) {
     wqe.fence = wr.fence;
     wqe.inlined = wr.inlined;
     if (!wr.sges.empty()) wqe.first_sge = wr.sges.front();
-    store_lists(slot, wr);
     store_rest(slot, wr);
+    if (!store_lists(slot, wr))
+        return Error{EFAULT, "there is no memory where the inline data should be"};
     ++tail_;
     return {};
 }
 
-void SendQueue::store_lists(std::size_t slot, const SendWr& wr) {
+bool SendQueue::store_lists(std::size_t slot, const SendWr& wr) {
     if (wr.sges.size() > 1) std::copy(wr.sges.begin(), wr.sges.end(), &sges_[slot * sge_max_]);
-    if (!wr.inlined) return;
-    // Plain copy: inline data is the posting thread's own memory and needs no registration.
+    if (!wr.inlined) return true;
+    // Inline data is the posting thread's own memory and needs no registration, but to exist.
     std::byte* to = inline_.data() + slot * inline_max_;
     for (const mem::Sge& sge : wr.sges) {
-        if (sge.length > 0) std::memcpy(to, reinterpret_cast<const void*>(sge.address), sge.length);
+        auto* from = reinterpret_cast<std::byte*>(sge.address);
+        const bool absent =
+            from == nullptr || !mem::read_memory({from, sge.length}, {to, sge.length});
+        if (sge.length > 0 && absent) return false;
         to += sge.length;
     }
+    return true;
 }
 
 void SendQueue::store_rest(std::size_t slot, const SendWr& wr) {

@@ -82,7 +82,7 @@ private:
     using Rest = std::variant<std::monostate, AtomicOperands, DatagramTarget, mem::WindowBind>;
 
     Result<std::uint64_t> check(const SendWr& wr) const;  // The message's length.
-    void store_lists(std::size_t slot, const SendWr& wr);
+    [[nodiscard]] bool store_lists(std::size_t slot, const SendWr& wr);
     void store_rest(std::size_t slot, const SendWr& wr);
     std::size_t slot_of(std::uint64_t index) const;
 

@@ -6,6 +6,7 @@
 
 #include "verbs/common.hpp"
 #include "verbs/contexts.hpp"
+#include "verbs/graveyard.hpp"
 
 namespace feroce::verbs {
 namespace {
@@ -107,7 +108,7 @@ int ibv_destroy_ah(ibv_ah* base) {
     if (!alive(base->context)) return refuse("ibv_destroy_ah", kDead);
     leave_pd(base->pd);
     context_of(base->context).objects.fetch_sub(1);
-    delete &object_of<Ah>(base);
+    bury(object_of<Ah>(base), base->context);
     return 0;
 }
 

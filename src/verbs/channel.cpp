@@ -1,5 +1,6 @@
 // Completion channels.
 #include "verbs/common.hpp"
+#include "verbs/graveyard.hpp"
 
 using namespace feroce;
 using namespace feroce::verbs;
@@ -24,7 +25,7 @@ int ibv_destroy_comp_channel(ibv_comp_channel* base) {
             return refuse("ibv_destroy_comp_channel", {EBUSY, "completion queues still use it"});
     }
     context_of(base->context).objects.fetch_sub(1);
-    delete &channel;
+    bury(channel, base->context);
     return 0;
 }
 

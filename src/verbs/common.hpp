@@ -27,16 +27,17 @@ inline constexpr std::size_t kDeviceMemoryBytes = 64 * 1024 * 1024;
 // The process-wide object, made at first use and made anew in a forked child.
 process::Process& process_object();
 
-// False for objects from before a fork, and for those of another simulated node.
+// False for objects that were destroyed, from before a fork, or of another simulated node.
 inline bool alive(ibv_context* context) {
-    return process::Process::is_current(context_of(context).process);
+    const process::Process* process = context_of(context).process;
+    return process != nullptr && process::Process::is_current(process);
 }
 
 // An object of the domain goes away. The last one takes an imported domain along: programs give it
 // back while its queue pairs still live.
 void leave_pd(ibv_pd* pd);
 
-inline constexpr Error kDead{ENODEV, "the object belongs to the parent process"};
+inline constexpr Error kDead{ENODEV, "the object was destroyed, or belongs to the parent process"};
 
 using process::refuse;
 

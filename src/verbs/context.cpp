@@ -10,6 +10,7 @@
 #include "verbs/common.hpp"
 #include "verbs/contexts.hpp"
 #include "verbs/device_query.hpp"
+#include "verbs/graveyard.hpp"
 #include "verbs/ops.hpp"
 
 namespace feroce::verbs {
@@ -45,7 +46,12 @@ void fill_operations(verbs_context& v) {
     v.open_xrcd = open_xrcd;
     v.close_xrcd = close_xrcd;
     v.open_qp = open_qp;
+}
+
+// Called without a check, so they are never null.
+void fill_basic_operations(verbs_context& v) {
     v.sz = sizeof v;
+    v.context.abi_compat = __VERBS_ABI_IS_EXTENDED;
     ibv_context_ops& ops = v.context.ops;
     ops.alloc_mw = alloc_mw;
     ops.bind_mw = bind_mw;
@@ -58,6 +64,17 @@ void fill_operations(verbs_context& v) {
 }
 
 }  // namespace
+
+ibv_context* dead_context() {
+    static Context& leaked = []() -> Context& {
+        auto* context = new Context;
+        fill_basic_operations(context->base);
+        context->base.context.cmd_fd = context->base.context.async_fd = -1;
+        return *context;
+    }();
+    return &leaked.base.context;
+}
+
 }  // namespace feroce::verbs
 
 using namespace feroce;
@@ -80,13 +97,13 @@ ibv_context* feroce::verbs::open_device(ibv_device* base, int cmd_fd) {
         context->gids.resize(limits::kGidTableLength - 1);
     context->port_up = device.interface.up;
     context->mtu = ib_mtu(device.interface.mtu);
+    fill_basic_operations(context->base);
     fill_operations(context->base);
     ibv_context& out = context->base.context;
     out.device = base;
     out.cmd_fd = cmd_fd;
     out.async_fd = context->event_counter.fd();
     out.num_comp_vectors = static_cast<int>(process.shard_count());
-    out.abi_compat = __VERBS_ABI_IS_EXTENDED;
     ::pthread_mutex_init(&out.mutex, nullptr);
     add_context(*context);
     return &context.release()->base.context;
@@ -113,6 +130,10 @@ int ibv_close_device(ibv_context* base) {
     remove_context(context);
     context.process->close();
     ::close(base->cmd_fd);
-    delete &context;
+    context.process = nullptr;
+    context.base = context_of(dead_context()).base;
+    base->device = &context.device->base;
+    ibv_context* none = nullptr;
+    bury(context, none);
     return 0;
 }

@@ -6,6 +6,7 @@
 #include "verbs/common.hpp"
 #include "verbs/cq_ex.hpp"
 #include "verbs/events.hpp"
+#include "verbs/graveyard.hpp"
 #include "verbs/ops.hpp"
 
 namespace feroce::verbs {
@@ -96,6 +97,8 @@ ibv_cq_ex* make_cq(ibv_context* context, const ibv_cq_init_attr_ex& attributes) 
         return refuse_null("ibv_create_cq", {EINVAL, "cqe is 0 or beyond max_cqe"});
     if (attributes.comp_vector >= static_cast<std::uint32_t>(context->num_comp_vectors))
         return refuse_null("ibv_create_cq", {EINVAL, "comp_vector is beyond num_comp_vectors"});
+    if (attributes.channel != nullptr && !alive(attributes.channel->context))
+        return refuse_null("ibv_create_cq", {EINVAL, "the channel was destroyed"});
     auto* cq = new Cq;
     cq->queue =
         std::make_unique<device::CompletionQueue>(attributes.cqe, &completion_listener(), cq);
@@ -155,6 +158,7 @@ int ibv_destroy_cq(ibv_cq* base) {
     // A thread of ours may just be in it, reporting an event.
     process_of(base->context).quiesce();
     context_of(base->context).objects.fetch_sub(1);
-    delete &cq;
+    cq.queue = std::make_unique<device::CompletionQueue>(1, &completion_listener(), &cq);
+    bury(cq, base->context);
     return 0;
 }

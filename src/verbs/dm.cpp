@@ -7,6 +7,7 @@
 
 #include "mem/touch.hpp"
 #include "verbs/common.hpp"
+#include "verbs/graveyard.hpp"
 #include "verbs/mr.hpp"
 #include "verbs/ops.hpp"
 
@@ -59,6 +60,12 @@ ibv_dm* make_dm(ibv_context* context, std::shared_ptr<DmBlock> block, std::uint3
     return &dm->base;
 }
 
+void forget(Dm& dm) {
+    context_of(dm.base.context).objects.fetch_sub(1);
+    dm.block = std::make_shared<DmBlock>();  // Empty: whoever still copies is outside of it.
+    bury(dm, dm.base.context);
+}
+
 }  // namespace
 
 ibv_dm* alloc_dm(ibv_context* context, ibv_alloc_dm_attr* attributes) {
@@ -90,16 +97,14 @@ ibv_dm* share_dm(ibv_context* context, std::uint32_t handle) {
 }
 
 void unshare_dm(ibv_dm* base) {
-    context_of(base->context).objects.fetch_sub(1);
-    delete &object_of<Dm>(base);
+    forget(object_of<Dm>(base));
 }
 
 int free_dm(ibv_dm* base) {
     Dm& dm = object_of<Dm>(base);
     if (dm.users.load() > 0)
         return refuse("ibv_free_dm", {EBUSY, "regions of the device memory still live"});
-    context_of(base->context).objects.fetch_sub(1);
-    delete &dm;
+    forget(dm);
     return 0;
 }
 

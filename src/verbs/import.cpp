@@ -4,6 +4,7 @@
 #include "verbs/common.hpp"
 #include "verbs/contexts.hpp"
 #include "verbs/dm.hpp"
+#include "verbs/graveyard.hpp"
 
 using namespace feroce;
 using namespace feroce::verbs;
@@ -53,7 +54,7 @@ ibv_mr* ibv_import_mr(ibv_pd* pd, std::uint32_t handle) {
 void ibv_unimport_mr(ibv_mr* base) {
     if (!alive(base->context)) return;
     context_of(base->context).objects.fetch_sub(1);
-    delete &object_of<Mr>(base);
+    bury(object_of<Mr>(base), base->context);
 }
 
 ibv_dm* ibv_import_dm(ibv_context* context, std::uint32_t handle) {
@@ -63,5 +64,6 @@ ibv_dm* ibv_import_dm(ibv_context* context, std::uint32_t handle) {
 }
 
 void ibv_unimport_dm(ibv_dm* base) {
+    if (!alive(base->context)) return;
     unshare_dm(base);
 }

@@ -2,6 +2,7 @@
 #include <limits>
 
 #include "verbs/common.hpp"
+#include "verbs/graveyard.hpp"
 #include "verbs/mr.hpp"
 #include "verbs/ops.hpp"
 
@@ -149,6 +150,6 @@ int ibv_dereg_mr(ibv_mr* base) {
     if (mr.dm != nullptr) mr.dm->users.fetch_sub(1);
     leave_pd(base->pd);
     context_of(base->context).objects.fetch_sub(1);
-    delete &mr;
+    bury(mr, base->context);
     return 0;
 }

@@ -1,5 +1,6 @@
 // Memory windows.
 #include "verbs/common.hpp"
+#include "verbs/graveyard.hpp"
 #include "verbs/ops.hpp"
 #include "verbs/post.hpp"
 
@@ -32,7 +33,7 @@ int dealloc_mw(ibv_mw* base) {
     process.quiesce();
     leave_pd(base->pd);
     context_of(base->context).objects.fetch_sub(1);
-    delete &object_of<Mw>(base);
+    bury(object_of<Mw>(base), base->context);
     return 0;
 }
 

@@ -1,5 +1,6 @@
 // Protection domains, parent domains and thread domains.
 #include "verbs/common.hpp"
+#include "verbs/graveyard.hpp"
 #include "verbs/ops.hpp"
 
 namespace feroce::verbs {
@@ -10,7 +11,8 @@ ibv_pd* alloc_parent_domain(ibv_context* context, ibv_parent_domain_init_attr* a
     constexpr std::uint32_t kKnown =
         IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS | IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT;
     if (!alive(context)) return refuse_null("ibv_alloc_parent_domain", kDead);
-    if (attributes->pd == nullptr || (attributes->comp_mask & ~kKnown) != 0)
+    if (attributes->pd == nullptr || !alive(attributes->pd->context) ||
+        (attributes->comp_mask & ~kKnown) != 0)
         return refuse_null("ibv_alloc_parent_domain", {EINVAL, "no domain, or unknown flags"});
     Pd& parent = pd_of(attributes->pd);
     auto* pd = new Pd;
@@ -33,7 +35,7 @@ ibv_td* alloc_td(ibv_context* context, ibv_td_init_attr* attributes) {
 
 int dealloc_td(ibv_td* base) {
     context_of(base->context).objects.fetch_sub(1);
-    delete &object_of<Td>(base);
+    bury(object_of<Td>(base), base->context);
     return 0;
 }
 
@@ -41,7 +43,7 @@ void leave_pd(ibv_pd* base) {
     Pd& pd = pd_of(base);
     if (pd.users.fetch_sub(1) != 1 || !pd.imported) return;
     process_of(base->context).memory().unpin_pd(pd.id);
-    delete &pd;
+    bury(pd, base->context);
 }
 
 }  // namespace feroce::verbs
@@ -74,6 +76,6 @@ int ibv_dealloc_pd(ibv_pd* base) {
         return refuse("ibv_dealloc_pd", freed.error());
     }
     context_of(base->context).objects.fetch_sub(1);
-    delete &pd;
+    bury(pd, base->context);
     return 0;
 }

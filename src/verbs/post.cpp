@@ -56,14 +56,17 @@ std::span<const mem::Sge> convert(const ibv_sge* list, int count, std::span<mem:
     return out.first(static_cast<std::size_t>(count));
 }
 
-bool count_fits(int count) {
-    return count >= 0 && static_cast<std::uint32_t>(count) <= limits::kSges;
+bool list_fits(const ibv_sge* list, int count) {
+    const bool fits = count >= 0 && static_cast<std::uint32_t>(count) <= limits::kSges;
+    return fits && (count == 0 || list != nullptr);
 }
+
+constexpr Error kBadList{EINVAL, "no SGE list, or more SGEs than the device has"};
 
 Result<void> post_one(process::Shard::Session& session, Qp& qp, const ibv_send_wr& wr) {
     const std::optional<SendOp> op = operation(wr.opcode);
     if (!op) return Error{EINVAL, "unknown operation"};
-    if (!count_fits(wr.num_sge)) return Error{EINVAL, "more SGEs than the device has"};
+    if (!list_fits(wr.sg_list, wr.num_sge)) return kBadList;
     mem::Sge sges[limits::kSges];
     transport::SendWr out;
     out.wr_id = wr.wr_id;
@@ -76,9 +79,11 @@ Result<void> post_one(process::Shard::Session& session, Qp& qp, const ibv_send_w
         out.immediate = be32toh(wr.imm_data);
     }
     if (*op == SendOp::BindWindow) {
+        if (wr.bind_mw.mw == nullptr) return Error{EINVAL, "a bind needs a window"};
         out.bind = window_bind(*wr.bind_mw.mw, wr.bind_mw.rkey, wr.bind_mw.bind_info);
     } else if (qp.base.qp_base.qp_type == IBV_QPT_UD) {
-        if (wr.wr.ud.ah == nullptr) return Error{EINVAL, "a datagram needs an address handle"};
+        if (wr.wr.ud.ah == nullptr || !alive(wr.wr.ud.ah->context))
+            return Error{EINVAL, "a datagram needs a live address handle"};
         out.path = object_of<Ah>(wr.wr.ud.ah).path;
         out.destination_qpn = {wr.wr.ud.remote_qpn & 0xff'ffff};
         out.qkey = {wr.wr.ud.remote_qkey};
@@ -136,8 +141,8 @@ int post_recv(ibv_qp* base, ibv_recv_wr* list, ibv_recv_wr** bad) {
     mem::Sge sges[limits::kSges];
     process::Shard::Session session(*qp.shard);
     for (ibv_recv_wr* wr = list; wr != nullptr; wr = wr->next) {
-        Result<void> posted = Error{EINVAL, "more SGEs than the device has"};
-        if (count_fits(wr->num_sge))
+        Result<void> posted = kBadList;
+        if (list_fits(wr->sg_list, wr->num_sge))
             posted = session.engine().post_receive(
                 session.now(), *qp.machine, {wr->wr_id, convert(wr->sg_list, wr->num_sge, sges)});
         if (!posted) {
@@ -155,8 +160,8 @@ int post_srq_recv(ibv_srq* base, ibv_recv_wr* list, ibv_recv_wr** bad) {
     }
     mem::Sge sges[limits::kSges];
     for (ibv_recv_wr* wr = list; wr != nullptr; wr = wr->next) {
-        Result<void> posted = Error{EINVAL, "more SGEs than the device has"};
-        if (count_fits(wr->num_sge))
+        Result<void> posted = kBadList;
+        if (list_fits(wr->sg_list, wr->num_sge))
             posted = srq_of(base).queue->post({wr->wr_id, convert(wr->sg_list, wr->num_sge, sges)});
         if (!posted) {
             *bad = wr;

@@ -4,6 +4,7 @@
 
 #include "verbs/common.hpp"
 #include "verbs/events.hpp"
+#include "verbs/graveyard.hpp"
 #include "verbs/ops.hpp"
 #include "verbs/qp_attr.hpp"
 #include "verbs/qp_ex.hpp"
@@ -24,7 +25,7 @@ Result<void> check_type(const ibv_qp_init_attr_ex& a) {
                        a.qp_type == IBV_QPT_UD || is_xrc(a.qp_type);
     if (!known) return Error{EOPNOTSUPP, "queue pairs are RC, UC, UD or XRC"};
     if (a.qp_type == IBV_QPT_XRC_RECV) {
-        if (!has(a, IBV_QP_INIT_ATTR_XRCD) || a.xrcd == nullptr)
+        if (!has(a, IBV_QP_INIT_ATTR_XRCD) || a.xrcd == nullptr || !alive(a.xrcd->context))
             return Error{EINVAL, "an XRC target needs an XRC domain"};
         return {};
     }
@@ -33,6 +34,10 @@ Result<void> check_type(const ibv_qp_init_attr_ex& a) {
     if (a.send_cq == nullptr) return Error{EINVAL, "a queue pair needs a send completion queue"};
     if (a.recv_cq == nullptr && a.qp_type != IBV_QPT_XRC_SEND)
         return Error{EINVAL, "a queue pair needs a receive completion queue"};
+    const bool live = alive(a.pd->context) && alive(a.send_cq->context) &&
+                      (is_xrc(a.qp_type) || alive(a.recv_cq->context)) &&
+                      (is_xrc(a.qp_type) || a.srq == nullptr || alive(a.srq->context));
+    if (!live) return Error{EINVAL, "the domain or a queue of the queue pair was destroyed"};
     return {};
 }
 
@@ -219,7 +224,7 @@ int ibv_destroy_qp(ibv_qp* base) {
     settle_events(qp);
     count_users(*base, ~std::uint32_t{0});
     if (base->pd != nullptr) leave_pd(base->pd);
-    delete &qp;
+    bury(qp, base->context);
     return 0;
 }
 

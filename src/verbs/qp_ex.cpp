@@ -21,12 +21,18 @@ Builder::Request& begin(ibv_qp_ex* base, SendOp op) {
     return request;
 }
 
-Builder::Request& last(ibv_qp_ex* base) {
-    return qp_of(base).builder.requests.back();
-}
-
 void note_error(Builder& builder, int error) {
     if (builder.error == 0) builder.error = error;
+}
+
+// The request that a setter is about. A setter before any request spoils the batch.
+Builder::Request& last(ibv_qp_ex* base) {
+    Builder& builder = qp_of(base).builder;
+    if (builder.requests.empty()) {
+        note_error(builder, EINVAL);
+        return begin(base, SendOp::Send);
+    }
+    return builder.requests.back();
 }
 
 void begin_remote(ibv_qp_ex* base, SendOp op, std::uint32_t rkey, std::uint64_t address) {
@@ -89,6 +95,10 @@ void wr_bind_mw(ibv_qp_ex* base, ibv_mw* mw, std::uint32_t rkey, const ibv_mw_bi
 }
 
 void wr_set_ud_addr(ibv_qp_ex* base, ibv_ah* ah, std::uint32_t qpn, std::uint32_t qkey) {
+    if (ah == nullptr || !alive(ah->context)) {
+        note_error(qp_of(base).builder, EINVAL);
+        return;
+    }
     transport::SendWr& wr = last(base).wr;
     wr.path = object_of<Ah>(ah).path;
     wr.destination_qpn = {qpn & 0xff'ffff};
@@ -167,7 +177,9 @@ int wr_complete(ibv_qp_ex* base) {
     Qp& qp = qp_of(base);
     int error = qp.builder.error;
     if (error != 0) {
-        error = refuse("ibv_wr_complete", {error, "a request has too many SGEs or inline bytes"});
+        error =
+            refuse("ibv_wr_complete",
+                   {error, "a request lacks its address, or has too many SGEs or inline bytes"});
     } else if (!alive(base->qp_base.context)) {
         error = refuse("ibv_wr_complete", kDead);
     } else if (Result<void> posted = post_all(qp); !posted) {

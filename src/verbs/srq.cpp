@@ -3,6 +3,7 @@
 
 #include "verbs/common.hpp"
 #include "verbs/events.hpp"
+#include "verbs/graveyard.hpp"
 #include "verbs/ops.hpp"
 
 namespace feroce::verbs {
@@ -37,6 +38,8 @@ ibv_srq* create_srq_ex(ibv_context* context, ibv_srq_init_attr_ex* attributes) {
         return refuse_null("ibv_create_srq_ex", {EOPNOTSUPP, "only basic and XRC queues"});
     if ((attributes->comp_mask & kXrcNeeds) != kXrcNeeds)
         return refuse_null("ibv_create_srq_ex", {EINVAL, "an XRC queue needs a PD, XRCD and CQ"});
+    if (!alive(attributes->cq->context) || !alive(attributes->xrcd->context))
+        return refuse_null("ibv_create_srq_ex", kDead);
     Srq* srq = make_srq(attributes->pd, attributes->srq_context, attributes->attr);
     if (srq == nullptr) return nullptr;
     srq->cq = &cq_of(attributes->cq);
@@ -106,6 +109,6 @@ int ibv_destroy_srq(ibv_srq* base) {
     if (srq.cq != nullptr) srq.cq->users.fetch_sub(1);
     leave_pd(base->pd);
     context_of(base->context).objects.fetch_sub(1);
-    delete &srq;
+    bury(srq, base->context);
     return 0;
 }

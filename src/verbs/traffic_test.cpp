@@ -143,9 +143,6 @@ TEST_F(PairTest, DestroyingAQueueTakesItsUnreadEventsAlong) {
 
 // The child may use nothing of the parent's, but all that it opens itself.
 TEST_F(PairTest, AForkedChildStartsAnew) {
-#if defined(__SANITIZE_THREAD__)
-    GTEST_SKIP() << "ThreadSanitizer forbids threads in a forked child";
-#endif
     const pid_t child = ::fork();
     if (child == 0) {
         ibv_wc wc{};

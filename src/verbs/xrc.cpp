@@ -7,6 +7,7 @@
 #include <mutex>
 
 #include "verbs/common.hpp"
+#include "verbs/graveyard.hpp"
 #include "verbs/ops.hpp"
 
 namespace feroce::verbs {
@@ -80,7 +81,7 @@ int close_xrcd(ibv_xrcd* base) {
     }
     if (xrcd.fd != -1 && --found->second.opens == 0) shared.by_file.erase(found);
     context_of(base->context).objects.fetch_sub(1);
-    delete &xrcd;
+    bury(xrcd, base->context);
     return 0;
 }
 
