@@ -57,7 +57,9 @@ Json causes(const std::vector<StateReading>& readings, const StateSnapshot& of,
                                {"who", whom(reading)},
                                {"reason", reason.sentence}});
     if (!failure.peer_silent || !is_local(of, failure.qpn)) return out;
-    if (const StateReading* owner = killed_owner(readings, failure.peer_qpn))
+    const StateReading* owner = killed_owner(readings, failure.peer_qpn);
+    // A process that talked to itself was there to see the failure.
+    if (owner != nullptr && owner->snapshot.pid != of.pid)
         out.push_back({{"pid", owner->snapshot.pid},
                        {"who", whom(*owner)},
                        {"reason", fmt::format("the process was killed, and QP 0x{:06x} with it",

@@ -80,6 +80,8 @@ Json qp_statistics(Json record, const process::StateSnapshot& process, const pro
     record["lqpn"] = qp.qpn;
     record["qp-type"] = type_name(qp.type);
     record["state"] = state_name(qp.state);
+    record["sent_pkts"] = qp.packets_sent;
+    record["rcvd_pkts"] = qp.packets_received;
     record["sends_posted"] = qp.sends_posted;
     record["sends_outstanding"] = qp.sends_outstanding;
     record["receives_posted"] = qp.receives_posted;
@@ -104,21 +106,34 @@ Json all_qps(const Filter& filter, const std::vector<DeviceInfo>& devices, MakeR
     return records;
 }
 
+void add(const process::StateResources& from, process::StateResources& to) {
+    to.contexts += from.contexts;
+    to.pds += from.pds;
+    to.cqs += from.cqs;
+    to.regions += from.regions;
+    to.srqs += from.srqs;
+}
+
 Json summary(const Filter& filter, const std::vector<DeviceInfo>& devices) {
     const std::vector<process::StateSnapshot> processes = live_processes();
     Json records = Json::array();
     for (const DeviceInfo& device : devices) {
         if (!filter.wants_device(device.name)) continue;
-        std::size_t qps = 0, contexts = 0;
+        std::size_t qps = 0;
+        process::StateResources total;
         for (const process::StateSnapshot& process : processes) {
-            const auto& used = process.devices;
-            contexts += std::find(used.begin(), used.end(), device.name) != used.end() ? 1 : 0;
+            for (const process::StateResources& r : process.resources)
+                if (r.device == device.name) add(r, total);
             for (const process::StateQp& qp : process.qps)
                 qps += device_of(process, qp) == device.name ? 1 : 0;
         }
         Json record = device_record(devices, device.name);
+        record["pd"] = total.pds;
+        record["cq"] = total.cqs;
         record["qp"] = qps;
-        record["ctx"] = contexts;
+        record["mr"] = total.regions;
+        record["ctx"] = total.contexts;
+        record["srq"] = total.srqs;
         records.push_back(std::move(record));
     }
     return records;

@@ -195,7 +195,8 @@ void Engine::run(Instant now) {
 
 void Engine::run_timers(Instant now) {
     while (QueuePair* qp = timers_.pop_due(now)) {
-        if (qp->machine().deadline() <= now) qp->machine().on_timer(now);
+        if (qp->machine().deadline() <= now)
+            count_sends(*qp, [now](transport::Machine& machine) { machine.on_timer(now); });
         ASSERT(qp->machine().deadline() > now);  // Else this loop would never end.
         settle(now, *qp);
     }
@@ -208,7 +209,7 @@ void Engine::run_ready(Instant now) {
         ready_.pop();
         if (!ready_.empty()) ready_.front()->prefetch();
         qp->is_ready = false;
-        qp->machine().pump(now, kTurnPackets);
+        count_sends(*qp, [now](transport::Machine& machine) { machine.pump(now, kTurnPackets); });
         settle(now, *qp);
     }
 }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "base/random.hpp"
 #include "base/result.hpp"
@@ -74,6 +75,8 @@ public:
 
     const transport::Counters& counters() const { return counters_; }
     const transport::ReasonLog& reasons() const { return reasons_; }
+    // A source all of whose many packets were damaged: something on the way rewrites them. Slow.
+    std::optional<Gid> mangled_source() const { return icrc_.never_verified(kMangledPackets); }
     const QpTable& qps() const { return qps_; }
     QpTable& qps() { return qps_; }
 
@@ -95,6 +98,13 @@ private:
                          const Datagram& datagram);
     void notify_congestion(Instant now, transport::QueuePair& qp);
 
+    // Calls a queue pair's machine and counts what it sends.
+    template <class F>
+    void count_sends(transport::QueuePair& qp, F&& call) {
+        const std::uint64_t before = transmit_.packets_sent();
+        call(qp.machine());
+        qp.packets_sent += transmit_.packets_sent() - before;
+    }
     void settle(Instant now, transport::QueuePair& qp);  // After a call: ready list and timer.
     void make_ready(transport::QueuePair& qp);
     void run_timers(Instant now);
@@ -110,6 +120,8 @@ private:
     Timers timers_;
     Windows windows_;
     MulticastGroups groups_;
+    // Chance alone does not damage that many packets and spare none.
+    static constexpr std::uint64_t kMangledPackets = 4;
     IcrcCheck icrc_;
     Ring<transport::QueuePair*> ready_;  // First come first served.
     Instant last_run_{};

@@ -92,9 +92,10 @@ void Engine::deliver(Instant now, QueuePair& qp, const wire::Packet& packet,
         return;
     }
     if ((datagram.traffic_class & 3) == kCongestionExperienced) notify_congestion(now, qp);
+    ++qp.packets_received;
     const transport::Arrival arrival{datagram.source, datagram.destination, datagram.source_port,
                                      datagram.traffic_class, datagram.hop_limit};
-    qp.machine().on_packet(now, packet, arrival);
+    count_sends(qp, [&](transport::Machine& machine) { machine.on_packet(now, packet, arrival); });
     settle(now, qp);
 }
 

@@ -72,9 +72,9 @@ void Process::flush() {
     for (const std::unique_ptr<Shard>& shard : shards_) shard->flush();
 }
 
-void Process::export_state(StateExport::DeviceName device_name) {
+void Process::export_state(StateExport::DeviceName device_name, StateExport::Inventory inventory) {
     const std::lock_guard lock(mutex_);
-    state_ = std::make_unique<StateExport>(device_name);
+    state_ = std::make_unique<StateExport>(device_name, inventory);
 }
 
 void Process::publish_state() {

@@ -57,7 +57,7 @@ public:
     // After memory was deregistered: nobody touches it any more when this returns.
     void quiesce();
     // From the next open() on the `feroce` command can look into this process.
-    void export_state(StateExport::DeviceName device_name);
+    void export_state(StateExport::DeviceName device_name, StateExport::Inventory inventory);
     void flush();         // At exit.
     void finish_state();  // At exit, after flush().
     void abandon();       // In a forked child: closes what must die with the parent, takes no lock.

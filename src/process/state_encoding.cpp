@@ -9,7 +9,7 @@
 namespace feroce::process {
 namespace {
 
-constexpr std::uint32_t kMagic = 0x4645'0002;  // Changes with the layout.
+constexpr std::uint32_t kMagic = 0x4645'0003;  // Changes with the layout.
 constexpr std::size_t kTextMax = 1024;
 
 class Writer {
@@ -77,6 +77,15 @@ private:
     bool good_ = true;
 };
 
+StateResources get_resources(Reader& in) {
+    StateResources resources;
+    resources.device = in.text();
+    for (std::uint32_t* count :
+         {&resources.contexts, &resources.pds, &resources.cqs, &resources.regions, &resources.srqs})
+        *count = in.get<std::uint32_t>();
+    return resources;
+}
+
 StateReason get_reason(Reader& in) {
     StateReason reason;
     reason.qpn = in.get<std::uint32_t>();
@@ -97,6 +106,13 @@ std::vector<std::byte> encode(const StateSnapshot& snapshot) {
     out.put(snapshot.command);
     out.put_count(snapshot.devices.size());
     for (const std::string& device : snapshot.devices) out.put(device);
+    out.put_count(snapshot.resources.size());
+    for (const StateResources& resources : snapshot.resources) {
+        out.put(resources.device);
+        for (const std::uint32_t count :
+             {resources.contexts, resources.pds, resources.cqs, resources.regions, resources.srqs})
+            out.put(count);
+    }
     out.put_count(snapshot.slots.size());
     for (const std::uint8_t slot : snapshot.slots) out.put(slot);
     out.put_count(snapshot.counters.size());
@@ -126,6 +142,7 @@ std::optional<StateSnapshot> decode(ByteView bytes) {
     out.pid = in.get<std::uint32_t>();
     out.command = in.text();
     in.list([&] { out.devices.push_back(in.text()); });
+    in.list([&] { out.resources.push_back(get_resources(in)); });
     in.list([&] { out.slots.push_back(in.get<std::uint8_t>()); });
     in.list([&] {
         StateCounter counter;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <optional>
 #include <utility>
 
 #include "process/log.hpp"
@@ -49,6 +50,13 @@ void add_reasons(const device::Engine& engine, std::vector<StateReason>& into) {
                         .at_responder = reason->at_responder,
                         .peer_silent = reason->rule == transport::Rule::RetryLimit,
                         .sentence = transport::describe(*reason)});
+    }
+    if (const std::optional<Gid> source = engine.mangled_source()) {
+        StateReason mangled;
+        mangled.sentence = "no packet from " + to_string(*source) +
+                           " has a good ICRC: something on the way rewrites them, such as address "
+                           "translation or segmentation by hardware";
+        into.push_back(std::move(mangled));
     }
 }
 
@@ -106,6 +114,8 @@ StateQp StateExport::record_of(transport::QueuePair& qp) {
     out.pd = qp.init().pd.raw;
     out.sends_outstanding = qp.send_queue().size();
     out.sends_posted = qp.send_queue().tail();
+    out.packets_sent = qp.packets_sent;
+    out.packets_received = qp.packets_received;
     out.receives_posted = qp.receive_queue().available();
     out.first_reason = qp.first_reason();
     out.source = a.address.source;
@@ -133,6 +143,7 @@ void StateExport::publish(Shards shards) {
     for (const std::unique_ptr<Shard>& shard : shards)
         shard->inspect(kPatience, [&](device::Engine& engine) { collect(engine, snapshot); });
     snapshot.devices = devices_;
+    snapshot.resources = inventory_();
     explains_ = !snapshot.reasons.empty();
     if (page_->write(encode(snapshot))) return;
     snapshot.qps_left_out += static_cast<std::uint32_t>(snapshot.qps.size());

@@ -20,9 +20,12 @@ class StateExport {
 public:
     // The name of the device that a queue pair was created on, from the owner in its QpInit.
     using DeviceName = const char* (*)(const void* owner);
+    // What the program has created, by device. May leave out what is locked.
+    using Inventory = std::vector<StateResources> (*)();
     using Shards = std::span<const std::unique_ptr<Shard>>;
 
-    explicit StateExport(DeviceName device_name) : device_name_(device_name) {}
+    StateExport(DeviceName device_name, Inventory inventory)
+        : device_name_(device_name), inventory_(inventory) {}
     ~StateExport();
 
     // `refresh` is called on a thread of ours when somebody asks; it must call publish(). No page
@@ -41,6 +44,7 @@ private:
     std::uint8_t device_index(const char* name);
 
     DeviceName device_name_;
+    Inventory inventory_;
     std::unique_ptr<StatePage> page_;
     std::function<void()> refresh_;
     std::vector<std::string> devices_;  // Every one that ever had a queue pair.

@@ -41,9 +41,21 @@ struct StateQp {
     std::uint32_t sends_outstanding = 0;
     std::uint32_t receives_posted = 0;
     std::uint32_t first_reason = 0;  // Id of a StateReason; 0 while nothing went wrong.
-    std::uint64_t sends_posted = 0;  // Since creation.
+    std::uint64_t sends_posted = 0;  // Since creation, like the next two.
+    std::uint64_t packets_sent = 0;
+    std::uint64_t packets_received = 0;
     Gid source;
     Gid destination;
+};
+
+// How many objects a process has on one device.
+struct StateResources {
+    std::string device;
+    std::uint32_t contexts = 0;
+    std::uint32_t pds = 0;
+    std::uint32_t cqs = 0;
+    std::uint32_t regions = 0;
+    std::uint32_t srqs = 0;
 };
 
 // Why a queue pair failed, as one sentence for a person.
@@ -60,6 +72,7 @@ struct StateSnapshot {
     std::uint32_t pid = 0;
     std::string command;
     std::vector<std::string> devices;
+    std::vector<StateResources> resources;
     std::vector<std::uint8_t> slots;  // The top bytes of this process's QPNs.
     std::vector<StateCounter> counters;
     std::vector<StateReason> reasons;  // Oldest first.

@@ -23,6 +23,8 @@ StateSnapshot example() {
     s.pid = static_cast<std::uint32_t>(::getpid());
     s.command = "example";
     s.devices = {"feroce_lo", "feroce_eth0"};
+    s.resources = {
+        {.device = "feroce_lo", .contexts = 1, .pds = 2, .cqs = 3, .regions = 4, .srqs = 5}};
     s.counters = {{"sent_pkts", 7}, {"rcvd_pkts", 8}};
     s.reasons = {{.qpn = 5, .peer_qpn = 6, .psn = 9, .at_responder = true, .sentence = "why"}};
     s.qps.resize(3);
@@ -36,6 +38,10 @@ TEST(StateEncoding, RoundTrip) {
     ASSERT_TRUE(back);
     EXPECT_EQ(back->command, "example");
     EXPECT_EQ(back->devices, example().devices);
+    ASSERT_EQ(back->resources.size(), 1u);
+    EXPECT_EQ(back->resources[0].device, "feroce_lo");
+    EXPECT_EQ(back->resources[0].contexts, 1u);
+    EXPECT_EQ(back->resources[0].srqs, 5u);
     EXPECT_EQ(back->counters[1].value, 8u);
     EXPECT_EQ(back->reasons[0].sentence, "why");
     EXPECT_TRUE(back->reasons[0].at_responder);

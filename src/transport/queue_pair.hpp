@@ -161,8 +161,10 @@ private:
     ReceiveQueue* receive_queue_;  // Own or shared.
 
 public:
-    SendWindow* window = nullptr;      // Set by the device when the path is known (RTR).
-    Instant last_congestion_notice{};  // When we last told the peer that its packets were marked.
+    SendWindow* window = nullptr;        // Set by the device when the path is known (RTR).
+    Instant last_congestion_notice{};    // When we last told the peer that its packets were marked.
+    std::uint64_t packets_sent = 0;      // Retransmissions and acknowledgements included.
+    std::uint64_t packets_received = 0;  // From its peer; duplicates included.
     QpAttributes attributes;
 
 private:

@@ -116,6 +116,7 @@ ibv_cq_ex* make_cq(ibv_context* context, const ibv_cq_init_attr_ex& attributes) 
         ++channel.base.refcnt;
     }
     context_of(context).objects.fetch_add(1);
+    context_of(context).cqs.fetch_add(1);
     return &out;
 }
 
@@ -158,6 +159,7 @@ int ibv_destroy_cq(ibv_cq* base) {
     // A thread of ours may just be in it, reporting an event.
     process_of(base->context).quiesce();
     context_of(base->context).objects.fetch_sub(1);
+    context_of(base->context).cqs.fetch_sub(1);
     cq.queue = std::make_unique<device::CompletionQueue>(1, &completion_listener(), &cq);
     bury(cq, base->context);
     return 0;

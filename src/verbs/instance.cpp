@@ -50,6 +50,30 @@ port::Sharing sharing_wanted() {
     return port::Sharing::Default;
 }
 
+std::vector<process::StateResources> inventory() {
+    std::vector<process::StateResources> out;
+    Instance* instance = Instance::current();
+    if (instance == nullptr) return out;
+    const std::unique_lock lock(instance->mutex, std::try_to_lock);
+    if (!lock.owns_lock()) return out;
+    for (const Context* context : instance->contexts) {
+        const char* name = context->device->base.name;
+        auto found = std::find_if(out.begin(), out.end(),
+                                  [name](const auto& r) { return r.device == name; });
+        if (found == out.end()) found = out.insert(out.end(), {.device = name});
+        ++found->contexts;
+        found->pds += context->pds.load(std::memory_order_relaxed);
+        found->cqs += context->cqs.load(std::memory_order_relaxed);
+        found->regions += context->regions.load(std::memory_order_relaxed);
+        found->srqs += context->srqs.load(std::memory_order_relaxed);
+    }
+    return out;
+}
+
+const char* device_name(const void* owner) {
+    return static_cast<const Qp*>(owner)->base.qp_base.context->device->name;
+}
+
 Instance* make_real() {
     port::RealHost::Options options;
     options.devices = environment("FEROCE_DEVICES");
@@ -69,9 +93,7 @@ Instance* make_real() {
     };
     auto host = std::make_unique<port::RealHost>(std::move(options));
     auto* instance = new Instance(std::move(host), shards_wanted());
-    instance->export_state([](const void* owner) -> const char* {
-        return static_cast<const Qp*>(owner)->base.qp_base.context->device->name;
-    });
+    instance->export_state(device_name, inventory);
     return instance;
 }
 

@@ -20,6 +20,7 @@ ibv_mr* make_mr(ibv_pd* pd, const mem::RegionSpec& spec, const mem::RegionKeys& 
     mr->iova = spec.iova;
     mr->access = spec.access.raw;
     context_of(pd->context).objects.fetch_add(1);
+    context_of(pd->context).regions.fetch_add(1);
     pd_of(pd).users.fetch_add(1);
     return &mr->base;
 }
@@ -150,6 +151,7 @@ int ibv_dereg_mr(ibv_mr* base) {
     if (mr.dm != nullptr) mr.dm->users.fetch_sub(1);
     leave_pd(base->pd);
     context_of(base->context).objects.fetch_sub(1);
+    context_of(base->context).regions.fetch_sub(1);
     bury(mr, base->context);
     return 0;
 }

@@ -47,8 +47,10 @@ struct Context {
     verbs_context base{};
     Device* device = nullptr;
     process::Process* process = nullptr;
-    std::uint32_t mtu = 1024;  // Largest IB MTU that the interface carries.
-    std::atomic<std::uint32_t> objects{0};
+    std::uint32_t mtu = 1024;               // Largest IB MTU that the interface carries.
+    std::atomic<std::uint32_t> objects{0};  // All that must be gone before it can be closed.
+    // Of these, for the state page.
+    std::atomic<std::uint32_t> pds{0}, cqs{0}, regions{0}, srqs{0};
 
     std::mutex mutex;  // Guards everything below.
     std::condition_variable acknowledged;

@@ -60,6 +60,7 @@ ibv_pd* ibv_alloc_pd(ibv_context* context) {
     pd->base.handle = id->raw;
     pd->id = *id;
     context_of(context).objects.fetch_add(1);
+    context_of(context).pds.fetch_add(1);
     return &pd->base;
 }
 
@@ -74,6 +75,8 @@ int ibv_dealloc_pd(ibv_pd* base) {
         pd.parent->users.fetch_sub(1);
     } else if (Result<void> freed = process_of(base->context).memory().dealloc_pd(pd.id); !freed) {
         return refuse("ibv_dealloc_pd", freed.error());
+    } else {
+        context_of(base->context).pds.fetch_sub(1);
     }
     context_of(base->context).objects.fetch_sub(1);
     bury(pd, base->context);

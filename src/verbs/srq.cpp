@@ -25,6 +25,7 @@ Srq* make_srq(ibv_pd* pd, void* srq_context, ibv_srq_attr& attributes) {
     ::pthread_cond_init(&srq->base.cond, nullptr);
     pd_of(pd).users.fetch_add(1);
     context_of(pd->context).objects.fetch_add(1);
+    context_of(pd->context).srqs.fetch_add(1);
     return srq.release();
 }
 
@@ -49,6 +50,7 @@ ibv_srq* create_srq_ex(ibv_context* context, ibv_srq_init_attr_ex* attributes) {
     if (!number) {
         leave_pd(attributes->pd);
         context_of(context).objects.fetch_sub(1);
+        context_of(context).srqs.fetch_sub(1);
         delete srq;
         return refuse_null("ibv_create_srq_ex", number.error());
     }
@@ -109,6 +111,7 @@ int ibv_destroy_srq(ibv_srq* base) {
     if (srq.cq != nullptr) srq.cq->users.fetch_sub(1);
     leave_pd(base->pd);
     context_of(base->context).objects.fetch_sub(1);
+    context_of(base->context).srqs.fetch_sub(1);
     bury(srq, base->context);
     return 0;
 }

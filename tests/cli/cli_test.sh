@@ -197,6 +197,36 @@ test_explain() {
     child=
 }
 
+# A process that talks to itself and loses every packet: nobody was killed.
+test_silence() {
+    FEROCE_FAULTS=drop=1 "$feroce" run -- "$bin/bad_access" >"$scratch/said" &
+    child=$!
+    if wait "$child"; then fail "bad_access did without the network"; fi
+    call "$feroce" explain "$child"
+    contains "$out" "the peer did not acknowledge"
+    [[ $out != *"was killed"* ]] || fail "it was not killed: $out"
+    rm -f "/dev/shm/feroce-$EUID/$child"
+    child=
+}
+
+pingpong_listens() { grep -qE ':4857 [0-9A-F:]+ 0A' /proc/net/tcp /proc/net/tcp6; }  # Port 18519.
+
+# The client's faults damage every packet, as a network would that rewrites them.
+test_mangled() {
+    local pingpong=("$feroce" run -- ibv_rc_pingpong -d feroce_lo -g 0 -p 18519)
+    "${pingpong[@]}" >/dev/null &
+    child=$!
+    await pingpong_listens
+    FEROCE_FAULTS=corrupt=1 call "${pingpong[@]}" 127.0.0.1
+    contains "$out$err" "transport retry counter exceeded"
+    call "$feroce" explain "$child"
+    contains "$out" "no packet from 127.0.0.1 has a good ICRC"
+    kill "$child"
+    wait "$child" || true
+    rm -f "/dev/shm/feroce-$EUID/$child"
+    child=
+}
+
 has_failed() { [[ -s $scratch/said ]]; }
 is_stopped() { ! grep -L '^State:.*T (stopped)' /proc/"$child"/task/*/status | grep -q .; }
 
@@ -216,6 +246,11 @@ test_live() {
     equal "$("$feroce" stat -j pid "$child" | json '[(r["sent_pkts"], r["port"]) for r in d]')" \
         "[(2, 1)]"
     equal "$("$feroce" stat qp -j pid "$child" | json 'sum(r["sends_posted"] for r in d)')" 1
+    equal "$("$feroce" stat qp -j pid "$child" |
+        json 'sorted((r["sent_pkts"], r["rcvd_pkts"]) for r in d)')" "[(1, 1), (1, 1)]"
+    # Other processes of this user may have some too.
+    equal "$("$feroce" res show feroce_lo -j |
+        json 'all(d[0][kind] > 0 for kind in ("pd", "cq", "qp", "mr", "ctx"))')" True
     contains "$("$feroce" explain "$child")" "bad_access (pid $child):"
     equal "$("$feroce" res show qp -j pid 1)" "[]"
     # A stopped process does not answer; what it showed last is still there.

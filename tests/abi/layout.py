@@ -1,0 +1,58 @@
+#!/usr/bin/env python3
+"""Compares the layout of the ABI's structures, as this build sees them, with a table.
+
+layout.py COMPILER [--update]. layout_amd64.tsv has the structures of rdma-core 44, whose layout
+Debian's programs were compiled with: size and the offset of each named member, in bytes (on arm64 a
+pthread_mutex_t is longer). Headers of another release, or a compiler option that packs structures,
+would break those programs and fail here.
+"""
+import pathlib
+import subprocess
+import sys
+import tempfile
+import xml.etree.ElementTree as ElementTree
+
+TABLE = pathlib.Path(__file__).resolve().parent / "layout_amd64.tsv"
+HEADERS = ("infiniband/verbs.h", "rdma/rdma_cma.h")
+PREFIXES = ("ibv_", "verbs_", "rdma_")
+
+
+def layouts(compiler):
+    with tempfile.TemporaryDirectory() as folder:
+        source, library = f"{folder}/probe.cpp", f"{folder}/probe.so"
+        with open(source, "w") as f:
+            f.write("".join(f"#include <{header}>\n" for header in HEADERS) + "int probe = 1;\n")
+        subprocess.run([compiler, "-std=c++20", "-g", "-fno-eliminate-unused-debug-types", "-fPIC",
+                        "-shared", source, "-o", library], check=True)
+        text = subprocess.run(["abidw", "--load-all-types", library], check=True, text=True,
+                              capture_output=True).stdout
+    table = {}
+    for kind in ElementTree.fromstring(text).iter("class-decl"):
+        if not kind.get("name").startswith(PREFIXES) or not kind.get("size-in-bits"):
+            continue
+        members = [f"{member.find('var-decl').get('name')}@{int(offset) // 8}"
+                   for member in kind.findall("data-member")
+                   if (offset := member.get("layout-offset-in-bits")) is not None
+                   and member.find("var-decl").get("name")]
+        table[kind.get("name")] = [str(int(kind.get("size-in-bits")) // 8), " ".join(members)]
+    return table
+
+
+def main():
+    found = layouts(sys.argv[1])
+    if "--update" in sys.argv:
+        TABLE.write_text("".join(f"{name}\t{size}\t{members}\n"
+                                 for name, (size, members) in sorted(found.items())))
+    expected = {}
+    for line in TABLE.read_text().splitlines():
+        name, *layout = line.split("\t")
+        expected[name] = layout
+    different = [name for name in expected if found.get(name) != expected[name]]
+    for name in different:
+        print(f"{name}\n  expected {expected[name]}\n  found    {found.get(name)}")
+    print(f"{len(expected)} structures, {len(different)} different")
+    sys.exit(1 if different or not expected else 0)
+
+
+if __name__ == "__main__":
+    main()
