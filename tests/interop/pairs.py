@@ -1,4 +1,5 @@
 """Unmodified programs in pairs: a server on one side, a client on the other."""
+import re
 import time
 
 from lab import ADDRESS, AFTERMATH_SECONDS, DEVICES, PAIR_SECONDS, other
@@ -17,6 +18,8 @@ class Program:
                  port=None, is_one_way=False):
         self.name = name
         self.server_form = server
+        # The command without what differs from run to run.
+        self.title = re.sub(r" -\w \{\w+\}", "", server)
         self.client_form = client
         self.space = space
         self.families = families

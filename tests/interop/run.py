@@ -103,7 +103,7 @@ def run_pair(lab, table, program, client, family):
         side = next(side for side in pairs.SIDES if who in ADDRESS[side].values())
         note = f" at the second try: {side} was silent for {seconds * 1000:.0f} ms at the first"
         report, problems = attempt(lab, program, client, family)
-    table.add(program.server_form.split(" -p {")[0], client, family, report, problems, note)
+    table.add(program.title, client, family, report, problems, note)
 
 
 def run_probes(lab, table):
