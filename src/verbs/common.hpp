@@ -33,6 +33,11 @@ inline bool alive(ibv_context* context) {
     return process != nullptr && process::Process::is_current(process);
 }
 
+// Queries change nothing, so a forked child may ask its parent's contexts, but not closed ones.
+inline bool can_query(ibv_context* context) {
+    return context_of(context).process != nullptr;
+}
+
 // An object of the domain goes away. The last one takes an imported domain along: programs give it
 // back while its queue pairs still live.
 void leave_pd(ibv_pd* pd);

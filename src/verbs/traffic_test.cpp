@@ -149,6 +149,8 @@ TEST_F(PairTest, AForkedChildStartsAnew) {
         bool good = left->post(IBV_WR_SEND, left->sge(0, 1), 0, 0) == ENODEV;
         good = good && ibv_poll_cq(left->cq, 1, &wc) < 0;
         good = good && ibv_alloc_pd(context) == nullptr && errno == ENODEV;
+        ibv_device_attr device{};
+        good = good && ibv_query_device(context, &device) == 0;
         ibv_context* own = open_loopback();
         if (own == nullptr) ::_exit(2);
         {
