@@ -29,13 +29,16 @@ bool answers(const StateReason& refusal, const StateReason& failure) {
 
 // The process that had a queue pair of that number on this machine, if none alive has its slot: the
 // youngest of those that were killed.
-const StateReading* killed_owner(const std::vector<StateReading>& readings, std::uint32_t qpn) {
+const StateReading* killed_owner(const std::vector<StateReading>& readings, std::uint64_t network,
+                                 std::uint32_t qpn) {
     const StateReading* found = nullptr;
     for (const StateReading& reading : readings) {
         const std::vector<std::uint8_t>& slots = reading.snapshot.slots;
-        if (std::find(slots.begin(), slots.end(), qpn >> 16) == slots.end()) continue;
+        if (reading.snapshot.network != network ||
+            std::find(slots.begin(), slots.end(), qpn >> 16) == slots.end())
+            continue;
         if (reading.alive) return nullptr;
-        found = &reading;
+        if (found == nullptr || found->changed_ns < reading.changed_ns) found = &reading;
     }
     return found;
 }
@@ -57,7 +60,7 @@ Json causes(const std::vector<StateReading>& readings, const StateSnapshot& of,
                                {"who", whom(reading)},
                                {"reason", reason.sentence}});
     if (!failure.peer_silent || !is_local(of, failure.qpn)) return out;
-    const StateReading* owner = killed_owner(readings, failure.peer_qpn);
+    const StateReading* owner = killed_owner(readings, of.network, failure.peer_qpn);
     // A process that talked to itself was there to see the failure.
     if (owner != nullptr && owner->snapshot.pid != of.pid)
         out.push_back({{"pid", owner->snapshot.pid},

@@ -9,7 +9,7 @@
 namespace feroce::process {
 namespace {
 
-constexpr std::uint32_t kMagic = 0x4645'0003;  // Changes with the layout.
+constexpr std::uint32_t kMagic = 0x4645'0004;  // Changes with the layout.
 constexpr std::size_t kTextMax = 1024;
 
 class Writer {
@@ -113,6 +113,7 @@ std::vector<std::byte> encode(const StateSnapshot& snapshot) {
              {resources.contexts, resources.pds, resources.cqs, resources.regions, resources.srqs})
             out.put(count);
     }
+    out.put(snapshot.network);
     out.put_count(snapshot.slots.size());
     for (const std::uint8_t slot : snapshot.slots) out.put(slot);
     out.put_count(snapshot.counters.size());
@@ -143,6 +144,7 @@ std::optional<StateSnapshot> decode(ByteView bytes) {
     out.command = in.text();
     in.list([&] { out.devices.push_back(in.text()); });
     in.list([&] { out.resources.push_back(get_resources(in)); });
+    out.network = in.get<std::uint64_t>();
     in.list([&] { out.slots.push_back(in.get<std::uint8_t>()); });
     in.list([&] {
         StateCounter counter;

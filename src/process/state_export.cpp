@@ -1,5 +1,6 @@
 #include "process/state_export.hpp"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -139,6 +140,8 @@ void StateExport::publish(Shards shards) {
     StateSnapshot snapshot;
     snapshot.pid = static_cast<std::uint32_t>(::getpid());
     snapshot.command = program_invocation_short_name;
+    struct stat network {};
+    if (::stat("/proc/thread-self/ns/net", &network) == 0) snapshot.network = network.st_ino;
     for (const std::unique_ptr<Shard>& shard : shards) snapshot.slots.push_back(shard->slot());
     for (const std::unique_ptr<Shard>& shard : shards)
         shard->inspect(kPatience, [&](device::Engine& engine) { collect(engine, snapshot); });

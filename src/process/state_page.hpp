@@ -73,6 +73,7 @@ struct StateSnapshot {
     std::string command;
     std::vector<std::string> devices;
     std::vector<StateResources> resources;
+    std::uint64_t network = 0;        // Its network namespace, within which slots differ.
     std::vector<std::uint8_t> slots;  // The top bytes of this process's QPNs.
     std::vector<StateCounter> counters;
     std::vector<StateReason> reasons;  // Oldest first.
@@ -118,8 +119,9 @@ private:
 };
 
 struct StateReading {
-    bool alive = false;  // False: the last words of a process that has ended.
-    bool fresh = false;  // Written after we asked. A stopped process does not answer.
+    std::int64_t changed_ns = 0;  // When the page was last written, by the clock of files.
+    bool alive = false;           // False: the last words of a process that has ended.
+    bool fresh = false;           // Written after we asked. A stopped process does not answer.
     StateSnapshot snapshot;
 };
 

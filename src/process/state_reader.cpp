@@ -173,7 +173,11 @@ std::vector<StateReading> read_state_pages(std::chrono::milliseconds patience) {
         const bool alive = page.alive();
         const bool fresh = alive && page.await_answer(until);
         if (auto snapshot = page.snapshot())
-            out.push_back({.alive = alive, .fresh = fresh, .snapshot = std::move(*snapshot)});
+            out.push_back(
+                {.changed_ns = page.changed().tv_sec * 1'000'000'000LL + page.changed().tv_nsec,
+                 .alive = alive,
+                 .fresh = fresh,
+                 .snapshot = std::move(*snapshot)});
     }
     std::sort(out.begin(), out.end(), [](const StateReading& a, const StateReading& b) {
         return a.snapshot.pid < b.snapshot.pid;

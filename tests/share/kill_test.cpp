@@ -17,6 +17,7 @@ constexpr std::uint32_t kVictim = 0, kAfterVictim = 1, kBeforeVictim = kRingMax 
 class Kill : public testing::Test {
 protected:
     void SetUp() override {
+        if (::geteuid() == 0) enter_private_network();  // An ordinary user shares with others.
         for (std::uint32_t i = 0; i < kRingMax; ++i) {
             pids.push_back(start_member(board, i));
             // One after the other, so that it is known who founds.
