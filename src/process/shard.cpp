@@ -85,14 +85,16 @@ void Shard::wake_if_late(Instant now) {
     port_->wake();
 }
 
-bool Shard::progress(Instant now) {
+bool Shard::receive(Instant now) {
     if (now - last_recheck_ > kRecheck) {
         last_recheck_ = now;
         mem::guard_recheck();
     }
-    const bool received = port_->poll(now, *engine_);
+    return port_->poll(now, *engine_);
+}
+
+void Shard::run_engine(Instant now, bool received) {
     if (received || engine_->has_work() || engine_->next_wakeup() <= now) engine_->run(now);
-    return received;
 }
 
 void Shard::arm() {
@@ -121,8 +123,14 @@ void Shard::drive(device::CompletionQueue& cq) {
         doubts_ = std::max(doubts_ - 1, 0);
     }
     polls_.store(polls_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
-    const bool received = progress(now);
-    wake_if_late(now);
+    const bool received = receive(now);
+    // A program that always comes back gets its completion first: what we owe the peer then leaves
+    // together with the program's answer, or with its next poll. If it stays away, the thread looks.
+    const bool program_first = doubts_ == 0 && !armed() && !cq.empty();
+    if (!program_first) {
+        run_engine(now, received);
+        wake_if_late(now);
+    }
     if (!cq.empty()) {
         empty_polls_ = 0;
         returned_completion_ = true;
@@ -209,7 +217,8 @@ void Shard::body_turn() {
         Instant now = parts_.host.now();
         bool received = true;
         for (int i = 0; i < kRoundsMax && received; ++i) {
-            received = progress(now);
+            received = receive(now);
+            run_engine(now, received);
             now = parts_.host.now();
             if (received) note_needed();
         }

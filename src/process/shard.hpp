@@ -71,7 +71,8 @@ private:
     void body_turn();
     bool try_to_drive();  // True: the lock is ours.
     void note_needed();
-    bool progress(Instant now);
+    bool receive(Instant now);
+    void run_engine(Instant now, bool received);
     void send_pending(Instant now);
     void wake_if_late(Instant now);
     void arm();
