@@ -40,10 +40,10 @@ public:
     // Whether an arrival ends wait(). A poller that is about to spin disarms, so that the waiting
     // thread is not woken for packets the poller takes itself. Under the shard's lock.
     virtual void arm() = 0;
-    virtual void disarm() = 0;
+    virtual void disarm(bool for_long) = 0;  // For long: arming again may cost more.
 
-    // Sleeps until a packet arrives while armed (true; it is then disarmed), wake() is called or
-    // `until` has passed (false). For one thread, which holds no lock.
+    // Sleeps until a packet arrives while armed (true; no other will end it then), wake() is called
+    // or `until` has passed (false). For one thread, which holds no lock.
     virtual bool wait(Instant until) = 0;
     virtual void wake() = 0;  // Any thread. Not lost if nobody waits yet.
     // Connection requests, which are addressed to no slot: what to wait on for them (-1 if they

@@ -59,12 +59,21 @@ bool PortWaiter::open() {
            (!changes_.valid() || add_to(waiting_.get(), changes_.get(), EPOLLIN, kChanges));
 }
 
+bool PortWaiter::attach(int fd) {
+    return add_to(arrivals_.get(), fd, EPOLLIN, kArrivals);
+}
+
 bool PortWaiter::add_arrivals(int fd) {
-    return fd < 0 || add_to(arrivals_.get(), fd, EPOLLIN, kArrivals);
+    if (fd < 0) return true;
+    const std::lock_guard lock(mutex_);
+    sockets_.push_back(fd);
+    return !attached_ || attach(fd);
 }
 
 void PortWaiter::remove_arrivals(int fd) {
-    ::epoll_ctl(arrivals_.get(), EPOLL_CTL_DEL, fd, nullptr);
+    const std::lock_guard lock(mutex_);
+    std::erase(sockets_, fd);
+    if (attached_) ::epoll_ctl(arrivals_.get(), EPOLL_CTL_DEL, fd, nullptr);
 }
 
 bool PortWaiter::add_rare(int fd) {
@@ -81,6 +90,23 @@ void PortWaiter::set_armed(bool armed) {
     event.events = (armed ? static_cast<std::uint32_t>(EPOLLIN) : 0u) | EPOLLONESHOT;
     event.data.u32 = kArrivals;
     ::epoll_ctl(waiting_.get(), EPOLL_CTL_MOD, arrivals_.get(), &event);
+}
+
+void PortWaiter::arm() {
+    const std::lock_guard lock(mutex_);
+    if (!attached_)
+        for (const int fd : sockets_) attach(fd);
+    attached_ = true;
+    set_armed(true);
+}
+
+void PortWaiter::disarm(bool for_long) {
+    const std::lock_guard lock(mutex_);
+    if (!attached_) return;
+    set_armed(false);
+    if (!for_long) return;
+    for (const int fd : sockets_) ::epoll_ctl(arrivals_.get(), EPOLL_CTL_DEL, fd, nullptr);
+    attached_ = false;
 }
 
 PortWaiter::Woken PortWaiter::wait(Instant until) {

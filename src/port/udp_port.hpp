@@ -34,7 +34,7 @@ public:
     std::uint8_t slot() const override { return membership_.slot(); }
     bool poll(Instant now, device::Engine& engine) override;
     void arm() override { waiter_.arm(); }
-    void disarm() override { waiter_.disarm(); }
+    void disarm(bool for_long) override { waiter_.disarm(for_long); }
     bool wait(Instant until) override;
     void wake() override { waiter_.wake(); }
     int requests_fd() override;

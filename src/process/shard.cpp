@@ -28,6 +28,8 @@ constexpr int kDoubtsMax = 64;
 constexpr int kYieldsMax = 16;
 // Of how many vain tries for the lock one gives up the core.
 constexpr unsigned kFailuresBeforeYield = 32;
+// A program spins for what another process on the same core may be about to send.
+constexpr std::uint32_t kPollsBeforeYield = 32;
 // How long an exiting process waits for the lock: longer than a busy machine keeps its holder away.
 constexpr Duration kExitPatience = 500ms;
 
@@ -59,18 +61,21 @@ Shard::~Shard() {
     thread_.reset();
 }
 
-Shard::Session::Session(Shard& shard) : shard_(shard) {
+Shard::Session::Session(Shard& shard, Work work) : shard_(shard), work_(work) {
     if (!shard_.mutex_.try_lock()) {
         shard_.waiting_.fetch_add(1, std::memory_order_relaxed);
         shard_.mutex_.lock();
         shard_.waiting_.fetch_sub(1, std::memory_order_relaxed);
     }
     now_ = shard_.parts_.host.now();
+    if (work_ == Work::Changes) shard_.send_pending(now_);
 }
 
 Shard::Session::~Session() {
-    shard_.send_pending(now_);
-    shard_.wake_if_late(now_);
+    if (work_ != Work::Receives) {
+        shard_.send_pending(now_);
+        shard_.wake_if_late(now_);
+    }
     shard_.mutex_.unlock();
 }
 
@@ -100,13 +105,16 @@ void Shard::run_engine(Instant now, bool received) {
 void Shard::arm() {
     if (armed_.load(std::memory_order_relaxed)) return;
     armed_.store(true, std::memory_order_relaxed);
+    watched_ = true;
     port_->arm();
 }
 
 void Shard::disarm(Instant now) {
-    if (!armed_.load(std::memory_order_relaxed)) return;
+    const bool for_long = doubts_ == 0;
+    if (for_long ? !watched_ : !armed()) return;
+    if (for_long) watched_ = false;
     armed_.store(false, std::memory_order_relaxed);
-    port_->disarm();
+    port_->disarm(for_long);
     // From now on the thread must look after us now and then.
     if (thread_sleeps_until_.load(std::memory_order_relaxed) <= now + 2 * kWatch) return;
     thread_sleeps_until_.store(now, std::memory_order_relaxed);
@@ -115,7 +123,17 @@ void Shard::disarm(Instant now) {
 
 void Shard::drive(device::CompletionQueue& cq) {
     if (!try_to_drive()) return;
-    const std::lock_guard lock(mutex_, std::adopt_lock);
+    bool give_way = false;
+    {
+        const std::lock_guard lock(mutex_, std::adopt_lock);
+        drive_locked(cq);
+        give_way = empty_polls_ > 0 && empty_polls_ % kPollsBeforeYield == 0;
+    }
+    // The peer, or our thread, may wait for this very core.
+    if (give_way) std::this_thread::yield();
+}
+
+void Shard::drive_locked(device::CompletionQueue& cq) {
     const Instant now = parts_.host.now();
     if (returned_completion_) {
         // It came back, and nothing had arrived for which our thread would have been needed.
@@ -125,7 +143,8 @@ void Shard::drive(device::CompletionQueue& cq) {
     polls_.store(polls_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
     const bool received = receive(now);
     // A program that always comes back gets its completion first: what we owe the peer then leaves
-    // together with the program's answer, or with its next poll. If it stays away, the thread looks.
+    // together with the program's answer, or with its next poll. If it stays away, the thread
+    // looks.
     const bool program_first = doubts_ == 0 && !armed() && !cq.empty();
     if (!program_first) {
         run_engine(now, received);

@@ -35,10 +35,15 @@ public:
     static Result<std::unique_ptr<Shard>> start(const Parts& parts);
     ~Shard();  // Ends the thread. Queue pairs must be gone.
 
+    // What we owe the peer may wait for the program's answer (see drive_locked). It leaves with
+    // what the program posts, keeps waiting while it posts receives, and leaves before any other
+    // change: a queue pair that is destroyed sends nothing more.
+    enum class Work : std::uint8_t { Changes, Posts, Receives };
+
     // The lock, held. Whatever the holder causes to be sent leaves when it lets go.
     class Session {
     public:
-        explicit Session(Shard& shard);
+        explicit Session(Shard& shard, Work work = Work::Changes);
         ~Session();
         Session(const Session&) = delete;
         Session& operator=(const Session&) = delete;
@@ -47,6 +52,7 @@ public:
 
     private:
         Shard& shard_;
+        Work work_;
         Instant now_;
     };
 
@@ -69,6 +75,7 @@ private:
     explicit Shard(const Parts& parts) : parts_(parts) {}
     void body();
     void body_turn();
+    void drive_locked(device::CompletionQueue& cq);
     bool try_to_drive();  // True: the lock is ours.
     void note_needed();
     bool receive(Instant now);
@@ -86,6 +93,7 @@ private:
     // Completions still to be returned with the port armed: see the head of this file.
     int doubts_ = 64;
     bool returned_completion_ = false;  // And nobody has polled since.
+    bool watched_ = false;              // Armed since it was last disarmed for long.
     bool sleep_expected_ = false;       // An event was asked for, and no completion returned since.
     Instant last_empty_poll_{};
     Instant last_recheck_{};

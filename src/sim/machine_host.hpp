@@ -27,7 +27,7 @@ public:
     std::uint8_t slot() const override { return slot_; }
     bool poll(Instant now, device::Engine& engine) override;
     void arm() override;
-    void disarm() override { armed_ = false; }
+    void disarm(bool) override { armed_ = false; }
     bool wait(Instant until) override;
     void wake() override { bell_.ring(); }
     bool interfaces_changed() override { return std::exchange(changed_, false); }

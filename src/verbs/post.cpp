@@ -122,7 +122,7 @@ int post_send(ibv_qp* base, ibv_send_wr* list, ibv_send_wr** bad) {
         *bad = list;
         return refuse("ibv_post_send", kDead);
     }
-    process::Shard::Session session(*qp.shard);
+    process::Shard::Session session(*qp.shard, process::Shard::Work::Posts);
     for (ibv_send_wr* wr = list; wr != nullptr; wr = wr->next) {
         if (Result<void> posted = post_one(session, qp, *wr); !posted) {
             *bad = wr;
@@ -139,7 +139,7 @@ int post_recv(ibv_qp* base, ibv_recv_wr* list, ibv_recv_wr** bad) {
         return refuse("ibv_post_recv", kDead);
     }
     mem::Sge sges[limits::kSges];
-    process::Shard::Session session(*qp.shard);
+    process::Shard::Session session(*qp.shard, process::Shard::Work::Receives);
     for (ibv_recv_wr* wr = list; wr != nullptr; wr = wr->next) {
         Result<void> posted = kBadList;
         if (list_fits(wr->sg_list, wr->num_sge))

@@ -153,7 +153,7 @@ void wr_start(ibv_qp_ex* base) {
 
 Result<void> post_all(Qp& qp) {
     Builder& builder = qp.builder;
-    process::Shard::Session session(*qp.shard);
+    process::Shard::Session session(*qp.shard, process::Shard::Work::Posts);
     const std::size_t queued = qp.machine->send_queue().size();
     if (queued + builder.requests.size() > qp.capabilities.max_send_wr)
         return Error{ENOMEM, "the send queue is full"};

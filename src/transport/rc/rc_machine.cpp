@@ -46,9 +46,11 @@ bool RcMachine::expects(const wire::Packet& packet) const {
 }
 
 void RcMachine::pump(Instant now, std::uint32_t packets_max) {
-    // Answers first: they free the peer's window.
+    // Answers first: they free the peer's window. A bare acknowledgement comes last, because it is
+    // short: behind a request it rides in the same segmented send.
     responder_.pump(now, packets_max);
     requester_.pump(now, packets_max);
+    responder_.pump_ack();
     tell_when_drained();
 }
 

@@ -72,6 +72,9 @@ void Responder::replay_atomic(const wire::Packet& packet) {
 void Responder::pump(Instant now, std::uint32_t packets_max) {
     for (std::uint32_t i = 0; i < packets_max && !jobs_.empty(); ++i)
         if (!send_job_packet(now, jobs_.front())) return;
+}
+
+void Responder::pump_ack() {
     if (!jobs_.empty() || !ack_owed_) return;
     ack_owed_ = false;
     send_ack(expected_ - 1, credits());

@@ -28,7 +28,8 @@ public:
     void on_request(Instant now, const wire::Packet& packet);
     // In ERR: the peer may not have heard our last word; it is repeated when asked.
     void repeat_last_word(const wire::Packet& packet);
-    void pump(Instant now, std::uint32_t packets_max);
+    void pump(Instant now, std::uint32_t packets_max);  // Responses.
+    void pump_ack();                                    // The bare acknowledgement, if owed.
     bool expects(Psn psn) const { return psn == expected_; }
     bool wants_to_send() const { return !jobs_.empty() || ack_owed_; }
 
