@@ -4,6 +4,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "port/socket_calls.hpp"
+
 namespace feroce::port {
 namespace {
 
@@ -65,7 +67,7 @@ RelayReceiver::RelayReceiver(int fd, Capture* capture) : fd_(fd), capture_(captu
 
 bool RelayReceiver::poll(Instant now, device::Engine& engine) {
     if (fd_ < 0 || ended_) return false;
-    const int count = ::recvmmsg(fd_, headers_.data(), kBatch, MSG_DONTWAIT, nullptr);
+    const int count = receive_messages(fd_, headers_);
     if (count <= 0) {
         ended_ = count < 0 && errno != EAGAIN && errno != EINTR;
         return false;

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "port/address.hpp"
+#include "port/socket_calls.hpp"
 
 namespace feroce::port {
 
@@ -29,9 +30,9 @@ void UdpReceiver::prepare(std::size_t i) {
 }
 
 int UdpReceiver::receive() {
-    if (crowded_) return ::recvmmsg(fd_, headers_.data(), kBatch, MSG_DONTWAIT, nullptr);
+    if (crowded_) return receive_messages(fd_, headers_);
     // Alone, a packet need not wait for the search for a second one.
-    const ssize_t size = ::recvmsg(fd_, &headers_[0].msg_hdr, MSG_DONTWAIT);
+    const long size = receive_message(fd_, headers_[0].msg_hdr, MSG_DONTWAIT);
     if (size < 0) return -1;
     headers_[0].msg_len = static_cast<unsigned>(size);
     return 1;
@@ -52,7 +53,7 @@ bool UdpReceiver::poll(Instant now, device::Engine& engine) {
 
 void UdpReceiver::poll_merged(const Merged& take) {
     if (fd_ < 0) return;
-    const int count = ::recvmmsg(fd_, headers_.data(), kBatch, MSG_DONTWAIT, nullptr);
+    const int count = receive_messages(fd_, headers_);
     for (std::size_t i = 0; count > 0 && i < static_cast<std::size_t>(count); ++i) {
         Ancillary about = ancillary(i);
         about.datagram.bytes = ByteView(buffers_.get() + i * kDatagramMax, headers_[i].msg_len);

@@ -11,6 +11,7 @@
 
 #include "port/address.hpp"
 #include "port/interfaces.hpp"
+#include "port/socket_calls.hpp"
 
 namespace feroce::port {
 namespace {
@@ -82,8 +83,8 @@ void fill(const TransmitRun& run, const Target& target, ByteSpan bytes, Message&
 
 // As sendmmsg(), which costs a lone message something.
 int send_some(int fd, std::span<mmsghdr> messages) {
-    if (messages.size() == 1) return ::sendmsg(fd, &messages[0].msg_hdr, MSG_DONTWAIT) < 0 ? -1 : 1;
-    return ::sendmmsg(fd, messages.data(), static_cast<unsigned>(messages.size()), MSG_DONTWAIT);
+    if (messages.size() > 1) return send_messages(fd, messages);
+    return send_message(fd, messages[0].msg_hdr, MSG_DONTWAIT) < 0 ? -1 : 1;
 }
 
 std::uint32_t interface_of(const Gid& gid) {
@@ -228,7 +229,7 @@ bool send_one(int fd, const Target& target, const TransmitRun& run, ByteSpan pac
     Message message;
     msghdr header;
     fill(run, target, packet, message, header);
-    return ::sendmsg(fd, &header, MSG_DONTWAIT) >= 0;
+    return send_message(fd, header, MSG_DONTWAIT) >= 0;
 }
 
 }  // namespace

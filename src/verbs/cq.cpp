@@ -14,6 +14,8 @@ namespace {
 
 using transport::Completion;
 
+constexpr unsigned kTakenWithoutLookMax = 8;
+
 void fill(const Completion& c, ibv_wc& wc) {
     wc.wr_id = c.wr_id;
     wc.status = static_cast<ibv_wc_status>(c.status);
@@ -53,8 +55,12 @@ std::uint32_t immediate_or_key(const Completion& c) {
 
 bool look_for_completions(Cq& cq) {
     process::Process& process = process_of(cq.base.context);
-    // Without a look at the network only while arrivals would wake our thread: see process/shard.
-    if (!cq.queue->empty() && process.armed()) return true;
+    // What is there already is taken without a look at the network: always while arrivals would
+    // wake our thread (see process/shard), else a few times in a row. A look is a system call.
+    if (!cq.queue->empty() &&
+        (process.armed() ||
+         cq.taken_without_look.fetch_add(1, std::memory_order_relaxed) % kTakenWithoutLookMax != 0))
+        return true;
     process.drive(*cq.queue);
     if (!cq.queue->empty()) return true;
     process::after_empty_poll();

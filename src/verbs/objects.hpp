@@ -120,8 +120,9 @@ struct Cq {
     std::atomic<std::uint32_t> users{0};
     EventAccount completion_events;
     EventAccount async_events;
-    std::mutex poll_mutex;            // Held from start_poll to end_poll.
-    transport::Completion current{};  // What the read_* functions read.
+    std::mutex poll_mutex;                        // Held from start_poll to end_poll.
+    transport::Completion current{};              // What the read_* functions read.
+    std::atomic<unsigned> taken_without_look{0};  // A count of polls, relaxed.
     std::uint64_t wall_clock_offset_ns = 0;
 };
 

@@ -1,0 +1,32 @@
+// The system calls of the data path, without the C library's wrappers: those are cancellation
+// points, and a program's thread that is cancelled in ibv_poll_cq would take our lock with it. They
+// also cost a process with threads some 50 ns a call.
+#pragma once
+
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <span>
+
+namespace feroce::port {
+
+inline long receive_message(int fd, msghdr& message, int flags) {
+    return ::syscall(SYS_recvmsg, fd, &message, flags);
+}
+
+inline int receive_messages(int fd, std::span<mmsghdr> messages) {
+    return static_cast<int>(
+        ::syscall(SYS_recvmmsg, fd, messages.data(), messages.size(), MSG_DONTWAIT, nullptr));
+}
+
+inline long send_message(int fd, const msghdr& message, int flags) {
+    return ::syscall(SYS_sendmsg, fd, &message, flags);
+}
+
+inline int send_messages(int fd, std::span<mmsghdr> messages) {
+    return static_cast<int>(
+        ::syscall(SYS_sendmmsg, fd, messages.data(), messages.size(), MSG_DONTWAIT));
+}
+
+}  // namespace feroce::port
