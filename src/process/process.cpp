@@ -1,5 +1,6 @@
 #include "process/process.hpp"
 
+#include <thread>
 #include <utility>
 
 namespace feroce::process {
@@ -83,8 +84,14 @@ void Process::publish_state() {
 }
 
 void Process::finish_state() {
-    // A thread that opens or closes a device just now publishes itself, or has died with the lock.
-    const std::unique_lock lock(mutex_, std::try_to_lock);
+    // Whoever opens or closes a device or publishes just now is soon done, or has died with the
+    // lock.
+    const Instant give_up = host_->now() + kExitPatience;
+    std::unique_lock lock(mutex_, std::try_to_lock);
+    while (!lock.owns_lock() && host_->now() < give_up) {
+        std::this_thread::yield();
+        (void)lock.try_lock();
+    }
     if (state_ == nullptr || !lock.owns_lock()) return;
     state_->publish(shards_);
     state_->finish();

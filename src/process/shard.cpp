@@ -30,8 +30,6 @@ constexpr int kYieldsMax = 16;
 constexpr unsigned kFailuresBeforeYield = 32;
 // A program spins for what another process on the same core may be about to send.
 constexpr std::uint32_t kPollsBeforeYield = 32;
-// How long an exiting process waits for the lock: longer than a busy machine keeps its holder away.
-constexpr Duration kExitPatience = 500ms;
 
 }  // namespace
 

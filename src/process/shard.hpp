@@ -12,6 +12,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -21,6 +22,9 @@
 #include "device/host.hpp"
 
 namespace feroce::process {
+
+// How long an exiting process waits for a lock: longer than a busy machine keeps its holder away.
+constexpr Duration kExitPatience = std::chrono::milliseconds(500);
 
 class Shard {
 public:
