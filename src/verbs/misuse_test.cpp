@@ -6,32 +6,7 @@
 namespace feroce::verbs {
 namespace {
 
-class MisuseTest : public testing::Test {
-protected:
-    void SetUp() override {
-        context = open_loopback();
-        ASSERT_NE(context, nullptr);
-        pd = ibv_alloc_pd(context);
-        cq = ibv_create_cq(context, 16, nullptr, nullptr, 0);
-    }
-    void TearDown() override {
-        EXPECT_EQ(ibv_destroy_cq(cq), 0);
-        EXPECT_EQ(ibv_dealloc_pd(pd), 0);
-        EXPECT_EQ(ibv_close_device(context), 0);
-    }
-    ibv_qp_init_attr init() const {
-        ibv_qp_init_attr out{};
-        out.send_cq = out.recv_cq = cq;
-        out.qp_type = IBV_QPT_RC;
-        out.cap = {4, 4, 1, 1, 0};
-        return out;
-    }
-
-    ibv_context* context = nullptr;
-    ibv_pd* pd = nullptr;
-    ibv_cq* cq = nullptr;
-    char buffer[4096] = {};
-};
+class MisuseTest : public DeviceTest {};
 
 TEST_F(MisuseTest, Regions) {
     EXPECT_EQ(ibv_reg_mr(pd, buffer, 16, IBV_ACCESS_REMOTE_WRITE), nullptr);
@@ -334,15 +309,7 @@ TEST_F(PostingTest, AFullSendQueueNamesTheFirstThatDidNotFit) {
 
 TEST_F(PostingTest, TheBadRequestIsNamedAndThoseBeforeItCount) {
     ibv_sge entry = left->sge(0, 8);
-    ibv_send_wr wrs[3] = {};
-    for (ibv_send_wr& wr : wrs) {
-        wr.opcode = IBV_WR_RDMA_WRITE;
-        wr.sg_list = &entry;
-        wr.num_sge = 1;
-        wr.send_flags = IBV_SEND_SIGNALED;
-        wr.wr.rdma.remote_addr = right->address(0);
-        wr.wr.rdma.rkey = right->mr->rkey;
-    }
+    ibv_send_wr wrs[3] = {write(entry), write(entry), write(entry)};
     wrs[0].next = &wrs[1];
     wrs[1].next = &wrs[2];
     wrs[1].num_sge = 1000;

@@ -166,4 +166,32 @@ protected:
     std::unique_ptr<Endpoint> right;
 };
 
+// A device, and what every queue pair needs; the test makes the rest.
+class DeviceTest : public testing::Test {
+protected:
+    void SetUp() override {
+        context = open_loopback();
+        ASSERT_NE(context, nullptr);
+        pd = ibv_alloc_pd(context);
+        cq = ibv_create_cq(context, 16, nullptr, nullptr, 0);
+    }
+    void TearDown() override {
+        EXPECT_EQ(ibv_destroy_cq(cq), 0);
+        EXPECT_EQ(ibv_dealloc_pd(pd), 0);
+        EXPECT_EQ(ibv_close_device(context), 0);
+    }
+    ibv_qp_init_attr init(ibv_qp_type type = IBV_QPT_RC) const {
+        ibv_qp_init_attr out{};
+        out.send_cq = out.recv_cq = cq;
+        out.qp_type = type;
+        out.cap = {4, 4, 1, 1, 0};
+        return out;
+    }
+
+    ibv_context* context = nullptr;
+    ibv_pd* pd = nullptr;
+    ibv_cq* cq = nullptr;
+    char buffer[4096] = {};
+};
+
 }  // namespace feroce::verbs
