@@ -14,6 +14,11 @@ SAFETY = ["-DSAFETY"]
 # This search order finds the planted bugs ten times sooner.
 HUNT = ["-DSAFETY", "-DREVERSE", "-DT_REVERSE"]
 LIVENESS = ["-DNP"]
+NO_CLAIM = ["-DNOCLAIM", "-DSAFETY"]  # Leaves out the temporal formula of a model.
+FAIR = ["-DNFAIR=3"]
+SERVED = ["-a", "-f", "-N", "served"]
+EXCLUSION = "inside==1"
+CYCLE = "acceptance cycle"
 RUNS = [
     ("rc_window", ["-DFAULTS=3"], SAFETY, [], None),
     ("rc_window", ["-DOPS=5"], LIVENESS, ["-l"], None),
@@ -21,9 +26,26 @@ RUNS = [
     ("rc_window", ["-DBUG_REEXECUTE"], HUNT, [], "value==want"),
     ("rc_window", ["-DBUG_WIDE_WINDOW"], HUNT, [], "op==(una+ahead)"),
     ("rc_window", ["-DBUG_IGNORE_GAP"], HUNT, [], "op==applied"),
+    ("alock", [], NO_CLAIM, [], None),
+    ("alock", ["-DSWAP"], NO_CLAIM, [], None),
+    ("alock", ["-DFAST"], NO_CLAIM, [], None),
+    ("alock", ["-DFAST", "-DWATCH=1"], FAIR, SERVED, None),
+    ("alock", ["-DFAST", "-DWATCH=3"], FAIR, SERVED, None),
+    ("alock", ["-DWATCH=1"], FAIR, SERVED, None),
+    ("alock", ["-DWATCH=3"], FAIR, SERVED, None),
+    ("alock", ["-DFAIR", "-DFAST", "-DLOCALS=1"], NO_CLAIM, [], None),
+    ("alock", ["-DFAIR", "-DFAST", "-DREMOTES=1"], NO_CLAIM, [], None),
+    ("alock", ["-DFAIR", "-DFAST", "-DREMOTES=1", "-DWATCH=1"], FAIR, SERVED, None),
+    ("alock", ["-DFAIR", "-DFAST", "-DREMOTES=1", "-DWATCH=3"], FAIR, SERVED, None),
+    ("alock", ["-DBUG_SPECULATIVE"], NO_CLAIM, [], EXCLUSION),
+    ("alock", ["-DFAST", "-DBUG_READ_FIRST"], NO_CLAIM, [], EXCLUSION),
+    # The lost place in the queue also stops everybody; -E looks on for the worse.
+    ("alock", ["-DBUG_MIXED_RMW"], NO_CLAIM, ["-E"], EXCLUSION),
+    ("alock", ["-DBUG_NO_BUDGET"], FAIR, SERVED, CYCLE),
+    ("alock", ["-DFAIR", "-DFAST", "-DBUG_EARLY_HANDOVER"], NO_CLAIM, [], EXCLUSION),
 ]
 MEMORY_MB = 1500
-DEPTH = 100_000
+DEPTH = 1_000_000
 
 
 def run(command, folder):
