@@ -4,7 +4,7 @@
  * tails are Peterson's flags and `victim` is his turn. Only the head of a queue plays Peterson; it
  * hands the lock on within its side until the budget is used up, then plays again.
  *
- * The atomicity gap of NICs is modelled: an atomic of the NIC is two steps, a read and a write, that
+ * The atomicity gap of NICs is modelled: a NIC's atomic is two steps, a read and a write. They
  * exclude other atomics of the NIC but nothing the CPU does. Every other access is one step of one
  * word, and a test and what follows from it are different steps.
  *
