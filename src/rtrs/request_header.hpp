@@ -1,0 +1,58 @@
+// The header that ends every request in its chunk: data, user message, header. A write's header is
+// four bytes; a read's says where the server shall put what it read. Between peers of ours eight
+// bytes follow either: the request's sequence number, by which the server knows a request that it
+// has seen before through a path that failed.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "base/bytes.hpp"
+#include "base/result.hpp"
+#include "rtrs/geometry.hpp"
+
+namespace feroce::rtrs {
+
+enum class Direction : std::uint8_t { Write, Read };  // As the client sees it.
+
+// Memory of the client that the server may write.
+struct RemoteSegment {
+    std::uint64_t address = 0;
+    std::uint32_t key = 0;
+    std::uint32_t length = 0;
+
+    friend bool operator==(const RemoteSegment&, const RemoteSegment&) = default;
+};
+
+// How many segments a read may name: the kernel takes one.
+inline constexpr std::size_t kMaxReadSegments = 16;
+inline constexpr std::size_t kMaxKernelReadSegments = 1;
+inline constexpr std::uint64_t kNoSequence = 0;  // Of requests from and to the kernel.
+
+struct RequestHeader {
+    static constexpr std::size_t kWriteSize = 4;
+    static constexpr std::size_t kReadSize = 8;
+    static constexpr std::size_t kSegmentSize = 16;
+    static constexpr std::size_t kSequenceSize = 8;
+    static constexpr std::size_t kMaxSize =
+        kReadSize + kSegmentSize * kMaxReadSegments + kSequenceSize;
+
+    Direction direction = Direction::Write;
+    std::uint16_t message_size = 0;
+    bool need_invalidate = false;     // Reads: the key of segment 0 ends with the response.
+    std::uint16_t segment_count = 0;  // Reads only.
+    std::array<RemoteSegment, kMaxReadSegments> segments{};
+    std::uint64_t sequence = kNoSequence;  // kNoSequence: none on the wire.
+
+    std::size_t size() const;
+    void emit(ByteSpan out) const;  // size() bytes.
+
+    // `at`: the bytes of a chunk from `offset` on, at most kMaxSize of them are looked at. Anyone
+    // may have written anything there and may do so again, so the caller passes a private copy.
+    // `extended`: a sequence number follows.
+    static Result<RequestHeader> parse(ByteView at, std::uint32_t offset, bool extended);
+
+    friend bool operator==(const RequestHeader&, const RequestHeader&) = default;
+};
+
+}  // namespace feroce::rtrs
