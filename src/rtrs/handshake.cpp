@@ -9,6 +9,7 @@ namespace feroce::rtrs {
 namespace {
 
 constexpr std::uint32_t kNewKeysFlag = 2;
+constexpr std::uint32_t kDrainFlag = 1;
 constexpr std::array<std::byte, 4> kExtensionMark{std::byte{'F'}, std::byte{'E'}, std::byte{'R'},
                                                   std::byte{'O'}};
 constexpr std::size_t kNameFieldSize = kMaxNameSize + 1;
@@ -191,13 +192,14 @@ Result<std::vector<RemoteChunk>> InfoResponse::chunks(const Geometry& geometry) 
 
 Result<Fence> Fence::parse(ByteView data, MessageType type) {
     TRY(check_type(data, kSize, type, "this is not a FENCE message"));
-    return Fence{load_uuid(data.subspan<8, 16>()), load_le16(data.subspan<2, 2>())};
+    return Fence{load_uuid(data.subspan<8, 16>()), load_le16(data.subspan<2, 2>()),
+                 (load_le32(data.subspan<4, 4>()) & kDrainFlag) != 0};
 }
 
 void Fence::emit(std::span<std::byte, kSize> out, MessageType type) const {
     store_le16(out.subspan<0, 2>(), static_cast<std::uint16_t>(type));
     store_le16(out.subspan<2, 2>(), reconnects);
-    store_le32(out.subspan<4, 4>(), 0);
+    store_le32(out.subspan<4, 4>(), drain ? kDrainFlag : 0);
     std::copy(path.bytes.begin(), path.bytes.end(), out.begin() + 8);
 }
 

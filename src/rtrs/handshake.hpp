@@ -116,12 +116,15 @@ struct InfoResponse {
 };
 
 // Extension: "the incarnation `reconnects` of `path` is dead to me". Answered, with the same
-// content, once nothing that travelled through it can touch a chunk any more.
+// content, once nothing that still travels through it can touch a chunk any more.
 struct Fence {
     static constexpr std::size_t kSize = 24;
 
     Uuid path;
     std::uint16_t reconnects = 0;
+    // Answer only when the requests that came through it have ended as well: the client has given
+    // some up and wants to use their chunks for others.
+    bool drain = false;
 
     // `type` is FenceRequest or FenceResponse.
     static Result<Fence> parse(ByteView data, MessageType type);

@@ -219,12 +219,14 @@ TEST(Info, DescriptorsMustCoverTheChunksExactly) {
 }
 
 TEST(Fence, GoesThereAndBack) {
-    const Fence fence{uuid_of(3), 0x1234};
-    std::vector<std::byte> out(Fence::kSize);
-    fence.emit(std::span<std::byte, Fence::kSize>(out), MessageType::FenceRequest);
-    EXPECT_EQ(*Fence::parse(out, MessageType::FenceRequest), fence);
-    EXPECT_FALSE(Fence::parse(out, MessageType::FenceResponse));
-    EXPECT_FALSE(Fence::parse(std::span(out).first(23), MessageType::FenceRequest));
+    for (const bool drain : {false, true}) {
+        const Fence fence{uuid_of(3), 0x1234, drain};
+        std::vector<std::byte> out(Fence::kSize);
+        fence.emit(std::span<std::byte, Fence::kSize>(out), MessageType::FenceRequest);
+        EXPECT_EQ(*Fence::parse(out, MessageType::FenceRequest), fence);
+        EXPECT_FALSE(Fence::parse(out, MessageType::FenceResponse));
+        EXPECT_FALSE(Fence::parse(std::span(out).first(23), MessageType::FenceRequest));
+    }
 }
 
 TEST(Fence, IncarnationsWrapAround) {

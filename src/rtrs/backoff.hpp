@@ -1,0 +1,35 @@
+// How long to wait before the next attempt to reconnect: the first comes soon, each later one after
+// about twice the time, up to a limit. Every wait is drawn from its upper half, so that many
+// clients of a server that came back do not all come at once.
+#pragma once
+
+#include <optional>
+
+#include "base/random.hpp"
+#include "base/time.hpp"
+
+namespace feroce::rtrs {
+
+struct ReconnectOptions {
+    Duration first = std::chrono::milliseconds(20);
+    Duration longest = std::chrono::seconds(2);
+    int attempts = -1;  // -1: for ever; 0: never.
+};
+
+class Backoff {
+public:
+    Backoff(ReconnectOptions options, RandomSource& random)
+        : options_(options), random_(random), wait_(options.first) {}
+
+    // nullopt: the attempts are used up.
+    std::optional<Duration> next();
+    void reset();  // After a success.
+
+private:
+    ReconnectOptions options_;
+    RandomSource& random_;
+    Duration wait_;
+    int made_ = 0;
+};
+
+}  // namespace feroce::rtrs

@@ -1,0 +1,37 @@
+// The right to use a chunk of the server: one permit per chunk. Who finds none waits in line and
+// gets the next one that is given back, so nobody is overtaken.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "rtrs/intrusive_list.hpp"
+
+namespace feroce::rtrs {
+
+class Permits {
+public:
+    struct Waiter : ListHook {
+        std::uint16_t permit = 0;  // Valid once take() has said yes or give() has returned this.
+    };
+
+    explicit Permits(std::uint16_t count);
+
+    // True: waiter.permit is its own. False: it stands in line.
+    bool take(Waiter& waiter);
+    // The waiter that has got the permit in the same moment; nullptr if nobody waits.
+    Waiter* give(std::uint16_t permit);
+    void cancel(Waiter& waiter) { waiting_.remove(waiter); }
+
+    std::uint16_t count() const { return count_; }
+    std::uint16_t taken() const { return taken_; }
+    std::size_t waiting() const { return waiting_.size(); }
+
+private:
+    std::vector<std::uint64_t> free_;  // A bit per permit.
+    std::uint16_t count_;
+    std::uint16_t taken_ = 0;
+    IntrusiveList<Waiter> waiting_;
+};
+
+}  // namespace feroce::rtrs

@@ -1,0 +1,173 @@
+// The parts of a session that need no network: permits, policies, heartbeats, back-off, histogram.
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "feroce/rtrs/histogram.hpp"
+#include "rtrs/backoff.hpp"
+#include "rtrs/heartbeat.hpp"
+#include "rtrs/path_chooser.hpp"
+#include "rtrs/permits.hpp"
+
+namespace feroce::rtrs {
+namespace {
+
+using namespace std::chrono_literals;
+
+TEST(Permits, AreDistinctAndAllThere) {
+    for (const std::uint16_t count : {1, 63, 64, 65, 512, 65535}) {
+        Permits permits(count);
+        std::set<std::uint16_t> seen;
+        Permits::Waiter waiter;
+        for (int i = 0; i < count; ++i) {
+            ASSERT_TRUE(permits.take(waiter));
+            seen.insert(waiter.permit);
+        }
+        EXPECT_EQ(seen.size(), count);
+        EXPECT_EQ(*seen.rbegin(), count - 1);
+        EXPECT_FALSE(permits.take(waiter));
+        permits.cancel(waiter);
+    }
+}
+
+TEST(Permits, GoToWaitersInTheirOrder) {
+    Permits permits(2);
+    Permits::Waiter a, b, c, d, e;
+    EXPECT_TRUE(permits.take(a));
+    EXPECT_TRUE(permits.take(b));
+    EXPECT_FALSE(permits.take(c));
+    EXPECT_FALSE(permits.take(d));
+    EXPECT_FALSE(permits.take(e));
+    permits.cancel(d);
+    EXPECT_EQ(permits.give(b.permit), &c);
+    EXPECT_EQ(c.permit, b.permit);
+    EXPECT_EQ(permits.give(a.permit), &e);
+    EXPECT_EQ(permits.give(c.permit), nullptr);
+    EXPECT_EQ(permits.taken(), 1);
+    EXPECT_TRUE(permits.take(d));
+}
+
+std::vector<std::size_t> choices(PathChooser& chooser, const std::vector<PathLoad>& paths, int n) {
+    std::vector<std::size_t> out;
+    for (int i = 0; i < n; ++i) out.push_back(chooser.choose(paths).value_or(99));
+    return out;
+}
+
+TEST(PathChooser, RoundRobinSkipsWhatIsDown) {
+    PathChooser chooser(PathPolicy::RoundRobin);
+    std::vector<PathLoad> paths(3, {true, 0, 0ns});
+    EXPECT_EQ(choices(chooser, paths, 4), (std::vector<std::size_t>{0, 1, 2, 0}));
+    paths[1].usable = false;
+    EXPECT_EQ(choices(chooser, paths, 3), (std::vector<std::size_t>{2, 0, 2}));
+    paths[0].usable = paths[2].usable = false;
+    EXPECT_EQ(chooser.choose(paths), std::nullopt);
+    EXPECT_EQ(chooser.choose({}), std::nullopt);
+}
+
+TEST(PathChooser, MinimumOfLoadOrLatency) {
+    std::vector<PathLoad> paths{{true, 5, 10us}, {true, 3, 30us}, {true, 3, 20us}};
+    PathChooser chooser(PathPolicy::MinInflight);
+    EXPECT_EQ(chooser.choose(paths), 1u);  // A tie goes to the first.
+    paths[1].usable = false;
+    EXPECT_EQ(chooser.choose(paths), 2u);
+    chooser.set_policy(PathPolicy::MinLatency);
+    EXPECT_EQ(chooser.choose(paths), 0u);
+    paths[2].latency = 0us;
+    EXPECT_EQ(chooser.choose(paths), 2u);
+}
+
+TEST(Heartbeat, NoticesACutWithinThreeIntervals) {
+    const Instant start{};
+    Heartbeat heart({200ms, 1}, start);
+    EXPECT_EQ(heart.on_timer(start + 199ms), Heartbeat::Action::Nothing);
+    EXPECT_EQ(heart.on_timer(start + 200ms), Heartbeat::Action::Send);
+    heart.on_ack(start + 201ms);  // The last sign of life.
+    EXPECT_EQ(heart.latency(), 1ms);
+    EXPECT_EQ(heart.on_timer(start + 400ms), Heartbeat::Action::Send);
+    EXPECT_EQ(heart.on_timer(start + 600ms), Heartbeat::Action::Nothing);
+    EXPECT_EQ(heart.on_timer(start + 800ms), Heartbeat::Action::Dead);
+}
+
+TEST(Heartbeat, AnyTrafficCounts) {
+    Instant now{};
+    Heartbeat heart({200ms, 1}, now);
+    for (int i = 0; i < 100; ++i) {
+        now += 200ms;
+        EXPECT_EQ(heart.on_timer(now), Heartbeat::Action::Send);
+        heart.on_traffic();
+    }
+}
+
+TEST(Heartbeat, OurOwnPauseIsNotThePeersSilence) {
+    const Instant start{};
+    Heartbeat heart({200ms, 1}, start);
+    EXPECT_EQ(heart.on_timer(start + 200ms), Heartbeat::Action::Send);
+    EXPECT_EQ(heart.on_timer(start + 5s), Heartbeat::Action::Nothing);
+    EXPECT_EQ(heart.on_timer(start + 10s), Heartbeat::Action::Nothing);
+    EXPECT_EQ(heart.on_timer(start + 10200ms), Heartbeat::Action::Nothing);
+    EXPECT_EQ(heart.on_timer(start + 10400ms), Heartbeat::Action::Dead);
+}
+
+TEST(Heartbeat, TheKernelsSettingsTakeThirtySeconds) {
+    Instant now{};
+    Heartbeat heart(kKernelHeartbeat, now);
+    EXPECT_EQ(heart.on_timer(now += 5s), Heartbeat::Action::Send);
+    for (int i = 0; i < 5; ++i) EXPECT_EQ(heart.on_timer(now += 5s), Heartbeat::Action::Nothing);
+    EXPECT_EQ(heart.on_timer(now += 5s), Heartbeat::Action::Dead);
+}
+
+TEST(Backoff, GrowsToItsLimitWithJitter) {
+    Prng random(1);
+    Backoff backoff({100ms, 1s, -1}, random);
+    Duration limit = 100ms;
+    std::set<Duration::rep> drawn;
+    for (int i = 0; i < 50; ++i) {
+        const auto wait = backoff.next();
+        ASSERT_TRUE(wait);
+        EXPECT_GE(*wait, limit / 2);
+        EXPECT_LE(*wait, limit);
+        drawn.insert(wait->count());
+        limit = std::min<Duration>(limit * 2, 1s);
+    }
+    EXPECT_GT(drawn.size(), 45u);
+    backoff.reset();
+    EXPECT_LE(*backoff.next(), 100ms);
+}
+
+TEST(Backoff, GivesUpAfterItsAttempts) {
+    Prng random(1);
+    Backoff backoff({1ms, 1s, 2}, random);
+    EXPECT_TRUE(backoff.next());
+    EXPECT_TRUE(backoff.next());
+    EXPECT_FALSE(backoff.next());
+    backoff.reset();
+    EXPECT_TRUE(backoff.next());
+    EXPECT_FALSE(Backoff({1ms, 1s, 0}, random).next());
+}
+
+TEST(Histogram, PercentilesAreRightToAnEighth) {
+    Histogram histogram;
+    EXPECT_EQ(histogram.percentile(0.5), 0ns);
+    for (int i = 1; i <= 100000; ++i) histogram.record(std::chrono::nanoseconds(i));
+    for (const double share : {0.01, 0.5, 0.9, 0.99, 0.999}) {
+        const double exact = share * 100000;
+        const auto found = static_cast<double>(histogram.percentile(share).count());
+        EXPECT_GE(found, exact) << share;
+        EXPECT_LE(found, exact * 1.13 + 1) << share;
+    }
+    EXPECT_EQ(histogram.count(), 100000u);
+}
+
+TEST(Histogram, TakesAnythingAndMerges) {
+    Histogram a, b;
+    a.record(-5ns);
+    a.record(24h);
+    b.record(1us);
+    a.merge(b);
+    EXPECT_EQ(a.count(), 3u);
+    EXPECT_EQ(a.percentile(0), 0ns);
+    EXPECT_GT(a.percentile(1), 500s);
+}
+
+}  // namespace
+}  // namespace feroce::rtrs
