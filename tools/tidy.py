@@ -17,7 +17,9 @@ LEVELS = {
     "process": 5.5, "verbs": 6, "rdmacm": 6, "preload": 6, "rdma": 7, "rtrs": 8, "gas": 8,
     "block": 9, "cli": 9,
 }
-PUBLIC = "feroce"  # include/feroce/: the public face of src/rdma/.
+# include/feroce/: the public face of src/rdma/, and in folders of their names of other rooms.
+PUBLIC = "feroce"
+WORDS = {"feroce/result.hpp", "feroce/time.hpp"}  # Spoken by every room; base/ hands them on.
 WAIST = 7          # Rooms from here up see the C ABI and nothing of levels 1 to 6.
 # What the command may see of the levels below the waist, to trace and explain.
 CLI_MAY_SEE = re.compile(r"wire/|process/state_page\.hpp$")
@@ -77,8 +79,18 @@ class File:
         self.lines = self.text.splitlines()
         self.bare = strip(self.text) if self.suffix in CODE else self.text
         parts = self.path.split("/")
-        self.room = parts[1] if parts[0] == "src" and parts[1] in LEVELS else None
+        self.is_public = parts[0] == "include"
+        if self.is_public:
+            self.room = public_room("/".join(parts[1:]))
+        else:
+            self.room = parts[1] if parts[0] == "src" and parts[1] in LEVELS else None
         self.is_test = self.name.endswith("_test.cpp") or parts[0] == "tests"
+
+
+def public_room(target):
+    """The room of a public header, named as it is included: feroce/..."""
+    parts = target.split("/")
+    return parts[1] if len(parts) > 2 and parts[1] in LEVELS else "rdma"
 
 
 def strip(text):
@@ -120,10 +132,14 @@ class Tree:
 def include_allowed(file, target):
     """Why `file` of a room may not include `target`; None if it may."""
     room, other = file.room, target.split("/")[0]
+    if other == PUBLIC:
+        of = public_room(target)
+        visible = target in WORDS or of == room or WAIST <= LEVELS[of] < LEVELS[room]
+        return None if visible else f"{room} may not see public headers of {of}"
+    if file.is_public:
+        return "a public header includes only public headers"
     if other == room:
         return None
-    if other == PUBLIC:
-        return None if LEVELS[room] >= WAIST else "include/feroce is above the waist"
     if other not in LEVELS:
         return "includes are written from src/: \"room/file.hpp\""
     if other == "sim":

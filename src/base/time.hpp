@@ -1,22 +1,4 @@
-// Instant and Duration. There is no now() here: below port/ time only arrives as an argument,
-// and a steady_clock value does not convert to an Instant by accident.
+// Instant and Duration, which public headers speak too.
 #pragma once
 
-#include <chrono>
-
-namespace feroce {
-
-struct Clock {
-    using duration = std::chrono::nanoseconds;
-    using rep = duration::rep;
-    using period = duration::period;
-    using time_point = std::chrono::time_point<Clock>;
-    static constexpr bool is_steady = true;
-};
-
-using Duration = Clock::duration;
-using Instant = Clock::time_point;
-
-inline constexpr Instant kNever = Instant::max();
-
-}  // namespace feroce
+#include "feroce/time.hpp"  // IWYU pragma: export
