@@ -10,7 +10,8 @@ import sys
 
 
 def compile_file(compiler, root, path, *defines):
-    command = [compiler, "-std=c++20", "-fsyntax-only", "-Wall", "-Werror", f"-I{root}/src"]
+    command = [compiler, "-std=c++20", "-fsyntax-only", "-Wall", "-Werror", f"-I{root}/src",
+               f"-I{root}/include"]
     return subprocess.run([*command, *defines, path], capture_output=True, text=True, check=False)
 
 
