@@ -29,6 +29,7 @@ constexpr int kJoinRunsMax = 1000;
 Machine::Machine(const Parts& parts, const MachineConfig& config, std::uint32_t id,
                  const Gid& address, std::uint64_t seed)
     : parts_(parts),
+      rails_(parts.uplink),
       config_(config),
       id_(id),
       address_(address),
@@ -144,6 +145,21 @@ void Machine::resume() {
 void Machine::set_addresses(std::vector<Gid> addresses) {
     addresses_ = std::move(addresses);
     for (MachinePort* port : ports_) port->on_interfaces_changed();
+}
+
+void Machine::Rails::deliver(const FramePtr& frame) {
+    const auto own = std::find(addresses_.begin(), addresses_.end(), frame->address.source);
+    if (own == addresses_.end()) return first_.deliver(frame);
+    uplinks_[static_cast<std::size_t>(own - addresses_.begin())]->deliver(frame);
+}
+
+Gid Machine::source_for(const Gid& destination) const {
+    const auto neighbour = [&](const Gid& own) {
+        return std::equal(own.raw.begin(), own.raw.end() - 1, destination.raw.begin());
+    };
+    const auto& rails = rails_.addresses();
+    const auto rail = std::find_if(rails.begin(), rails.end(), neighbour);
+    return rail == rails.end() ? addresses_.front() : *rail;
 }
 
 void Machine::attach(MachinePort& port) {

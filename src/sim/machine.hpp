@@ -60,15 +60,23 @@ public:
     std::uint32_t id() const { return id_; }
     const Gid& address() const { return address_; }
     const MachineConfig& config() const { return config_; }
-    const Parts& parts() const { return parts_; }
+    // With an uplink that sends each frame through the rail of its source address.
+    Parts parts() { return {parts_.scheduler, parts_.trace, rails_, parts_.groups}; }
     Instant now() const { return parts_.scheduler.now(); }
     Prng& random() { return random_; }
     std::pmr::memory_resource& memory() { return memory_.resource(); }
 
-    // Of its one interface; whoever watches is told of a change. The network reaches the machine by
-    // its first address whatever is here: what arrives is up to the receiver.
+    // Of its first interface; whoever watches is told of a change. The network reaches the machine
+    // by its first address whatever is here: what arrives is up to the receiver.
     const std::vector<Gid>& addresses() const { return addresses_; }
     void set_addresses(std::vector<Gid> addresses);
+
+    // A further interface with an address and a cable of its own. Before its programs start.
+    void add_rail(const Gid& address, FrameSink& uplink) { rails_.add(address, uplink); }
+    // The addresses of further interfaces, in their order.
+    const std::vector<Gid>& rail_addresses() const { return rails_.addresses(); }
+    // The address on the network that the destination is on; the first if on none.
+    Gid source_for(const Gid& destination) const;
 
     // Called around every run of one of its fibers: sets what is per process, calls, sets it back.
     using Around = std::function<void(const std::function<void()>& run)>;
@@ -95,6 +103,22 @@ public:
     void deliver(const FramePtr& frame) override;
 
 private:
+    class Rails final : public FrameSink {
+    public:
+        explicit Rails(FrameSink& first) : first_(first) {}
+        void add(const Gid& address, FrameSink& uplink) {
+            addresses_.push_back(address);
+            uplinks_.push_back(&uplink);
+        }
+        const std::vector<Gid>& addresses() const { return addresses_; }
+        void deliver(const FramePtr& frame) override;
+
+    private:
+        FrameSink& first_;
+        std::vector<Gid> addresses_;
+        std::vector<FrameSink*> uplinks_;
+    };
+
     bool wait(const std::shared_ptr<Strand>& strand, Instant until);
     void wake(const std::shared_ptr<Strand>& strand, Instant when);
     void schedule(const std::shared_ptr<Strand>& strand, Instant when, bool woken);
@@ -103,6 +127,7 @@ private:
     void drop_ended();
 
     Parts parts_;
+    Rails rails_;
     MachineConfig config_;
     std::uint32_t id_;
     Gid address_;

@@ -124,15 +124,21 @@ void MachinePort::on_interfaces_changed() {
 }
 
 std::vector<device::Interface> MachineHost::interfaces() {
-    if (machine_.addresses().empty()) return {};
-    device::Interface only;
-    only.name = "eth0";
-    only.index = 1;
-    only.mtu = machine_.config().mtu;
-    only.up = true;
-    only.mac = {2, 0, 0, 0, 0, static_cast<std::uint8_t>(machine_.id() + 1)};
-    only.gids = machine_.addresses();
-    return {only};
+    std::vector<device::Interface> all;
+    const auto add = [&](const std::vector<Gid>& addresses) {
+        device::Interface made;
+        const auto number = static_cast<std::uint8_t>(all.size());
+        made.name = "eth" + std::to_string(number);
+        made.index = number + 1u;
+        made.mtu = machine_.config().mtu;
+        made.up = true;
+        made.mac = {2, 0, 0, 0, number, static_cast<std::uint8_t>(machine_.id() + 1)};
+        made.gids = addresses;
+        all.push_back(made);
+    };
+    if (!machine_.addresses().empty()) add(machine_.addresses());
+    for (const Gid& address : machine_.rail_addresses()) add({address});
+    return all;
 }
 
 Result<std::unique_ptr<device::HostPort>> MachineHost::open_port() {
@@ -144,9 +150,9 @@ Result<std::unique_ptr<device::Rendezvous>> MachineHost::open_rendezvous(std::ui
         std::make_unique<MachineRendezvous>(machine_, random_));
 }
 
-Result<Gid> MachineHost::source_for(const Gid&, std::uint32_t) {
+Result<Gid> MachineHost::source_for(const Gid& destination, std::uint32_t) {
     if (machine_.addresses().empty()) return Error{ENETUNREACH, "the machine has no address"};
-    return machine_.addresses().front();
+    return machine_.source_for(destination);
 }
 
 Result<std::unique_ptr<device::Task>> MachineHost::spawn(std::function<void()> body) {

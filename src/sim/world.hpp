@@ -23,6 +23,9 @@ public:
     // `up` leads to the switch, `down` from it.
     Node& add_node(const NodeConfig& config, const LinkConfig& up, const LinkConfig& down);
     Machine& add_machine(const MachineConfig& config, const LinkConfig& up, const LinkConfig& down);
+    // A further interface of a machine, with a cable of its own to the switch; rail 0 is the first.
+    // Equal rails of two machines are on one network.
+    void add_rail(std::size_t index, const LinkConfig& up, const LinkConfig& down);
     void use_ipv6(bool yes) { ipv6_ = yes; }  // For nodes added from now on.
 
     Scheduler& scheduler() { return scheduler_; }
@@ -32,21 +35,30 @@ public:
     std::size_t size() const { return places_.size(); }
     Node& node(std::size_t index) { return *places_[index].node; }
     Machine& machine(std::size_t index) { return *places_[index].machine; }
-    Link& uplink(std::size_t index) { return *places_[index].up; }
-    Link& downlink(std::size_t index) { return *places_[index].down; }
+    Link& uplink(std::size_t index, std::size_t rail = 0) {
+        return rail == 0 ? *places_[index].up : *places_[index].rails[rail - 1].up;
+    }
+    Link& downlink(std::size_t index, std::size_t rail = 0) {
+        return rail == 0 ? *places_[index].down : *places_[index].rails[rail - 1].down;
+    }
 
     void set_faults(const Faults& faults);  // On all uplinks: each frame meets them once.
     void heal();                            // No faults, no partitions, nobody paused.
 
 private:
+    struct Rail {
+        std::unique_ptr<Link> up;
+        std::unique_ptr<Link> down;
+    };
     struct Place {
         std::unique_ptr<Link> up;
+        std::vector<Rail> rails;           // Beyond the first.
         std::unique_ptr<Node> node;        // Either,
         std::unique_ptr<Machine> machine;  // or.
         std::unique_ptr<Link> down;
     };
 
-    Gid next_address() const;
+    Gid address_of(std::size_t index, std::size_t rail) const;
     Place& add_place(const LinkConfig& up);
     void plug_in(Place& place, const Gid& address, FrameSink& who, const LinkConfig& down);
 

@@ -220,5 +220,36 @@ TEST_F(AbiCm, ListenerThatWasToldToStop) {
     run();
 }
 
+// A node with two interfaces: a connection to an address of the second network uses its cable
+// alone.
+TEST(AbiRails, ACutOfOneNetworkLeavesTheOther) {
+    AbiWorld world(1, {.nodes = 2, .rails = 2});
+    world.node(0).start("server", [] {
+        sockaddr_storage address = socket_address(here().address(1), kPort);
+        CmPeer bound;
+        ASSERT_EQ(rdma_bind_addr(bound.id(), reinterpret_cast<sockaddr*>(&address)), 0);
+        ASSERT_EQ(rdma_listen(bound.id(), 0), 0);
+        const std::optional<CmNews> request = bound.event(60s);
+        ASSERT_TRUE(request.has_value());
+        CmPeer peer(request->id);
+        ASSERT_TRUE(peer.make_qp());
+        ASSERT_EQ(peer.accept(), 0);
+        EXPECT_EQ(peer.event(60s)->type, RDMA_CM_EVENT_ESTABLISHED);
+        EXPECT_EQ(peer.event(600s)->type, RDMA_CM_EVENT_DISCONNECTED);
+    });
+    for (std::size_t node = 0; node < 2; ++node) world.world().uplink(node).set_blocked(true);
+    world.node(1).start("client", [&] {
+        CmPeer peer;
+        EXPECT_FALSE(peer.connect(world.node(0).address(1), kPort, 1s).has_value());
+        EXPECT_STREQ(ibv_get_device_name(peer.id()->verbs->device), "feroce_eth1");
+        EXPECT_EQ(peer.event(60s)->type, RDMA_CM_EVENT_ESTABLISHED);
+        EXPECT_EQ(rdma_disconnect(peer.id()), 0);
+        EXPECT_EQ(peer.event(60s)->type, RDMA_CM_EVENT_DISCONNECTED);
+    });
+    EXPECT_EQ(world.run_all(600s), "");
+    EXPECT_EQ(world.world().uplink(1, 0).stats().frames, 0u);
+    EXPECT_GT(world.world().uplink(1, 1).stats().frames, 0u);
+}
+
 }  // namespace
 }  // namespace feroce::sim

@@ -132,9 +132,12 @@ std::string AbiNode::leaks() {
 AbiWorld::AbiWorld(std::uint64_t seed, const Options& options) : world_(seed) {
     world_.use_ipv6(options.ipv6);
     ASSERT(process::waiter.exchange(this) == nullptr);
-    for (std::size_t i = 0; i < options.nodes; ++i)
-        nodes_.push_back(std::make_unique<AbiNode>(
-            world_.add_machine(options.machine, options.link, options.link), options.shards));
+    for (std::size_t i = 0; i < options.nodes; ++i) {
+        Machine& machine = world_.add_machine(options.machine, options.link, options.link);
+        for (std::size_t rail = 1; rail < options.rails; ++rail)
+            world_.add_rail(i, options.link, options.link);
+        nodes_.push_back(std::make_unique<AbiNode>(machine, options.shards));
+    }
 }
 
 AbiWorld::~AbiWorld() {

@@ -40,6 +40,9 @@ public:
 
     Machine& machine() { return machine_; }
     const Gid& address() const { return machine_.address(); }
+    const Gid& address(std::size_t rail) const {
+        return rail == 0 ? address() : machine_.rail_addresses()[rail - 1];
+    }
     std::pmr::memory_resource& memory() { return machine_.memory(); }
     verbs::Instance& instance() { return *instance_; }
     // What programs left behind, as a sentence; empty if nothing. Ask when all have ended and
@@ -64,6 +67,7 @@ public:
     struct Options {
         std::size_t nodes = 2;
         std::uint32_t shards = 1;  // Engines of a node.
+        std::size_t rails = 1;     // Interfaces of a node, each on a network of its own.
         bool ipv6 = false;
         MachineConfig machine = {};
         LinkConfig link = {};  // Both ways.
