@@ -6,15 +6,9 @@
 #include <optional>
 
 #include "base/random.hpp"
-#include "base/time.hpp"
+#include "feroce/rtrs/options.hpp"
 
 namespace feroce::rtrs {
-
-struct ReconnectOptions {
-    Duration first = std::chrono::milliseconds(20);
-    Duration longest = std::chrono::seconds(2);
-    int attempts = -1;  // -1: for ever; 0: never.
-};
 
 class Backoff {
 public:

@@ -62,10 +62,9 @@ void ChunkTable::path_closed(PathNumber path) {
     }
 }
 
-std::size_t ChunkTable::running_of(PathNumber path) const {
-    return static_cast<std::size_t>(
-        std::count_if(chunks_.begin(), chunks_.end(),
-                      [path](const Chunk& c) { return c.running && c.path == path; }));
+std::size_t ChunkTable::orphans() const {
+    return static_cast<std::size_t>(std::count_if(
+        chunks_.begin(), chunks_.end(), [](const Chunk& c) { return c.running && !c.path_open; }));
 }
 
 }  // namespace feroce::rtrs

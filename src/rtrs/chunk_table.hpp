@@ -50,9 +50,9 @@ public:
     // Where the running request came from first; valid while running.
     PathNumber path_of(std::uint16_t chunk) const { return chunks_[chunk].path; }
     int result(std::uint16_t chunk) const { return chunks_[chunk].result; }
-    // Requests still being worked on that no repetition has joined. Zero means that what came
-    // through this path can touch nothing any more.
-    std::size_t running_of(PathNumber path) const;
+    // Requests still being worked on whose path is closed and that no repetition has joined. Zero
+    // means that nothing that came through closed paths is at work any more.
+    std::size_t orphans() const;
 
 private:
     struct Chunk {

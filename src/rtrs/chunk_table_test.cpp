@@ -15,10 +15,9 @@ using Verdict = ChunkTable::Verdict;
 TEST(ChunkTable, ANewRequestExecutesAndIsAnswered) {
     ChunkTable table(4);
     EXPECT_EQ(table.admit(2, 10, 1), Verdict::Execute);
-    EXPECT_EQ(table.running_of(1), 1u);
+    EXPECT_EQ(table.orphans(), 0u);
     EXPECT_EQ(table.finish(2, 5).answer_to, 1u);
     EXPECT_EQ(table.result(2), 5);
-    EXPECT_EQ(table.running_of(1), 0u);
     EXPECT_EQ(table.admit(2, 11, 1), Verdict::Execute);
 }
 
@@ -37,8 +36,9 @@ TEST(ChunkTable, ARepetitionOfARunningRequestJoins) {
     EXPECT_EQ(table.admit(0, 10, 1), Verdict::Execute);
     EXPECT_EQ(table.admit(0, 10, 1), Verdict::Busy);
     table.path_closed(1);
+    EXPECT_EQ(table.orphans(), 1u);
     EXPECT_EQ(table.admit(0, 10, 2), Verdict::Join);
-    EXPECT_EQ(table.running_of(1), 0u);
+    EXPECT_EQ(table.orphans(), 0u);
     const auto finished = table.finish(0, 0);
     EXPECT_EQ(finished.answer_to, 2u);
     EXPECT_FALSE(finished.release_held);

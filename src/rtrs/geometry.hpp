@@ -12,10 +12,6 @@
 namespace feroce::rtrs {
 
 inline constexpr unsigned kPayloadBits = 28;  // Of an immediate; the other four are its type.
-inline constexpr std::uint16_t kDefaultQueueDepth = 512;
-inline constexpr std::uint32_t kDefaultChunkSize = 128 << 10;
-inline constexpr std::uint32_t kDefaultHeaderSize = 4096;  // A kernel client may need 2,088.
-inline constexpr std::uint32_t kMinChunkSize = 8192;       // The kernel server's lower limit.
 
 struct Geometry {
     std::uint16_t queue_depth = 0;

@@ -20,8 +20,7 @@
 namespace feroce::rtrs {
 
 inline constexpr std::uint16_t kMagic = 0x1bbd;
-inline constexpr std::uint16_t kVersion = 0x0200;  // Peers compare the major byte only.
-inline constexpr std::uint16_t kDefaultPort = 1234;
+inline constexpr std::uint16_t kVersion = 0x0200;       // Peers compare the major byte only.
 inline constexpr std::uint16_t kMaxConnections = 4096;  // Of one path.
 inline constexpr std::size_t kMaxPaths = 128;           // Of one session.
 inline constexpr std::size_t kMaxNameSize = 254;        // A NUL must follow in its 255 bytes.
@@ -122,8 +121,9 @@ struct Fence {
 
     Uuid path;
     std::uint16_t reconnects = 0;
-    // Answer only when the requests that came through it have ended as well: the client has given
-    // some up and wants to use their chunks for others.
+    // Answer only when the requests that came through closed paths have ended as well: the client
+    // has given some up and wants to use their chunks for others. Of all closed paths: a request
+    // that was repeated through this one may have arrived through an earlier one only.
     bool drain = false;
 
     // `type` is FenceRequest or FenceResponse.

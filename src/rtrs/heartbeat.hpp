@@ -3,18 +3,9 @@
 // whoever owns this calls on_timer() at due().
 #pragma once
 
-#include "base/time.hpp"
+#include "feroce/rtrs/options.hpp"
 
 namespace feroce::rtrs {
-
-struct HeartbeatOptions {
-    Duration interval = std::chrono::milliseconds(200);
-    // Silent intervals that are forgiven after one that went unanswered. With 1 a cut is noticed at
-    // most three intervals after it happened; the kernel uses 5 s and 5.
-    unsigned misses = 1;
-};
-
-inline constexpr HeartbeatOptions kKernelHeartbeat{std::chrono::seconds(5), 5};
 
 class Heartbeat {
 public:

@@ -5,18 +5,9 @@
 #include <cstddef>
 
 #include "base/assert.hpp"
+#include "feroce/rtrs/request.hpp"
 
 namespace feroce::rtrs {
-
-struct ListHook {
-    ListHook* previous = nullptr;
-    ListHook* next = nullptr;
-
-    ListHook() = default;
-    ListHook(const ListHook&) = delete;
-    ListHook& operator=(const ListHook&) = delete;
-    bool linked() const { return next != nullptr; }
-};
 
 template <class T>
 class IntrusiveList {
@@ -44,13 +35,11 @@ public:
         remove(first);
         return first;
     }
-    template <class Visitor>  // May remove the element it is called with.
-    void for_each(Visitor&& visit) {
-        for (ListHook* at = ends_.next; at != &ends_;) {
-            ListHook* const following = at->next;
-            visit(static_cast<T&>(*at));
-            at = following;
-        }
+    T& pop_back() {
+        ASSERT(!empty());
+        T& last = static_cast<T&>(*ends_.previous);
+        remove(last);
+        return last;
     }
 
 private:

@@ -5,8 +5,7 @@
 #include <optional>
 #include <span>
 
-#include "base/time.hpp"
-#include "feroce/rtrs/path_policy.hpp"
+#include "feroce/rtrs/options.hpp"
 
 namespace feroce::rtrs {
 

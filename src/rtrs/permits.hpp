@@ -11,9 +11,7 @@ namespace feroce::rtrs {
 
 class Permits {
 public:
-    struct Waiter : ListHook {
-        std::uint16_t permit = 0;  // Valid once take() has said yes or give() has returned this.
-    };
+    using Waiter = PermitWaiter;
 
     explicit Permits(std::uint16_t count);
 
@@ -22,6 +20,8 @@ public:
     // The waiter that has got the permit in the same moment; nullptr if nobody waits.
     Waiter* give(std::uint16_t permit);
     void cancel(Waiter& waiter) { waiting_.remove(waiter); }
+    // Takes the first in line out of it; nullptr if nobody waits.
+    Waiter* cancel_first() { return waiting_.empty() ? nullptr : &waiting_.pop_front(); }
 
     std::uint16_t count() const { return count_; }
     std::uint16_t taken() const { return taken_; }

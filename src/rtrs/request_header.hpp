@@ -9,11 +9,10 @@
 
 #include "base/bytes.hpp"
 #include "base/result.hpp"
+#include "feroce/rtrs/request.hpp"
 #include "rtrs/geometry.hpp"
 
 namespace feroce::rtrs {
-
-enum class Direction : std::uint8_t { Write, Read };  // As the client sees it.
 
 // Memory of the client that the server may write.
 struct RemoteSegment {

@@ -1,0 +1,84 @@
+// What can be set of a session and of a server. The defaults are for two peers of ours; towards the
+// Linux kernel's rtrs the kernel's own heartbeat is used unless one is given here.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "feroce/time.hpp"
+
+namespace feroce::rtrs {
+
+inline constexpr std::uint16_t kDefaultPort = 1234;
+
+// Which path a request takes.
+enum class PathPolicy : std::uint8_t {
+    RoundRobin,   // Every path in its turn.
+    MinInflight,  // The path with the fewest requests under way.
+    MinLatency,   // The path whose last heartbeat came back soonest.
+};
+
+struct HeartbeatOptions {
+    Duration interval = std::chrono::milliseconds(200);
+    // Silent intervals that are forgiven after one that went unanswered. With 1 a cut is noticed at
+    // most three intervals after it happened; the kernel uses 5 s and 5.
+    unsigned misses = 1;
+};
+
+inline constexpr HeartbeatOptions kKernelHeartbeat{std::chrono::seconds(5), 5};
+
+struct ReconnectOptions {
+    Duration first = std::chrono::milliseconds(20);  // Each later wait is about twice as long,
+    Duration longest = std::chrono::seconds(2);      // up to this.
+    int attempts = -1;                               // -1: for ever; 0: never.
+};
+
+// Numeric addresses. Without a source the routing table decides.
+struct PathAddress {
+    std::string destination;
+    std::string source = {};
+
+    friend bool operator==(const PathAddress&, const PathAddress&) = default;
+};
+
+enum class LinkEvent : std::uint8_t {
+    PathUp,
+    PathDown,
+    Disconnected,  // The last path went.
+    Reconnected,   // The first path is back after that.
+};
+
+struct SessionOptions {
+    std::uint16_t port = kDefaultPort;
+    std::uint16_t connections = 1;  // For requests, in each path, beside the service connection.
+    PathPolicy policy = PathPolicy::MinInflight;
+    Duration connect_timeout = std::chrono::seconds(5);
+    std::optional<HeartbeatOptions> heartbeat = {};
+    ReconnectOptions reconnect = {};
+    // How long requests wait while no path is up. Zero: they fail at once, as the kernel's do.
+    Duration queue_if_no_path = std::chrono::seconds(30);
+    // Called from the loop. `path` is its place in the order of adding.
+    std::function<void(LinkEvent event, std::size_t path)> on_link = {};
+};
+
+struct ServerOptions {
+    std::string address = {};  // Numeric; empty: all of the machine.
+    std::uint16_t port = kDefaultPort;
+    std::uint16_t queue_depth = 512;       // Requests of a session under way at a time.
+    std::uint32_t chunk_size = 128 << 10;  // Data, message and header of one request.
+    std::uint32_t header_size = 4096;      // The part of a chunk that is not for data.
+    // Takes the client's right to write a chunk away while its request is worked on. Costs a
+    // round through the queue pair per request.
+    bool always_invalidate = false;
+    std::optional<HeartbeatOptions> heartbeat = {};
+    std::size_t max_sessions = 64;
+    std::size_t max_bytes = std::size_t{4} << 30;  // Of all chunks.
+    // How long a session without paths is remembered: a request that was executed is known to a
+    // client that comes back within this time. Sessions of the kernel end with their last path.
+    Duration session_linger = std::chrono::seconds(60);
+};
+
+}  // namespace feroce::rtrs

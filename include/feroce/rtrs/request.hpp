@@ -1,0 +1,63 @@
+// A request of a client while it is under way. It lives in its caller, usually as the awaitable in
+// the caller's coroutine, so that no request allocates; the session links it into its lists.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "feroce/time.hpp"
+
+namespace feroce::rtrs {
+
+enum class Direction : std::uint8_t { Write, Read };  // As the client sees it.
+
+// Links of a list that allocates nothing; an element is in at most one list.
+struct ListHook {
+    ListHook* previous = nullptr;
+    ListHook* next = nullptr;
+
+    ListHook() = default;
+    ListHook(const ListHook&) = delete;
+    ListHook& operator=(const ListHook&) = delete;
+    bool linked() const { return next != nullptr; }
+};
+
+// Waits for the right to use a chunk of the server.
+struct PermitWaiter : ListHook {
+    std::uint16_t permit = 0;  // Valid once it has been granted.
+};
+
+using Segment = std::span<std::byte>;
+using ConstSegment = std::span<const std::byte>;
+
+struct Request : PermitWaiter {
+    enum class State : std::uint8_t { Idle, WaitsForPermit, WaitsForPath, InFlight, Done };
+
+    Direction direction = Direction::Write;
+    bool service = false;                           // Travels on the service connection.
+    std::span<const std::byte> message;             // These three must stay until done.
+    std::span<const Segment> read_into = {};        // For reads,
+    std::span<const ConstSegment> write_from = {};  // for writes.
+
+    // Called from the loop when it is done; may destroy the request.
+    void (*done)(Request&) = nullptr;
+
+    // The session's.
+    State state = State::Idle;
+    int error = 0;  // An errno; valid if done.
+    const char* why = "";
+    bool staged = false;         // The data went, or will come, through the session's own memory.
+    std::uint64_t sequence = 0;  // Kept when it is sent again.
+    std::uint64_t data_size = 0;
+    Instant submitted{};
+
+    std::size_t segment_count() const {
+        return direction == Direction::Read ? read_into.size() : write_from.size();
+    }
+    ConstSegment segment(std::size_t i) const {
+        return direction == Direction::Read ? ConstSegment(read_into[i]) : write_from[i];
+    }
+};
+
+}  // namespace feroce::rtrs

@@ -1,0 +1,120 @@
+// See request_book.hpp.
+#include "rtrs/request_book.hpp"
+
+namespace feroce::rtrs {
+
+RequestBook::RequestBook(std::uint16_t permits) : permits_(permits), holders_(permits) {}
+
+bool RequestBook::idle() const {
+    return present_ == 0;
+}
+
+void RequestBook::submit(Request& request, Instant now) {
+    ++present_;
+    request.submitted = now;
+    request.state = Request::State::WaitsForPermit;
+    if (permits_.take(request)) wait_for_path(request);
+}
+
+void RequestBook::wait_for_path(Request& request) {
+    holders_[request.permit] = {.request = &request};
+    request.sequence = ++sequence_;
+    request.state = Request::State::WaitsForPath;
+    waiting_.push_back(request);
+}
+
+Request* RequestBook::next() {
+    return waiting_.empty() ? nullptr : &waiting_.front();
+}
+
+void RequestBook::sent(Request& request, InFlight& path) {
+    waiting_.remove(request);
+    path.push_back(request);
+    holders_[request.permit].path = &path;
+    request.state = Request::State::InFlight;
+}
+
+bool RequestBook::answered(std::uint16_t permit, InFlight& path, int error, Instant now) {
+    const Holder& holder = holders_[permit];
+    if (holder.request == nullptr || holder.request->state != Request::State::InFlight ||
+        holder.path != &path)
+        return false;
+    path.remove(*holder.request);
+    finish(*holder.request, error, error == 0 ? "" : "the server refused or failed the request",
+           now);
+    return true;
+}
+
+void RequestBook::path_failed(InFlight& path, const std::optional<Fence>& fence) {
+    // From the back to the front: those that were sent first are sent again first.
+    while (!path.empty()) {
+        Request& request = path.pop_back();
+        request.state = Request::State::WaitsForPath;
+        holders_[request.permit].failed_through = fence;
+        IntrusiveList<Request>& list = fence ? wreck_of(*fence).requests : waiting_;
+        list.push_front(request);
+    }
+}
+
+RequestBook::Wreck& RequestBook::wreck_of(const Fence& fence) {
+    for (Wreck& wreck : wrecks_)
+        if (wreck.fence.path == fence.path && wreck.fence.reconnects == fence.reconnects)
+            return wreck;
+    wrecks_.emplace_back().fence = fence;
+    return wrecks_.back();
+}
+
+std::vector<Fence> RequestBook::open_fences() const {
+    std::vector<Fence> open;
+    for (const Wreck& wreck : wrecks_) {
+        open.push_back(wreck.fence);
+        open.back().drain = !wreck.abandoned.empty();
+    }
+    return open;
+}
+
+void RequestBook::fenced(const Fence& fence) {
+    Wreck& wreck = wreck_of(fence);
+    while (!wreck.requests.empty()) waiting_.push_front(wreck.requests.pop_back());
+    if (!wreck.abandoned.empty() && !fence.drain) return;
+    const std::vector<std::uint16_t> permits = std::move(wreck.abandoned);
+    wrecks_.remove_if([&](const Wreck& other) { return &other == &wreck; });
+    for (const std::uint16_t permit : permits) give_back(permit);
+}
+
+void RequestBook::fail_waiting(int error, const char* why, Instant now) {
+    IntrusiveList<Request> given_up;
+    for (Wreck& wreck : wrecks_)
+        while (!wreck.requests.empty()) given_up.push_back(wreck.requests.pop_front());
+    while (!waiting_.empty()) given_up.push_back(waiting_.pop_front());
+    while (PermitWaiter* const waiter = permits_.cancel_first())
+        given_up.push_back(*static_cast<Request*>(waiter));
+    while (!given_up.empty()) {
+        Request& request = given_up.pop_front();
+        Holder& holder = holders_[request.permit];
+        if (holder.request == &request && holder.failed_through) {
+            wreck_of(*holder.failed_through).abandoned.push_back(request.permit);
+            holder = {};
+        }
+        finish(request, error, why, now);
+    }
+}
+
+void RequestBook::give_back(std::uint16_t permit) {
+    holders_[permit] = {};
+    if (PermitWaiter* const heir = permits_.give(permit))
+        wait_for_path(*static_cast<Request*>(heir));
+}
+
+void RequestBook::finish(Request& request, int error, const char* why, Instant now) {
+    request.error = error;
+    request.why = why;
+    request.state = Request::State::Done;
+    latency_.record(now - request.submitted);
+    ++(error == 0 ? completed_ : failed_);
+    --present_;
+    if (holders_[request.permit].request == &request) give_back(request.permit);
+    request.done(request);
+}
+
+}  // namespace feroce::rtrs

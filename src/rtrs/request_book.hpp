@@ -1,0 +1,92 @@
+// The requests of a client's session and where each stands: waiting for a permit, waiting for a
+// path, under way on one, or in the wreck of one that failed. Decides nothing about the network.
+//
+// Every request is done exactly once. Between peers of ours a request that was under way on a path
+// that failed is sent again only after the server has confirmed that the path is dead (a fence): a
+// write that still travels through it could land in the chunk after the chunk was used for
+// something newer. If such a request is given up instead, its permit stays with the wreck until the
+// server confirms that the request has ended as well (a fence with drain). The kernel's server
+// knows no fences; towards it requests are sent again at once, as the kernel's client does.
+//
+// Calls `done` of requests last, so what that calls in turn finds the book in order.
+#pragma once
+
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "base/time.hpp"
+#include "feroce/rtrs/histogram.hpp"
+#include "rtrs/handshake.hpp"
+#include "rtrs/intrusive_list.hpp"
+#include "rtrs/permits.hpp"
+#include "rtrs/request_header.hpp"
+
+namespace feroce::rtrs {
+
+// The list of requests under way on one incarnation of a path; made by whoever owns that.
+using InFlight = IntrusiveList<Request>;
+
+class RequestBook {
+public:
+    explicit RequestBook(std::uint16_t permits);
+
+    // Takes a permit or waits for one.
+    void submit(Request& request, Instant now);
+    // The request that has waited longest for a path; nullptr if none waits.
+    Request* next();
+    void sent(Request& request, InFlight& path);  // The one that next() gave.
+    // The answer for a permit came through this path: done. False if nothing of that permit is
+    // under way there, which is the server's mistake.
+    bool answered(std::uint16_t permit, InFlight& path, int error, Instant now);
+
+    // The path is gone and nothing that it owned touches memory any more. With a fence its
+    // requests wait for fenced(), without they wait for a path.
+    void path_failed(InFlight& path, const std::optional<Fence>& fence);
+    // Fences that the server has yet to confirm. What was asked through a path that then failed
+    // must be asked again.
+    std::vector<Fence> open_fences() const;
+    void fenced(const Fence& fence);
+
+    // Gives up everything that waits for a path or in wrecks.
+    void fail_waiting(int error, const char* why, Instant now);
+
+    bool waits_for_path() const { return !waiting_.empty(); }
+    bool idle() const;  // Nobody's request is here.
+    const Permits& permits() const { return permits_; }
+    const Histogram& latency() const { return latency_; }
+    std::uint64_t completed() const { return completed_; }
+    std::uint64_t failed() const { return failed_; }
+
+private:
+    struct Wreck {
+        Fence fence;
+        IntrusiveList<Request> requests;
+        std::vector<std::uint16_t> abandoned;  // Permits of requests that were given up.
+    };
+
+    struct Holder {
+        Request* request = nullptr;                // nullptr: nobody, or a wreck.
+        const InFlight* path = nullptr;            // Valid if the request is under way.
+        std::optional<Fence> failed_through = {};  // Where it was last sent in vain: may still run.
+    };
+
+    Wreck& wreck_of(const Fence& fence);
+    void wait_for_path(Request& request);
+    void give_back(std::uint16_t permit);
+    void finish(Request& request, int error, const char* why, Instant now);
+
+    Permits permits_;
+    std::vector<Holder> holders_;     // By permit.
+    IntrusiveList<Request> waiting_;  // For a path, the longest first.
+    std::list<Wreck> wrecks_;
+    std::uint64_t sequence_ = 0;
+    std::size_t present_ = 0;  // Requests submitted and not done.
+    Histogram latency_;
+    std::uint64_t completed_ = 0;
+    std::uint64_t failed_ = 0;
+};
+
+}  // namespace feroce::rtrs
