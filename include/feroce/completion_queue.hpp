@@ -1,0 +1,52 @@
+// CompletionQueue: where work of one loop completes. The loop polls it and calls the Operation of
+// each completion. Many connections may share one; each reserves the entries that it can fill.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <cstdint>
+#include <memory>
+
+#include "feroce/error.hpp"
+#include "feroce/loop.hpp"
+
+namespace feroce::rdma {
+
+// A completion queue as its loop sees it.
+class PolledQueue {
+public:
+    PolledQueue(Loop& loop, ibv_comp_channel* channel, ibv_cq* cq);
+    ~PolledQueue();
+    PolledQueue(const PolledQueue&) = delete;
+    PolledQueue& operator=(const PolledQueue&) = delete;
+
+    ibv_cq* cq() const { return cq_; }
+    int fd() const { return channel_->fd; }
+    bool poll();         // Calls the operations of what has completed; true if there was any.
+    void arm();          // The next completion makes fd() readable.
+    void take_events();  // What made it so.
+    bool reserve(std::uint32_t entries);
+    void release(std::uint32_t entries) { reserved_ -= entries; }
+
+private:
+    Loop& loop_;
+    ibv_comp_channel* channel_;
+    ibv_cq* cq_;
+    std::uint32_t reserved_ = 0;
+    bool calling_ = false;  // Operations of this queue, which must not end it.
+};
+
+class CompletionQueue {
+public:
+    static Result<CompletionQueue> create(Loop& loop, ibv_context* device, std::uint32_t entries);
+
+    ibv_cq* raw() const { return queue_->cq(); }
+    PolledQueue& queue() const { return *queue_; }
+
+private:
+    explicit CompletionQueue(std::unique_ptr<PolledQueue> queue) : queue_(std::move(queue)) {}
+
+    std::unique_ptr<PolledQueue> queue_;
+};
+
+}  // namespace feroce::rdma

@@ -1,0 +1,131 @@
+// Loop: drives everything of one thread: completion queues, connection events, timers, messages
+// from other threads, and the coroutines that wait for any of them. Nothing of it is hidden: no
+// threads, no clock but the Runtime's. A loop outlives what is made with it.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "feroce/cm_event.hpp"
+#include "feroce/error.hpp"
+#include "feroce/runtime.hpp"
+#include "feroce/suspension.hpp"
+#include "feroce/task.hpp"
+
+namespace feroce::rdma {
+
+class PolledQueue;
+class TaskGroup;
+
+// A binary heap of armed timers; grows, and otherwise allocates nothing.
+class TimerHeap {
+public:
+    void insert(Timer& timer, Instant at);
+    void remove(Timer& timer);
+    bool fire(Instant now);  // True if one had expired. Timers armed meanwhile wait for the next.
+    Instant next() const { return heap_.empty() ? kNever : heap_.front()->at_; }
+
+private:
+    void place(std::size_t index, Timer& timer);
+    void sift(std::size_t index);
+
+    std::vector<Timer*> heap_;
+};
+
+class Loop {
+public:
+    struct Options {
+        // How long an idle loop polls before it waits in the kernel. Longer: lower latency, busier
+        // processor.
+        Duration spin = std::chrono::microseconds(20);
+    };
+
+    explicit Loop(Runtime& runtime);
+    Loop(Runtime& runtime, Options options);
+    ~Loop();
+    Loop(const Loop&) = delete;
+    Loop& operator=(const Loop&) = delete;
+
+    Runtime& runtime() { return runtime_; }
+    Instant now() { return runtime_.now(); }
+    Instant after(Duration time) { return now() + time; }
+
+    // One round without waiting; true if anything happened.
+    bool poll();
+    // A round that waits, at most until then, if there is nothing to do.
+    void poll_or_wait(Instant until = kNever);
+    // Drives everything until the task has ended: the blocking form of whatever it awaits.
+    template <class T>
+    T run(Task<T> task) {
+        task.start();
+        while (!task.done()) poll_or_wait();
+        return task.await_resume();
+    }
+    // Runs beside everything, at most as long as the loop.
+    void spawn(Task<void> task);
+    // Any thread. Allocates; a Message does not.
+    void post(std::function<void()> work);
+
+    class Sleep;
+    Sleep sleep_until(Instant when);
+    Sleep sleep(Duration time);
+
+    // For what is built on loops.
+    Result<rdma_event_channel*> cm_channel();
+    void attach(PolledQueue& queue);
+    void detach(PolledQueue& queue);
+    void make_ready(Suspension& waiting) { ready_.push_back(waiting); }
+    void throw_later(std::exception_ptr exception) { exception_ = std::move(exception); }
+
+private:
+    friend class Timer;
+    friend class Message;
+
+    void push(Message& message);
+    void withdraw(Message& message);
+    void fetch_mail();
+    bool deliver_mail();
+    bool poll_queues();
+    bool poll_cm();
+    bool resume_ready();
+    void wait_for_news(Instant until);
+
+    Runtime& runtime_;
+    const Options options_;
+    TimerHeap timers_;
+    List<Suspension> ready_;
+    // Posted messages, newest first. Release when pushed, acquire when taken: a message's content
+    // is seen by its delivery.
+    std::atomic<Message*> mail_ = nullptr;
+    List<Message> inbox_;  // Taken off mail_, oldest first.
+    // Sequentially consistent with mail_: either who posts sees the sleeper, or it sees the mail.
+    std::atomic<bool> sleeping_ = false;
+    std::vector<PolledQueue*> queues_;
+    rdma_event_channel* cm_channel_ = nullptr;
+    Instant next_cm_look_{};
+    Instant idle_since_ = kNever;
+    std::vector<int> fds_;
+    std::exception_ptr exception_;
+    std::unique_ptr<TaskGroup> background_;  // Ends first: its tasks use the rest.
+};
+
+// co_await loop.sleep(1ms): fails only with ETIMEDOUT of an outer limit or ECANCELED.
+class [[nodiscard]] Loop::Sleep : public Suspension {
+public:
+    Sleep(Loop& loop, Instant when);
+
+    Awaiter<Sleep> operator co_await() { return Awaiter(*this); }
+    // For Awaiter: false if it is done already.
+    bool start(std::coroutine_handle<> handle, const Limits* outer);
+    Result<> result();
+
+private:
+    Instant when_;
+    int code_ = 0;
+};
+
+}  // namespace feroce::rdma

@@ -1,0 +1,11 @@
+// Everything of the C++ library: connections, memory, awaitable operations.
+#pragma once
+
+#include "feroce/connection.hpp"  // IWYU pragma: export
+#include "feroce/device.hpp"      // IWYU pragma: export
+#include "feroce/listener.hpp"    // IWYU pragma: export
+#include "feroce/loop.hpp"        // IWYU pragma: export
+#include "feroce/memory.hpp"      // IWYU pragma: export
+#include "feroce/runtime.hpp"     // IWYU pragma: export
+#include "feroce/task_group.hpp"  // IWYU pragma: export
+#include "feroce/transfer.hpp"    // IWYU pragma: export

@@ -1,0 +1,49 @@
+// Runtime: the world as the logic above the waist sees it, handed in, so that the same program runs
+// on threads with the real clock and simulated on fibers with virtual time. One Runtime per Loop.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <memory_resource>
+#include <span>
+
+#include "feroce/time.hpp"
+
+namespace feroce::rdma {
+
+class Runtime {
+public:
+    virtual ~Runtime() = default;
+
+    virtual Instant now() = 0;
+    // Returns when one of the fds is readable, at `until`, after a wake(), or for no reason at all.
+    virtual void wait(Instant until, std::span<const int> fds) = 0;
+    // Ends a wait() that runs or comes next. The only function for any thread.
+    virtual void wake() = 0;
+    // Between two looks of a loop that spins.
+    virtual void relax() = 0;
+    // For everything that is registered: addresses travel in packets.
+    virtual std::pmr::memory_resource& memory() = 0;
+    virtual std::uint64_t random() = 0;
+};
+
+// Threads of the kernel: steady clock, ppoll, and memory that suits huge pages when it is large.
+class RealRuntime final : public Runtime {
+public:
+    RealRuntime();
+    ~RealRuntime() override;
+    RealRuntime(const RealRuntime&) = delete;
+    RealRuntime& operator=(const RealRuntime&) = delete;
+
+    Instant now() override;
+    void wait(Instant until, std::span<const int> fds) override;
+    void wake() override;
+    void relax() override;
+    std::pmr::memory_resource& memory() override;
+    std::uint64_t random() override;
+
+private:
+    int wake_fd_;
+};
+
+}  // namespace feroce::rdma

@@ -1,0 +1,49 @@
+// Signal: coroutines of one loop wait for it, first come first served. It carries no state: who
+// waits for a condition looks, waits, and looks again.
+#pragma once
+
+#include <coroutine>
+
+#include "feroce/error.hpp"
+#include "feroce/suspension.hpp"
+
+namespace feroce::rdma {
+
+class Signal {
+public:
+    explicit Signal(Loop& loop) : loop_(loop) {}
+    Signal(const Signal&) = delete;
+    Signal& operator=(const Signal&) = delete;
+
+    class Wait;
+    // co_await signal.wait(): fails only with ETIMEDOUT or ECANCELED.
+    Wait wait();
+    bool notify_one();  // False if nobody waits.
+    void notify_all();
+    bool has_waiters() const { return !waiting_.empty(); }
+
+private:
+    Loop& loop_;
+    List<Wait> waiting_;
+};
+
+class [[nodiscard]] Signal::Wait : public Suspension {
+public:
+    explicit Wait(Signal& signal);
+
+    Wait& until(Instant deadline) &&;
+    Wait& with(std::stop_token stop) &&;
+
+    Awaiter<Wait> operator co_await() { return Awaiter(*this); }
+    // For Awaiter: false if it is done already.
+    bool start(std::coroutine_handle<> handle, const Limits* outer);
+    Result<> result();
+
+private:
+    friend class Signal;
+
+    Signal& signal_;
+    int code_ = 0;
+};
+
+}  // namespace feroce::rdma

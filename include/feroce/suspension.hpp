@@ -1,0 +1,127 @@
+// Suspension: a coroutine that waits, with its deadline and stop token. What one awaits derives
+// from it: Signal::Wait, Loop::Sleep, Transfer. It stands in the frame of the coroutine, so waiting
+// allocates nothing. It is in one list at a time: of who waits for something, or of who may go on.
+#pragma once
+
+#include <atomic>
+#include <coroutine>
+#include <cstddef>
+#include <optional>
+#include <stop_token>
+
+#include "feroce/list.hpp"
+#include "feroce/task.hpp"
+#include "feroce/time.hpp"
+
+namespace feroce::rdma {
+
+class Loop;
+
+// Calls `expired` on the loop's thread once its time has come. Leaves the loop when it ends.
+class Timer {
+public:
+    Timer(Loop& loop, void (*on_expiry)(Timer&)) : loop_(loop), expired_(on_expiry) {}
+    ~Timer() { cancel(); }
+    Timer(const Timer&) = delete;
+    Timer& operator=(const Timer&) = delete;
+
+    void arm(Instant at);  // Moves one that is armed.
+    void cancel();
+    bool armed() const { return index_ != kIdle; }
+    Instant at() const { return at_; }
+
+private:
+    friend class TimerHeap;
+    static constexpr std::size_t kIdle = ~std::size_t{0};
+
+    Loop& loop_;
+    void (*expired_)(Timer&);
+    Instant at_ = kNever;
+    std::size_t index_ = kIdle;  // In the loop's heap.
+};
+
+// Something to do on a loop's thread, posted from any thread. Posted again before it is delivered,
+// it is delivered once. It may end while posted, on the loop's thread.
+class Message : public ListNode {
+public:
+    Message(Loop& loop, void (*on_delivery)(Message&)) : loop_(loop), deliver_(on_delivery) {}
+    ~Message();
+
+    void post();  // Any thread.
+
+private:
+    friend class Loop;
+
+    Loop& loop_;
+    void (*deliver_)(Message&);
+    Message* below_ = nullptr;  // In the stack of posted ones; written before it is published.
+    std::atomic<bool> posted_ = false;
+};
+
+class Suspension : public ListNode {
+public:
+    Suspension(const Suspension&) = delete;
+    Suspension& operator=(const Suspension&) = delete;
+
+    Loop& loop() const { return loop_; }
+    bool done() const { return done_; }
+
+protected:
+    // `interrupt` is called with ETIMEDOUT or ECANCELED and sees to it that finish() is called.
+    Suspension(Loop& loop, void (*interrupt)(Suspension&, int code));
+    ~Suspension() = default;
+
+    Limits& limits() { return own_; }
+
+    // Starts to wait. Returns 0, or ETIMEDOUT or ECANCELED if that is so already: then nothing
+    // watches the limits, and who waits is to finish at once.
+    int begin(std::coroutine_handle<> waiting, const Limits* outer);
+    // Waits no more: nothing watches the limits from here on.
+    void settle();
+    // The coroutine may go on, in the loop's next round.
+    void finish();
+    void drive();  // Blocks: the loop runs until this is done.
+
+private:
+    friend class Loop;
+    struct OnStop {
+        Message* message;
+        void operator()() const { message->post(); }
+    };
+    struct Deadline : Timer {
+        Deadline(Loop& loop, Suspension& of);
+        Suspension& owner;
+    };
+    struct Stop : Message {
+        Stop(Loop& loop, Suspension& of);
+        Suspension& owner;
+    };
+
+    Loop& loop_;
+    void (*interrupt_)(Suspension&, int);
+    std::coroutine_handle<> waiting_;
+    bool done_ = false;
+    Limits own_;
+    Deadline deadline_;
+    Stop stop_;
+    std::optional<std::stop_callback<OnStop>> on_stop_;  // Ends before stop_, which it posts.
+};
+
+// What co_await makes of a suspension that stands in the awaiting expression and stays there.
+template <class Awaited>
+class Awaiter {
+public:
+    explicit Awaiter(Awaited& awaited) : awaited_(awaited) {}
+
+    bool await_ready() const { return false; }
+    template <class Promise>
+    bool await_suspend(std::coroutine_handle<Promise> handle) {
+        return awaited_.start(handle, detail::limits_of(handle));
+    }
+    auto await_resume() { return awaited_.result(); }
+
+private:
+    Awaited& awaited_;
+};
+
+}  // namespace feroce::rdma

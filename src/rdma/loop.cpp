@@ -1,0 +1,234 @@
+#include "feroce/loop.hpp"
+
+#include <fcntl.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/assert.hpp"
+#include "feroce/completion_queue.hpp"
+#include "feroce/task_group.hpp"
+#include "rdma/failure.hpp"
+
+namespace feroce::rdma {
+namespace {
+
+// Looking for connection events is a system call, so a busy loop does it this often only.
+constexpr Duration kCmInterval = std::chrono::microseconds(20);
+
+// Ends itself when delivered.
+struct PostedWork : Message {
+    PostedWork(Loop& loop, std::function<void()> what)
+        : Message(loop, deliver), work(std::move(what)) {}
+
+    static void deliver(Message& message) {
+        const std::unique_ptr<PostedWork> self(&static_cast<PostedWork&>(message));
+        self->work();
+    }
+
+    std::function<void()> work;
+};
+
+CmEvent copy_of(const rdma_cm_event& event) {
+    CmEvent out;
+    out.type = event.event;
+    out.status = event.status;
+    out.id = event.id;
+    out.parameters = event.param.conn;
+    out.parameters.private_data = nullptr;
+    if (event.param.conn.private_data != nullptr)
+        out.data = PrivateData({static_cast<const std::byte*>(event.param.conn.private_data),
+                                event.param.conn.private_data_len});
+    return out;
+}
+
+}  // namespace
+
+Loop::Loop(Runtime& runtime) : Loop(runtime, Options()) {}
+
+Loop::Loop(Runtime& runtime, Options options)
+    : runtime_(runtime), options_(options), background_(std::make_unique<TaskGroup>(*this)) {}
+
+Loop::~Loop() {
+    background_.reset();
+    fetch_mail();
+    while (Message* left = inbox_.pop_front()) {
+        left->posted_.store(false, std::memory_order_relaxed);
+        if (left->deliver_ == PostedWork::deliver) delete static_cast<PostedWork*>(left);
+    }
+    if (cm_channel_ != nullptr) ::rdma_destroy_event_channel(cm_channel_);
+}
+
+void Loop::spawn(Task<void> task) {
+    background_->spawn(std::move(task));
+}
+
+void Loop::post(std::function<void()> work) {
+    (new PostedWork(*this, std::move(work)))->post();
+}
+
+void Loop::push(Message& message) {
+    Message* top = mail_.load(std::memory_order_relaxed);
+    do message.below_ = top;
+    while (!mail_.compare_exchange_weak(top, &message, std::memory_order_seq_cst,
+                                        std::memory_order_relaxed));
+    if (sleeping_.load(std::memory_order_seq_cst)) runtime_.wake();
+}
+
+void Loop::withdraw(Message& message) {
+    fetch_mail();
+    message.unlink();
+}
+
+void Loop::fetch_mail() {
+    if (mail_.load(std::memory_order_relaxed) == nullptr) return;
+    Message* top = mail_.exchange(nullptr, std::memory_order_acquire);
+    Message* oldest_first = nullptr;
+    while (top != nullptr) {
+        Message* below = top->below_;
+        top->below_ = oldest_first;
+        oldest_first = top;
+        top = below;
+    }
+    for (; oldest_first != nullptr; oldest_first = oldest_first->below_)
+        inbox_.push_back(*oldest_first);
+}
+
+bool Loop::deliver_mail() {
+    fetch_mail();
+    List<Message> delivering;
+    delivering.splice(inbox_);
+    bool any = false;
+    while (Message* message = delivering.pop_front()) {
+        any = true;
+        // From here on it may be posted again.
+        message->posted_.store(false, std::memory_order_release);
+        message->deliver_(*message);
+    }
+    return any;
+}
+
+bool Loop::poll_queues() {
+    bool any = false;
+    // By index: operations may make queues, though not end any that is being polled.
+    for (std::size_t i = 0; i < queues_.size(); ++i) any |= queues_[i]->poll();
+    return any;
+}
+
+bool Loop::poll_cm() {
+    if (cm_channel_ == nullptr) return false;
+    bool any = false;
+    rdma_cm_event* event = nullptr;
+    while (::rdma_get_cm_event(cm_channel_, &event) == 0) {
+        any = true;
+        const CmEvent copy = copy_of(*event);
+        const bool is_request = event->event == RDMA_CM_EVENT_CONNECT_REQUEST;
+        const rdma_cm_id* addressee = is_request ? event->listen_id : event->id;
+        auto* handler = static_cast<CmHandler*>(addressee->context);
+        ::rdma_ack_cm_event(event);
+        if (handler != nullptr) handler->on_cm_event(copy);
+    }
+    return any;
+}
+
+bool Loop::resume_ready() {
+    List<Suspension> resuming;
+    resuming.splice(ready_);
+    bool any = false;
+    while (Suspension* next = resuming.pop_front()) {
+        any = true;
+        next->waiting_.resume();
+    }
+    return any;
+}
+
+bool Loop::poll() {
+    bool any = deliver_mail();
+    any |= poll_queues();
+    const Instant moment = now();
+    if (moment >= next_cm_look_) {
+        next_cm_look_ = moment + kCmInterval;
+        any |= poll_cm();
+    }
+    any |= timers_.fire(moment);
+    any |= resume_ready();
+    if (exception_) std::rethrow_exception(std::exchange(exception_, nullptr));
+    return any;
+}
+
+void Loop::poll_or_wait(Instant until) {
+    if (poll()) {
+        idle_since_ = kNever;
+        return;
+    }
+    const Instant moment = now();
+    idle_since_ = std::min(idle_since_, moment);
+    if (moment - idle_since_ < options_.spin) return runtime_.relax();
+    wait_for_news(std::min(until, timers_.next()));
+}
+
+void Loop::wait_for_news(Instant until) {
+    for (PolledQueue* queue : queues_) queue->arm();
+    // What completed before it was armed makes no event.
+    if (poll_queues()) return;
+    fds_.clear();
+    if (cm_channel_ != nullptr) fds_.push_back(cm_channel_->fd);
+    for (const PolledQueue* queue : queues_) fds_.push_back(queue->fd());
+    sleeping_.store(true, std::memory_order_seq_cst);
+    if (mail_.load(std::memory_order_seq_cst) == nullptr && ready_.empty())
+        runtime_.wait(until, fds_);
+    sleeping_.store(false, std::memory_order_relaxed);
+    for (PolledQueue* queue : queues_) queue->take_events();
+    next_cm_look_ = {};
+}
+
+Result<rdma_event_channel*> Loop::cm_channel() {
+    if (cm_channel_ != nullptr) return cm_channel_;
+    rdma_event_channel* channel = ::rdma_create_event_channel();
+    if (channel == nullptr)
+        return failure("no channel for connection events; is there an RDMA device?");
+    ::fcntl(channel->fd, F_SETFL, ::fcntl(channel->fd, F_GETFL) | O_NONBLOCK);
+    cm_channel_ = channel;
+    return cm_channel_;
+}
+
+void Loop::attach(PolledQueue& queue) {
+    queues_.push_back(&queue);
+}
+
+void Loop::detach(PolledQueue& queue) {
+    std::erase(queues_, &queue);
+}
+
+Loop::Sleep Loop::sleep_until(Instant when) {
+    return {*this, when};
+}
+
+Loop::Sleep Loop::sleep(Duration time) {
+    return {*this, after(time)};
+}
+
+Loop::Sleep::Sleep(Loop& loop, Instant when)
+    : Suspension(loop,
+                 [](Suspension& waiting, int code) {
+                     Sleep& self = static_cast<Sleep&>(waiting);
+                     if (self.done()) return;
+                     self.code_ = code;
+                     self.finish();
+                 }),
+      when_(when) {
+    limits().deadline = when;
+}
+
+bool Loop::Sleep::start(std::coroutine_handle<> handle, const Limits* outer) {
+    code_ = begin(handle, outer);
+    return code_ == 0;
+}
+
+Result<> Loop::Sleep::result() {
+    if (code_ == ECANCELED) return Error(ECANCELED, "the program asked to stop waiting");
+    if (loop().now() >= when_) return {};
+    return Error(ETIMEDOUT, "the time of the task ended before its pause did");
+}
+
+}  // namespace feroce::rdma

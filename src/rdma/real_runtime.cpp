@@ -1,0 +1,105 @@
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <new>
+#include <vector>
+
+#include "base/assert.hpp"
+#include "feroce/runtime.hpp"
+
+namespace feroce::rdma {
+namespace {
+
+constexpr std::size_t kHugePage = std::size_t{2} << 20;
+
+// Large blocks begin where a huge page can, and ask for one.
+class PageMemory final : public std::pmr::memory_resource {
+    static std::align_val_t alignment_of(std::size_t bytes, std::size_t alignment) {
+        const std::size_t least = bytes >= kHugePage ? kHugePage : 64;
+        return std::align_val_t{std::max(alignment, least)};
+    }
+    void* do_allocate(std::size_t bytes, std::size_t alignment) override {
+        void* memory = ::operator new(bytes, alignment_of(bytes, alignment));
+        // A hint: without huge pages the memory serves as well.
+        if (bytes >= kHugePage) ::madvise(memory, bytes & ~(kHugePage - 1), MADV_HUGEPAGE);
+        return memory;
+    }
+    void do_deallocate(void* memory, std::size_t bytes, std::size_t alignment) override {
+        ::operator delete(memory, alignment_of(bytes, alignment));
+    }
+    bool do_is_equal(const memory_resource& other) const noexcept override {
+        return this == &other;
+    }
+};
+
+timespec to_timespec(Duration time) {
+    const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(time);
+    return {static_cast<std::time_t>(seconds.count()), static_cast<long>((time - seconds).count())};
+}
+
+}  // namespace
+
+RealRuntime::RealRuntime() : wake_fd_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
+    ASSERT(wake_fd_ >= 0);
+}
+
+RealRuntime::~RealRuntime() {
+    ::close(wake_fd_);
+}
+
+Instant RealRuntime::now() {
+    const auto since = std::chrono::steady_clock::now().time_since_epoch();
+    return Instant{std::chrono::duration_cast<Duration>(since)};
+}
+
+void RealRuntime::wait(Instant until, std::span<const int> fds) {
+    std::array<pollfd, 16> few;
+    std::vector<pollfd> many;  // Only loops with many completion queues allocate before they sleep.
+    std::span<pollfd> polled = std::span(few).first(std::min(few.size(), fds.size() + 1));
+    if (fds.size() + 1 > few.size()) {
+        many.resize(fds.size() + 1);
+        polled = many;
+    }
+    polled[0] = {wake_fd_, POLLIN, 0};
+    for (std::size_t i = 0; i < fds.size(); ++i) polled[i + 1] = {fds[i], POLLIN, 0};
+    timespec timeout{};
+    if (until != kNever) timeout = to_timespec(std::max(until - now(), Duration{}));
+    // A signal ends it early, which callers expect.
+    ::ppoll(polled.data(), polled.size(), until == kNever ? nullptr : &timeout, nullptr);
+    std::uint64_t count;
+    if (polled[0].revents != 0) [[maybe_unused]]
+        const ssize_t taken = ::read(wake_fd_, &count, sizeof count);
+}
+
+void RealRuntime::wake() {
+    const std::uint64_t one = 1;
+    // It fails only when the counter is full, and then the waiter wakes anyway.
+    [[maybe_unused]] const ssize_t written = ::write(wake_fd_, &one, sizeof one);
+}
+
+void RealRuntime::relax() {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    asm volatile("yield");
+#endif
+}
+
+std::pmr::memory_resource& RealRuntime::memory() {
+    static PageMemory pages;
+    return pages;
+}
+
+std::uint64_t RealRuntime::random() {
+    std::uint64_t bits = 0;
+    ASSERT(::getrandom(&bits, sizeof bits, 0) == sizeof bits);
+    return bits;
+}
+
+}  // namespace feroce::rdma

@@ -1,0 +1,125 @@
+#include "feroce/suspension.hpp"
+
+#include <algorithm>
+#include <cerrno>
+
+#include "feroce/loop.hpp"
+#include "feroce/signal.hpp"
+
+namespace feroce::rdma {
+
+void Timer::arm(Instant at) {
+    cancel();
+    if (at != kNever) loop_.timers_.insert(*this, at);
+}
+
+void Timer::cancel() {
+    if (armed()) loop_.timers_.remove(*this);
+}
+
+Message::~Message() {
+    if (posted_.load(std::memory_order_acquire)) loop_.withdraw(*this);
+}
+
+void Message::post() {
+    if (!posted_.exchange(true, std::memory_order_acq_rel)) loop_.push(*this);
+}
+
+Suspension::Deadline::Deadline(Loop& loop, Suspension& of)
+    : Timer(loop,
+            [](Timer& timer) {
+                Suspension& waiting = static_cast<Deadline&>(timer).owner;
+                waiting.interrupt_(waiting, ETIMEDOUT);
+            }),
+      owner(of) {}
+
+Suspension::Stop::Stop(Loop& loop, Suspension& of)
+    : Message(loop,
+              [](Message& message) {
+                  Suspension& waiting = static_cast<Stop&>(message).owner;
+                  waiting.interrupt_(waiting, ECANCELED);
+              }),
+      owner(of) {}
+
+Suspension::Suspension(Loop& loop, void (*interrupt)(Suspension&, int))
+    : loop_(loop), interrupt_(interrupt), deadline_(loop, *this), stop_(loop, *this) {}
+
+int Suspension::begin(std::coroutine_handle<> waiting, const Limits* outer) {
+    waiting_ = waiting;
+    Instant deadline = own_.deadline;
+    const std::stop_token* stop = &own_.stop;
+    if (outer != nullptr) {
+        deadline = std::min(deadline, outer->deadline);
+        if (!stop->stop_possible()) stop = &outer->stop;
+    }
+    if (stop->stop_requested()) return ECANCELED;
+    if (deadline != kNever && deadline <= loop_.now()) return ETIMEDOUT;
+    deadline_.arm(deadline);
+    if (stop->stop_possible()) on_stop_.emplace(*stop, OnStop{&stop_});
+    return 0;
+}
+
+void Suspension::settle() {
+    deadline_.cancel();
+    on_stop_.reset();  // A stop that was posted meanwhile is withdrawn when this ends.
+    done_ = true;
+}
+
+void Suspension::finish() {
+    settle();
+    if (waiting_) loop_.make_ready(*this);
+}
+
+void Suspension::drive() {
+    while (!done_) loop_.poll_or_wait();
+}
+
+Signal::Wait::Wait(Signal& signal)
+    : Suspension(signal.loop_,
+                 [](Suspension& waiting, int code) {
+                     Wait& self = static_cast<Wait&>(waiting);
+                     if (self.done()) return;
+                     self.code_ = code;
+                     self.finish();
+                 }),
+      signal_(signal) {}
+
+Signal::Wait& Signal::Wait::until(Instant deadline) && {
+    limits().deadline = deadline;
+    return *this;
+}
+
+Signal::Wait& Signal::Wait::with(std::stop_token stop) && {
+    limits().stop = std::move(stop);
+    return *this;
+}
+
+bool Signal::Wait::start(std::coroutine_handle<> handle, const Limits* outer) {
+    code_ = begin(handle, outer);
+    if (code_ != 0) return false;
+    signal_.waiting_.push_back(*this);
+    return true;
+}
+
+Result<> Signal::Wait::result() {
+    if (code_ == ETIMEDOUT) return Error(ETIMEDOUT, "what was waited for did not come in time");
+    if (code_ != 0) return Error(code_, "the program asked to stop waiting");
+    return {};
+}
+
+Signal::Wait Signal::wait() {
+    return Wait(*this);
+}
+
+bool Signal::notify_one() {
+    Wait* first = waiting_.pop_front();
+    if (first == nullptr) return false;
+    first->finish();
+    return true;
+}
+
+void Signal::notify_all() {
+    while (notify_one()) continue;
+}
+
+}  // namespace feroce::rdma
