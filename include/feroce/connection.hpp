@@ -25,7 +25,7 @@
 namespace feroce::rdma {
 
 struct ConnectionOptions {
-    std::optional<Address> from;             // A local address, where there is a choice.
+    std::optional<Address> from = {};        // A local address, where there is a choice.
     ibv_pd* domain = nullptr;                // Null: the device's common one.
     CompletionQueue* completions = nullptr;  // Of the same loop. Null: one of its own.
     std::uint32_t send_depth = 128;

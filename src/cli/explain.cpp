@@ -9,6 +9,7 @@
 namespace feroce::cli {
 namespace {
 
+using process::answers;
 using process::StateReading;
 using process::StateReason;
 using process::StateSnapshot;
@@ -16,15 +17,6 @@ using process::StateSnapshot;
 std::string whom(const StateReading& reading) {
     return fmt::format("{} (pid {}{})", reading.snapshot.command, reading.snapshot.pid,
                        reading.alive ? "" : ", ended");
-}
-
-// The other end's part: it refused just that packet. Its queue pair may be gone by now, and with it
-// the knowledge who its peer was.
-bool answers(const StateReason& refusal, const StateReason& failure) {
-    const bool known_to_failure = failure.peer_qpn == 0 || failure.peer_qpn == refusal.qpn;
-    const bool known_to_refusal = refusal.peer_qpn == 0 || refusal.peer_qpn == failure.qpn;
-    return refusal.at_responder && !failure.at_responder && refusal.psn == failure.psn &&
-           known_to_failure && known_to_refusal;
 }
 
 // The process that had a queue pair of that number on this machine, if none alive has its slot: the

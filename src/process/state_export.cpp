@@ -38,30 +38,32 @@ void add_counters(const transport::Counters& counters, std::vector<StateCounter>
             counters.drops[i]);
 }
 
-void add_reasons(const device::Engine& engine, std::vector<StateReason>& into) {
+}  // namespace
+
+std::vector<StateReason> reasons_of(const device::Engine& engine) {
+    std::vector<StateReason> out;
     const transport::ReasonLog& log = engine.reasons();
     const std::uint32_t last = log.last_id();
     for (std::uint32_t age = transport::ReasonLog::kCapacity; age-- > 0;) {
         const transport::Reason* reason = log.find(last - age);
         if (reason == nullptr) continue;
         const transport::QueuePair* qp = engine.qps().find(reason->qpn);
-        into.push_back({.qpn = reason->qpn.raw,
-                        .peer_qpn = qp != nullptr ? qp->attributes.destination_qpn.raw : 0,
-                        .psn = reason->psn.raw(),
-                        .at_responder = reason->at_responder,
-                        .peer_silent = reason->rule == transport::Rule::RetryLimit,
-                        .sentence = transport::describe(*reason)});
+        out.push_back({.qpn = reason->qpn.raw,
+                       .peer_qpn = qp != nullptr ? qp->attributes.destination_qpn.raw : 0,
+                       .psn = reason->psn.raw(),
+                       .at_responder = reason->at_responder,
+                       .peer_silent = reason->rule == transport::Rule::RetryLimit,
+                       .sentence = transport::describe(*reason)});
     }
     if (const std::optional<Gid> source = engine.mangled_source()) {
         StateReason mangled;
         mangled.sentence = "no packet from " + to_string(*source) +
                            " has a good ICRC: something on the way rewrites them, such as address "
                            "translation or segmentation by hardware";
-        into.push_back(std::move(mangled));
+        out.push_back(std::move(mangled));
     }
+    return out;
 }
-
-}  // namespace
 
 StateExport::~StateExport() {
     stop_.store(true);
@@ -126,7 +128,7 @@ StateQp StateExport::record_of(transport::QueuePair& qp) {
 
 void StateExport::collect(device::Engine& engine, StateSnapshot& out) {
     add_counters(engine.counters(), out.counters);
-    add_reasons(engine, out.reasons);
+    for (StateReason& reason : reasons_of(engine)) out.reasons.push_back(std::move(reason));
     engine.qps().for_each([&](transport::QueuePair& qp) {
         if (out.qps.size() < kSnapshotMax / 2 / sizeof(StateQp))
             out.qps.push_back(record_of(qp));

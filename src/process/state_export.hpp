@@ -16,6 +16,9 @@
 
 namespace feroce::process {
 
+// What an engine remembers, oldest first.
+std::vector<StateReason> reasons_of(const device::Engine& engine);
+
 class StateExport {
 public:
     // The name of the device that a queue pair was created on, from the owner in its QpInit.

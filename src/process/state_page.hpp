@@ -68,6 +68,10 @@ struct StateReason {
     std::string sentence;
 };
 
+// Whether a refusal is the other end's part of a failure: it refused just that packet. Its queue
+// pair may be gone by now, and with it the knowledge who its peer was.
+bool answers(const StateReason& refusal, const StateReason& failure);
+
 struct StateSnapshot {
     std::uint32_t pid = 0;
     std::string command;

@@ -185,4 +185,11 @@ std::vector<StateReading> read_state_pages(std::chrono::milliseconds patience) {
     return out;
 }
 
+bool answers(const StateReason& refusal, const StateReason& failure) {
+    const bool known_to_failure = failure.peer_qpn == 0 || failure.peer_qpn == refusal.qpn;
+    const bool known_to_refusal = refusal.peer_qpn == 0 || refusal.peer_qpn == failure.qpn;
+    return refusal.at_responder && !failure.at_responder && refusal.psn == failure.psn &&
+           known_to_failure && known_to_refusal;
+}
+
 }  // namespace feroce::process

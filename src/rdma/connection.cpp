@@ -70,7 +70,7 @@ Task<Result<>> Connection::accept(PrivateData data) {
 }
 
 bool Connection::is_open() const {
-    return core_->stage() == Stage::Open;
+    return core_->is_open();
 }
 
 std::optional<Error> Connection::cause() const {

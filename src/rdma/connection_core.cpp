@@ -111,14 +111,15 @@ std::string ConnectionCore::peer_name() const {
 
 Task<Result<>> ConnectionCore::reach(Stage wanted, const char* what) {
     const Instant deadline = loop_.after(options_.timeout);
-    while (stage_ < wanted && !cause_) {
+    while (reached_ < wanted && !cause_) {
         Result<> waited = co_await changed_.wait().until(deadline);
         if (waited) continue;
         if (waited.error().code != ETIMEDOUT) co_return waited;
         co_return Error(ETIMEDOUT, "no answer from " + peer_name() + " in time while " + what +
                                        "; is it up, and UDP port 4791 open?");
     }
-    if (cause_) co_return *cause_;
+    // One that was open and is closed again was connected.
+    if (reached_ < wanted) co_return *cause_;
     co_return Result<>{};
 }
 
@@ -141,14 +142,14 @@ Error ConnectionCore::connect_error(const CmEvent& event) const {
 void ConnectionCore::on_cm_event(const CmEvent& event) {
     switch (event.type) {
         case RDMA_CM_EVENT_ADDR_RESOLVED:
-            stage_ = Stage::Addressed;
+            reached_ = Stage::Addressed;
             break;
         case RDMA_CM_EVENT_ROUTE_RESOLVED:
-            stage_ = Stage::Routed;
+            reached_ = Stage::Routed;
             break;
         case RDMA_CM_EVENT_ESTABLISHED:
             if (cause_) break;
-            stage_ = Stage::Open;
+            reached_ = Stage::Open;
             if (!event.data.bytes().empty()) peer_data_ = event.data;
             break;
         case RDMA_CM_EVENT_DISCONNECTED:
@@ -167,10 +168,8 @@ void ConnectionCore::on_cm_event(const CmEvent& event) {
 
 void ConnectionCore::close(Error why) {
     if (cause_) return;
-    const bool was_open = stage_ == Stage::Open;
     cause_ = std::move(why);
-    stage_ = Stage::Closed;
-    if (was_open) ::rdma_disconnect(id_);  // Moves the queue pair to ERR, too.
+    if (reached_ == Stage::Open) ::rdma_disconnect(id_);  // Moves the queue pair to ERR, too.
     if (id_->qp != nullptr) move_to_error(id_->qp);
     while (TransferBase* waiting = backlog_.pop_front()) waiting->fail(closed_error());
     changed_.notify_all();

@@ -1,5 +1,5 @@
-// ConnectionCore: what stands behind a Connection and stays where it is: the rdma_cm id, its stage,
-// why it closed, and the transfers that wait for room in the send queue.
+// ConnectionCore: what stands behind a Connection and stays where it is: the rdma_cm id, how far
+// it came, why it closed, and the transfers that wait for room in the send queue.
 #pragma once
 
 #include <memory>
@@ -13,7 +13,7 @@ namespace feroce::rdma {
 
 class ConnectionCore final : public CmHandler {
 public:
-    enum class Stage : std::uint8_t { New, Addressed, Routed, Open, Closed };
+    enum class Stage : std::uint8_t { New, Addressed, Routed, Open };
 
     // Takes over the id. A passive one came with a request and is not answered yet.
     ConnectionCore(Loop& loop, rdma_cm_id* id, const ConnectionOptions& options, bool passive);
@@ -24,7 +24,7 @@ public:
     Loop& loop() const { return loop_; }
     rdma_cm_id* id() const { return id_; }
     const ConnectionOptions& options() const { return options_; }
-    Stage stage() const { return stage_; }
+    bool is_open() const { return reached_ == Stage::Open && !cause_; }
     const std::optional<Error>& cause() const { return cause_; }
     const PrivateData& peer_data() const { return peer_data_; }
     PolledQueue& queue() const { return *queue_; }
@@ -68,12 +68,12 @@ private:
     rdma_cm_id* id_;
     const ConnectionOptions options_;
     bool passive_;
-    Stage stage_ = Stage::New;
-    std::optional<Error> cause_;
+    Stage reached_ = Stage::New;
+    std::optional<Error> cause_;  // Set when it is closed.
     PrivateData peer_data_;
     std::optional<CompletionQueue> own_queue_;
     PolledQueue* queue_ = nullptr;  // Null until there is a queue pair.
-    Signal changed_;                // The stage.
+    Signal changed_;                // reached_ or cause_.
     std::uint32_t in_flight_ = 0;   // Work requests of transfers.
     List<TransferBase> backlog_;
     std::optional<Buffer> words_;  // Results of atomics, made for the first of them.

@@ -1,0 +1,84 @@
+// What the C++ library gets of us beyond the public ABI, by name at run time: why a queue pair
+// failed, in words, with the peer's part if the peer is of this machine and user.
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <string>
+
+#include "process/state_export.hpp"
+#include "process/state_page.hpp"
+#include "process/waiting.hpp"
+#include "verbs/common.hpp"
+#include "verbs/instance.hpp"
+#include "verbs/objects.hpp"
+
+using namespace feroce;
+using namespace feroce::verbs;
+
+namespace {
+
+// Others answer in well under a millisecond; the caller may have more to do than to wait for one
+// that is stopped.
+constexpr std::chrono::milliseconds kPatience{20};
+
+struct Failure {
+    process::StateReason reason;
+    bool peer_is_local = false;
+    bool peer_refused = false;
+};
+
+Failure first_failure(Qp& qp) {
+    Failure out;
+    process::Shard::Session session(*qp.shard);
+    const transport::Reason* reason = session.engine().reasons().find(qp.machine->first_reason());
+    if (reason == nullptr) return out;
+    const auto& attributes = qp.machine->attributes;
+    out.reason = {.qpn = reason->qpn.raw,
+                  .peer_qpn = attributes.destination_qpn.raw,
+                  .psn = reason->psn.raw(),
+                  .at_responder = reason->at_responder,
+                  .peer_silent = false,
+                  .sentence = transport::describe(*reason)};
+    out.peer_is_local = attributes.address.source == attributes.address.destination;
+    out.peer_refused = reason->rule == transport::Rule::PeerRefused;
+    return out;
+}
+
+// The peer's part, if the peer is a queue pair of this process.
+std::string own_refusal(Instance& instance, const process::StateReason& failure) {
+    std::string out;
+    for (std::size_t i = 0; i < instance.shard_count(); ++i) {
+        process::Shard::Session session(instance.shard(i));
+        for (const process::StateReason& reason : process::reasons_of(session.engine()))
+            if (process::answers(reason, failure)) out = reason.sentence;
+    }
+    return out;
+}
+
+std::string refusal_elsewhere(const process::StateReason& failure) {
+    // A simulated node has no page, and no real time to wait in.
+    if (process::waiter.load(std::memory_order_relaxed) != nullptr) return {};
+    for (const process::StateReading& reading : process::read_state_pages(kPatience))
+        for (const process::StateReason& reason : reading.snapshot.reasons)
+            if (process::answers(reason, failure))
+                return reading.snapshot.command + ": " + reason.sentence;
+    return {};
+}
+
+}  // namespace
+
+// Writes at most `size` bytes, without a final zero, and returns how many; 0 if nothing is known.
+extern "C" [[gnu::visibility("default")]] std::size_t feroce_explain(ibv_qp* base, char* out,
+                                                                     std::size_t size) {
+    if (!alive(base->context)) return 0;
+    const Failure failure = first_failure(qp_of(base));
+    std::string text = failure.reason.sentence;
+    if (failure.peer_refused && failure.peer_is_local) {
+        std::string cause = own_refusal(Instance::get(), failure.reason);
+        if (cause.empty()) cause = refusal_elsewhere(failure.reason);
+        if (!cause.empty()) text += ", because " + cause;
+    }
+    const std::size_t length = std::min(size, text.size());
+    std::memcpy(out, text.data(), length);
+    return length;
+}
