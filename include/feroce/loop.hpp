@@ -44,6 +44,7 @@ public:
         Duration spin = std::chrono::microseconds(20);
     };
 
+    Loop();  // With a RealRuntime of its own.
     explicit Loop(Runtime& runtime);
     Loop(Runtime& runtime, Options options);
     ~Loop();
@@ -85,6 +86,9 @@ private:
     friend class Timer;
     friend class Message;
 
+    explicit Loop(Runtime* own);
+    Loop(std::unique_ptr<Runtime> own, Runtime& runtime, Options options);
+
     void push(Message& message);
     void withdraw(Message& message);
     void fetch_mail();
@@ -94,6 +98,7 @@ private:
     bool resume_ready();
     void wait_for_news(Instant until);
 
+    std::unique_ptr<Runtime> own_runtime_;
     Runtime& runtime_;
     const Options options_;
     TimerHeap timers_;

@@ -44,10 +44,19 @@ CmEvent copy_of(const rdma_cm_event& event) {
 
 }  // namespace
 
-Loop::Loop(Runtime& runtime) : Loop(runtime, Options()) {}
+Loop::Loop(std::unique_ptr<Runtime> own, Runtime& runtime, Options options)
+    : own_runtime_(std::move(own)),
+      runtime_(runtime),
+      options_(options),
+      background_(std::make_unique<TaskGroup>(*this)) {}
 
-Loop::Loop(Runtime& runtime, Options options)
-    : runtime_(runtime), options_(options), background_(std::make_unique<TaskGroup>(*this)) {}
+Loop::Loop(Runtime& runtime, Options options) : Loop(nullptr, runtime, options) {}
+
+Loop::Loop(Runtime& runtime) : Loop(nullptr, runtime, Options()) {}
+
+Loop::Loop() : Loop(new RealRuntime) {}
+
+Loop::Loop(Runtime* own) : Loop(std::unique_ptr<Runtime>(own), *own, Options()) {}
 
 Loop::~Loop() {
     background_.reset();
