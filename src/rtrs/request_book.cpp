@@ -34,14 +34,19 @@ void RequestBook::sent(Request& request, InFlight& path) {
     request.state = Request::State::InFlight;
 }
 
-bool RequestBook::answered(std::uint16_t permit, InFlight& path, int error, Instant now) {
+Request* RequestBook::under_way(std::uint16_t permit, const InFlight& path) const {
     const Holder& holder = holders_[permit];
     if (holder.request == nullptr || holder.request->state != Request::State::InFlight ||
         holder.path != &path)
-        return false;
-    path.remove(*holder.request);
-    finish(*holder.request, error, error == 0 ? "" : "the server refused or failed the request",
-           now);
+        return nullptr;
+    return holder.request;
+}
+
+bool RequestBook::answered(std::uint16_t permit, InFlight& path, int error, Instant now) {
+    Request* const request = under_way(permit, path);
+    if (request == nullptr) return false;
+    path.remove(*request);
+    finish(*request, error, error == 0 ? "" : "the server refused or failed the request", now);
     return true;
 }
 
@@ -49,7 +54,7 @@ void RequestBook::path_failed(InFlight& path, const std::optional<Fence>& fence)
     // From the back to the front: those that were sent first are sent again first.
     while (!path.empty()) {
         Request& request = path.pop_back();
-        request.state = Request::State::WaitsForPath;
+        request.state = fence ? Request::State::InWreck : Request::State::WaitsForPath;
         holders_[request.permit].failed_through = fence;
         IntrusiveList<Request>& list = fence ? wreck_of(*fence).requests : waiting_;
         list.push_front(request);
@@ -75,7 +80,11 @@ std::vector<Fence> RequestBook::open_fences() const {
 
 void RequestBook::fenced(const Fence& fence) {
     Wreck& wreck = wreck_of(fence);
-    while (!wreck.requests.empty()) waiting_.push_front(wreck.requests.pop_back());
+    while (!wreck.requests.empty()) {
+        Request& request = wreck.requests.pop_back();
+        request.state = Request::State::WaitsForPath;
+        waiting_.push_front(request);
+    }
     if (!wreck.abandoned.empty() && !fence.drain) return;
     const std::vector<std::uint16_t> permits = std::move(wreck.abandoned);
     wrecks_.remove_if([&](const Wreck& other) { return &other == &wreck; });
@@ -89,15 +98,36 @@ void RequestBook::fail_waiting(int error, const char* why, Instant now) {
     while (!waiting_.empty()) given_up.push_back(waiting_.pop_front());
     while (PermitWaiter* const waiter = permits_.cancel_first())
         given_up.push_back(*static_cast<Request*>(waiter));
-    while (!given_up.empty()) {
-        Request& request = given_up.pop_front();
-        Holder& holder = holders_[request.permit];
-        if (holder.request == &request && holder.failed_through) {
-            wreck_of(*holder.failed_through).abandoned.push_back(request.permit);
-            holder = {};
-        }
-        finish(request, error, why, now);
+    while (!given_up.empty()) give_up(given_up.pop_front(), error, why, now);
+}
+
+void RequestBook::give_up(Request& request, int error, const char* why, Instant now) {
+    Holder& holder = holders_[request.permit];
+    if (holder.request == &request && holder.failed_through) {
+        wreck_of(*holder.failed_through).abandoned.push_back(request.permit);
+        holder = {};
     }
+    finish(request, error, why, now);
+}
+
+bool RequestBook::cancel(Request& request, int error, const char* why, Instant now) {
+    switch (request.state) {
+        case Request::State::WaitsForPermit:
+            permits_.cancel(request);
+            break;
+        case Request::State::WaitsForPath:
+            waiting_.remove(request);
+            break;
+        case Request::State::InWreck:
+            wreck_of(*holders_[request.permit].failed_through).requests.remove(request);
+            break;
+        case Request::State::Idle:
+        case Request::State::InFlight:
+        case Request::State::Done:
+            return false;
+    }
+    give_up(request, error, why, now);
+    return true;
 }
 
 void RequestBook::give_back(std::uint16_t permit) {

@@ -38,6 +38,8 @@ public:
     // The request that has waited longest for a path; nullptr if none waits.
     Request* next();
     void sent(Request& request, InFlight& path);  // The one that next() gave.
+    // The request with this permit, if it is under way on this path.
+    Request* under_way(std::uint16_t permit, const InFlight& path) const;
     // The answer for a permit came through this path: done. False if nothing of that permit is
     // under way there, which is the server's mistake.
     bool answered(std::uint16_t permit, InFlight& path, int error, Instant now);
@@ -52,6 +54,9 @@ public:
 
     // Gives up everything that waits for a path or in wrecks.
     void fail_waiting(int error, const char* why, Instant now);
+
+    // Gives up one that is not under way; false if it is.
+    bool cancel(Request& request, int error, const char* why, Instant now);
 
     bool waits_for_path() const { return !waiting_.empty(); }
     bool idle() const;  // Nobody's request is here.
@@ -76,6 +81,7 @@ private:
     Wreck& wreck_of(const Fence& fence);
     void wait_for_path(Request& request);
     void give_back(std::uint16_t permit);
+    void give_up(Request& request, int error, const char* why, Instant now);
     void finish(Request& request, int error, const char* why, Instant now);
 
     Permits permits_;

@@ -32,7 +32,7 @@ using Segment = std::span<std::byte>;
 using ConstSegment = std::span<const std::byte>;
 
 struct Request : PermitWaiter {
-    enum class State : std::uint8_t { Idle, WaitsForPermit, WaitsForPath, InFlight, Done };
+    enum class State : std::uint8_t { Idle, WaitsForPermit, WaitsForPath, InFlight, InWreck, Done };
 
     Direction direction = Direction::Write;
     bool service = false;                           // Travels on the service connection.

@@ -1,0 +1,86 @@
+// The server's end of sessions. Clients write a request (message and, for writes, data) into a
+// chunk of the server's memory; the server calls the handler, which answers now or later, once. For
+// a read the handler fills data() before it answers and the server pushes it into the client's
+// memory.
+//
+//     rtrs::Server server = rtrs::Server::open(loop, {}, [](rtrs::ServerRequest& request) {
+//         std::ranges::copy(lookup(request.message()), request.data().begin());
+//         request.respond();
+//     }).value();
+//
+// Belongs to its loop's thread. A request repeated by a client of ours after a path failed is not
+// given to the handler again (docs/sessions.md).
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "feroce/error.hpp"
+#include "feroce/loop.hpp"
+#include "feroce/result.hpp"
+#include "feroce/rtrs/options.hpp"
+#include "feroce/rtrs/request.hpp"
+
+namespace feroce::rtrs {
+
+class ServerSession;
+
+// A request in its chunk. Valid from the handler's call until respond().
+class ServerRequest {
+public:
+    Direction direction() const { return direction_; }
+    std::span<const std::byte> message() const { return message_; }
+    std::span<std::byte> data() const { return data_; }
+    const std::string& session_name() const;
+
+    // 0, or an errno below 512 for the client. Any time, but once, in the loop's thread.
+    void respond(int error = 0);
+
+private:
+    friend class ServerSession;
+
+    ServerSession* session_ = nullptr;
+    std::uint16_t chunk_ = 0;
+    Direction direction_ = Direction::Write;
+    std::span<const std::byte> message_;
+    std::span<std::byte> data_;
+};
+
+using RequestHandler = std::function<void(ServerRequest&)>;
+
+struct ServerStatistics {
+    std::size_t sessions = 0;
+    std::size_t paths = 0;
+    std::uint64_t requests = 0;  // Given to the handler.
+    std::uint64_t replays = 0;   // Repetitions that were only answered again,
+    std::uint64_t joins = 0;     // or that found the first still at work.
+    std::uint64_t stale = 0;     // Late duplicates that nobody waited for.
+    std::uint64_t fences = 0;
+    std::uint64_t paths_closed = 0;
+    std::uint64_t refused = 0;  // Connections.
+    std::string last_refusal;   // Why a connection was refused or a path closed last.
+};
+
+class Server {
+public:
+    static Result<Server, rdma::Error> open(rdma::Loop& loop, ServerOptions options,
+                                            RequestHandler handler);
+    Server(Server&&) noexcept;
+    Server& operator=(Server&&) noexcept;
+    // Closes all paths. Requests whose handler has not answered yet may still do so.
+    ~Server();
+
+    std::uint16_t port() const;
+    ServerStatistics statistics() const;
+
+private:
+    class State;
+    explicit Server(std::shared_ptr<State> state);
+    std::shared_ptr<State> state_;
+};
+
+}  // namespace feroce::rtrs

@@ -1,0 +1,133 @@
+// The client's end of sessions: reads and writes that survive the loss of paths.
+//
+//     rtrs::Client client(loop);
+//     rtrs::Session disk = (co_await client.open("disk", {{"10.0.0.1"}, {"10.0.1.1"}})).value();
+//     co_await disk.write(message, data);    // Message and data arrive together, once.
+//     co_await disk.read(message, buffer);   // The server fills the buffer.
+//
+// A request is done once: with the server's answer, or with an error when no path came back in
+// time. Everything belongs to its loop's thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "feroce/error.hpp"
+#include "feroce/loop.hpp"
+#include "feroce/rtrs/options.hpp"
+#include "feroce/rtrs/request.hpp"
+#include "feroce/rtrs/statistics.hpp"
+#include "feroce/suspension.hpp"
+#include "feroce/task.hpp"
+
+namespace feroce::rtrs {
+
+class SessionCore;
+
+// A request that is awaited: co_await session.read(...), or session.read(...).wait() to block.
+// Lives in the awaiting expression, allocates nothing. A deadline or stop ends the wait for a
+// permit or a path; a request that is under way is awaited, since the server may still write the
+// caller's memory.
+class [[nodiscard]] SessionTransfer : public rdma::Suspension {
+public:
+    SessionTransfer(SessionCore& session, ConstSegment message, Segment into);
+    SessionTransfer(SessionCore& session, ConstSegment message, std::span<const Segment> into);
+    SessionTransfer(SessionCore& session, ConstSegment message, ConstSegment from);
+    SessionTransfer(SessionCore& session, ConstSegment message, std::span<const ConstSegment> from);
+
+    // On the service connection, apart from the traffic of the others.
+    SessionTransfer& service() {
+        request_.service = true;
+        return *this;
+    }
+    rdma::Awaiter<SessionTransfer> operator co_await() { return rdma::Awaiter(*this); }
+    rdma::Result<> wait();
+
+    // For Awaiter: false if it is done already.
+    bool start(std::coroutine_handle<> handle, const rdma::Limits* outer);
+    rdma::Result<> result() const;
+
+private:
+    SessionTransfer(SessionCore& session, Direction direction, ConstSegment message);
+    struct Pending : Request {
+        SessionTransfer* transfer = nullptr;
+    };
+
+    SessionCore& session_;
+    Pending request_;
+    Segment into_;  // Where there is one segment only.
+    ConstSegment from_;
+    bool starting_ = false;
+    int code_ = 0;  // Why it was not even submitted.
+};
+
+// Memory that the session's paths may use directly. Other memory works too, through a copy.
+class SessionBuffer {
+public:
+    SessionBuffer(SessionBuffer&& other) noexcept;
+    SessionBuffer& operator=(SessionBuffer&& other) noexcept;
+    ~SessionBuffer();  // No request uses it any more.
+
+    std::span<std::byte> bytes() const { return bytes_; }
+
+private:
+    friend class Session;
+    SessionBuffer(std::shared_ptr<SessionCore> session, std::span<std::byte> bytes,
+                  std::uint64_t area);
+
+    std::shared_ptr<SessionCore> session_;
+    std::span<std::byte> bytes_;
+    std::uint64_t area_ = 0;
+};
+
+// A handle; copies share the session, which ends with the last of them. Requests under way then end
+// with ECANCELED. Not to be dropped from within on_link.
+class Session {
+public:
+    const std::string& name() const;
+    bool connected() const;           // At least one path is up.
+    std::size_t max_io_size() const;  // Of one request's data.
+    std::uint16_t queue_depth() const;
+
+    // What message and segments refer to must stay until the transfer is done.
+    SessionTransfer read(ConstSegment message, Segment into) const;
+    SessionTransfer read(ConstSegment message, std::span<const Segment> into) const;
+    SessionTransfer write(ConstSegment message, ConstSegment from) const;
+    SessionTransfer write(ConstSegment message, std::span<const ConstSegment> from) const;
+    rdma::Result<SessionBuffer> allocate(std::size_t bytes) const;
+
+    // Paths have the numbers of their adding.
+    rdma::Result<std::size_t> add_path(const PathAddress& address) const;
+    rdma::Result<> remove_path(std::size_t path) const;
+    rdma::Result<> disconnect_path(std::size_t path) const;  // Until reconnect_path().
+    rdma::Result<> reconnect_path(std::size_t path) const;   // Now, whatever the back-off says.
+    void set_policy(PathPolicy policy) const;
+    SessionStatistics statistics() const;
+
+private:
+    friend class Client;
+    explicit Session(std::shared_ptr<SessionCore> core) : core_(std::move(core)) {}
+    std::shared_ptr<SessionCore> core_;
+};
+
+// Where sessions are found by their names. Outlives none of them: they go on without it.
+class Client {
+public:
+    explicit Client(rdma::Loop& loop) : loop_(loop) {}
+
+    // Opens a session, or gives the one of this name that is open already (then the options count
+    // for nothing and paths that it lacks are added). Ready when the first path is up; fails if
+    // every path failed.
+    rdma::Task<rdma::Result<Session>> open(std::string name, std::vector<PathAddress> paths,
+                                           SessionOptions options = {});
+
+private:
+    rdma::Loop& loop_;
+    std::map<std::string, std::weak_ptr<SessionCore>> sessions_;
+};
+
+}  // namespace feroce::rtrs

@@ -1,0 +1,100 @@
+// Channel: one connection of a path, of either end, once it has a queue pair: receives that post
+// themselves again, and an account of the send queue. Most sends ask for no completion; every few
+// do, and their completions give back the room of all before them.
+//
+// The owner keeps it until its completion queue is gone. Any failure is told once, after which the
+// channel does nothing more.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <cstdint>
+#include <memory>
+#include <memory_resource>
+#include <span>
+#include <vector>
+
+#include "base/bytes.hpp"
+#include "base/ring.hpp"
+#include "feroce/memory.hpp"
+#include "feroce/operation.hpp"
+#include "rtrs/immediate.hpp"
+
+namespace feroce::rtrs {
+
+class Channel {
+public:
+    class Owner {
+    public:
+        // `data` is what a SEND brought; valid during the call.
+        virtual void on_receive(Channel& channel, const ibv_wc& completion, ByteView data) = 0;
+        virtual void on_room(Channel& channel) = 0;
+        virtual void on_broken(Channel& channel, const char* why) = 0;
+
+    protected:
+        ~Owner() = default;
+    };
+
+    struct Shape {
+        std::uint32_t sends = 0;
+        std::uint32_t receives = 0;
+        std::uint32_t receive_size = 0;        // Of each,
+        std::uint32_t first_receive_size = 0;  // but of the first.
+        std::uint32_t outbox_size = 0;         // For messages that are sent from here.
+    };
+
+    Channel(Owner& owner, std::uint16_t number, const Shape& shape,
+            std::pmr::memory_resource& memory);
+    Channel(const Channel&) = delete;
+    Channel& operator=(const Channel&) = delete;
+
+    std::uint16_t number() const { return number_; }
+    ibv_qp* qp() const { return qp_; }
+    // Registers its memory and posts its receives. False if the device refuses.
+    bool start(ibv_qp* qp);
+    // The queue pair touches nothing any more: lets go of the memory. Completions that still come
+    // are ignored.
+    void stop();
+
+    bool has_room(std::size_t count) const { return free_sends_ >= count && qp_ != nullptr; }
+    // Posts a chain of work requests, links and signals are set here. There must be room.
+    void post(std::span<ibv_send_wr> chain);
+    void post_immediate(Immediate immediate);                // An empty RDMA WRITE WITH IMM.
+    void post_message(std::size_t size);                     // A SEND of the outbox' first bytes.
+    void post_inline_message(std::span<std::byte> message);  // At most kInlineSize.
+    // Binds a type 1 window. `operation` completes if given; else unsignalled.
+    void bind(ibv_mw* window, const ibv_mw_bind_info& where, rdma::Operation* operation);
+    ByteSpan outbox() { return ByteSpan(memory_).first(shape_.outbox_size); }
+
+    static constexpr std::uint32_t kInlineSize = 64;
+
+private:
+    struct Receive : rdma::Operation {
+        Channel* channel = nullptr;
+        std::uint32_t at = 0;  // In memory_.
+        std::uint32_t size = 0;
+    };
+    struct Send : rdma::Operation {
+        Channel* channel = nullptr;
+    };
+
+    static void on_receive(rdma::Operation& operation, const ibv_wc& completion);
+    static void on_sent(rdma::Operation& operation, const ibv_wc& completion);
+    bool post_receive(Receive& receive);
+    bool wants_signal(std::size_t count);
+    void broken(const char* why);
+
+    Owner& owner_;
+    std::uint16_t number_;
+    Shape shape_;
+    ibv_qp* qp_ = nullptr;  // Owned by the connection; nullptr before start() and when broken.
+    std::pmr::vector<std::byte> memory_;  // Outbox, then receives.
+    rdma::detail::Owned<ibv_mr, ibv_dereg_mr> region_;
+    std::vector<Receive> receives_;
+    Send send_;
+    std::uint32_t free_sends_;
+    std::uint32_t unsignalled_ = 0;
+    Ring<std::uint32_t> signalled_;  // How much room each awaited completion gives back.
+};
+
+}  // namespace feroce::rtrs

@@ -1,0 +1,287 @@
+// See client_link.hpp.
+#include "rtrs/client_link.hpp"
+
+#include <endian.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <utility>
+
+#include "base/assert.hpp"
+
+namespace feroce::rtrs {
+
+namespace {
+
+// The service connection carries few things at a time; a full queue only makes them wait.
+constexpr std::uint32_t kServiceSends = 256;
+constexpr std::uint32_t kServiceReceives = 256;
+constexpr std::uint32_t kMessageSize = 64;  // KeyResponse and Fence fit.
+
+// The kernel's server takes the largest queues it can get; more than this gains nothing.
+constexpr std::uint32_t kMaxQueue = 4096;
+
+rdma::Error with_errno(const rdma::Error& error) {
+    // A refusal of RTRS says why in its private data.
+    const auto refusal = ConnectResponse::parse(error.reject_data);
+    if (!refusal || refusal->error == 0) return error;
+    return {refusal->error,
+            "the server refuses the path: " + std::string(strerror(refusal->error))};
+}
+
+}  // namespace
+
+ClientLink::Beat::Beat(ClientLink& of)
+    : Timer(of.loop_, [](Timer& timer) { static_cast<Beat&>(timer).link.on_beat(); }), link(of) {}
+
+ClientLink::ClientLink(rdma::Loop& loop, Plan plan, Owner& owner)
+    : loop_(loop),
+      plan_(std::move(plan)),
+      owner_(owner),
+      lines_(plan_.options->connections + 1u),
+      news_(loop),
+      beat_(*this),
+      tasks_(loop) {}
+
+ClientLink::~ClientLink() {
+    ASSERT(inflight_.empty());
+    failed_ = true;
+    beat_.cancel();
+    for (Line& line : lines_)
+        if (line.connection) line.connection->close();
+    areas_.reset();
+    for (Line& line : lines_)
+        if (line.channel) line.channel->stop();
+}
+
+Channel::Shape ClientLink::shape_of(std::uint16_t number) const {
+    const std::uint32_t depth = announced_.geometry.queue_depth;
+    if (number != 0)
+        return {.sends = std::min(2 * depth + 64, kMaxQueue),
+                .receives = std::min(depth + 64, kMaxQueue),
+                .receive_size = KeyResponse::kSize,
+                .first_receive_size = KeyResponse::kSize};
+    return {.sends = kServiceSends,
+            .receives = kServiceReceives,
+            .receive_size = kMessageSize,
+            .first_receive_size = static_cast<std::uint32_t>(
+                InfoResponse::max_size(announced_.geometry) + kMessageSize),
+            .outbox_size = InfoRequest::kSize};
+}
+
+rdma::Task<rdma::Result<>> ClientLink::connect() {
+    if (auto done = co_await connect_line(0); !done) co_return done;
+    if (auto done = co_await connect_others(); !done) co_return done;
+    if (auto done = co_await exchange_info(); !done) co_return done;
+    for (std::uint16_t i = 0; i < lines_.size(); ++i) tasks_.spawn(watch(i));
+    co_return rdma::Result<>{};
+}
+
+rdma::Task<rdma::Result<>> ClientLink::connect_line(std::uint16_t number) {
+    const SessionOptions& options = *plan_.options;
+    rdma::ConnectionOptions wanted;
+    if (!plan_.address.source.empty()) wanted.from = rdma::Address(plan_.address.source);
+    const Channel::Shape guess = shape_of(number);
+    wanted.send_depth = guess.sends;
+    wanted.recv_depth = guess.receives;
+    wanted.sge = number == 0 ? kMaxGather : kMaxGather;
+    wanted.inline_bytes = Channel::kInlineSize;
+    wanted.reads = 0;
+    wanted.timeout = options.connect_timeout;
+    const auto to = rdma::Address(plan_.address.destination).with_port(options.port);
+    auto resolved = co_await rdma::Connection::resolve(loop_, to, wanted);
+    if (!resolved) co_return resolved.error();
+    Line& line = lines_[number];
+    line.connection = *std::move(resolved);
+    if (number != 0) {
+        line.channel = std::make_unique<Channel>(*this, number, guess, loop_.runtime().memory());
+        if (!line.channel->start(line.connection->queue_pair()))
+            co_return rdma::Error(ENOMEM, "the device refuses memory for a session's receives");
+    }
+
+    ConnectRequest request;
+    request.connection = number;
+    request.connection_count = static_cast<std::uint16_t>(lines_.size());
+    request.reconnects = plan_.incarnation;
+    request.path = plan_.path;
+    request.session = plan_.session;
+    request.may_create = true;
+    request.extension = kExtensionLevel;
+    std::array<std::byte, ConnectRequest::kSize> bytes;
+    request.emit(bytes);
+    auto connected = co_await line.connection->connect(rdma::PrivateData(bytes));
+    if (!connected) co_return with_errno(connected.error());
+    if (number != 0) co_return connected;
+
+    const auto response = ConnectResponse::parse(line.connection->peer_data().bytes());
+    if (!response) co_return response.error();
+    announced_ = *response;
+    line.channel = std::make_unique<Channel>(*this, number, shape_of(0), loop_.runtime().memory());
+    if (!line.channel->start(line.connection->queue_pair()))
+        co_return rdma::Error(ENOMEM, "the device refuses memory for a session's receives");
+    co_return connected;
+}
+
+rdma::Task<void> ClientLink::connect_beside(std::uint16_t number,
+                                            std::optional<rdma::Error>& failure) {
+    auto done = co_await connect_line(number);
+    if (!done && !failure) failure = done.error();
+}
+
+rdma::Task<rdma::Result<>> ClientLink::connect_others() {
+    if (!extended()) {
+        for (std::uint16_t i = 1; i < lines_.size(); ++i)
+            if (auto done = co_await connect_line(i); !done) co_return done;
+        co_return rdma::Result<>{};
+    }
+    std::optional<rdma::Error> failure;
+    rdma::TaskGroup together(loop_);
+    for (std::uint16_t i = 1; i < lines_.size(); ++i) together.spawn(connect_beside(i, failure));
+    if (auto joined = co_await together.join(); !joined) co_return joined;
+    if (failure) co_return *failure;
+    co_return rdma::Result<>{};
+}
+
+rdma::Task<rdma::Result<>> ClientLink::exchange_info() {
+    Channel& service = *lines_[0].channel;
+    InfoRequest{plan_.name}.emit(service.outbox().first<InfoRequest::kSize>());
+    service.post_message(InfoRequest::kSize);
+    const Instant deadline = loop_.after(plan_.options->connect_timeout);
+    while (!info_ && !failed_) {
+        auto waited = co_await news_.wait().until(deadline);
+        if (waited) continue;
+        if (waited.error().code != ETIMEDOUT) co_return waited;
+        co_return rdma::Error(ETIMEDOUT,
+                              "the server accepted the path but sent no INFO; is the "
+                              "session's name taken there?");
+    }
+    if (failed_)
+        co_return rdma::Error(ECONNRESET,
+                              "the server closed the path while it was set up (is the "
+                              "session's name taken there?): " +
+                                  why_);
+    auto chunks = info_->chunks(announced_.geometry);
+    if (!chunks) co_return chunks.error();
+    chunks_ = *std::move(chunks);
+    co_return rdma::Result<>{};
+}
+
+rdma::Task<void> ClientLink::watch(std::uint16_t number) {
+    (void)co_await lines_[number].connection->closed();
+    const auto cause = lines_[number].connection->cause();
+    fail(cause ? cause->why : "the connection closed");
+}
+
+void ClientLink::start(SessionMemory& memory) {
+    memory_ = &memory;
+    areas_.emplace(memory, lines_[0].connection->domain());
+    const HeartbeatOptions usual = extended() ? HeartbeatOptions{} : kKernelHeartbeat;
+    heartbeat_.emplace(plan_.options->heartbeat.value_or(usual), loop_.now());
+    beat_.arm(heartbeat_->due());
+}
+
+Channel& ClientLink::channel_of(const Request& request) const {
+    const std::size_t others = lines_.size() - 1;
+    const std::size_t number = request.service || others == 0 ? 0 : 1 + request.permit % others;
+    return *lines_[number].channel;
+}
+
+bool ClientLink::send(Request& request) {
+    Channel& channel = channel_of(request);
+    ASSERT(channel.has_room(1));
+    const SendPlan plan{*memory_, *areas_, announced_.geometry, extended()};
+    if (!send_request(request, plan, chunks_[request.permit], channel))
+        fail("the device refuses to register the memory of a request");
+    return !failed_;
+}
+
+bool ClientLink::send_fence(const Fence& fence) {
+    Channel& service = *lines_[0].channel;
+    if (failed_ || !service.has_room(1)) return false;
+    std::array<std::byte, Fence::kSize> bytes;
+    fence.emit(bytes, MessageType::FenceRequest);
+    service.post_inline_message(bytes);
+    return !failed_;
+}
+
+void ClientLink::on_beat() {
+    switch (heartbeat_->on_timer(loop_.now())) {
+        case Heartbeat::Action::Send:
+            if (lines_[0].channel->has_room(1)) lines_[0].channel->post_immediate(kHeartbeat);
+            break;
+        case Heartbeat::Action::Dead:
+            return fail("the server gave no sign of life");
+        case Heartbeat::Action::Nothing:
+            break;
+    }
+    if (!failed_) beat_.arm(heartbeat_->due());
+}
+
+void ClientLink::fail(const std::string& why) {
+    if (failed_) return;
+    failed_ = true;
+    why_ = why;
+    beat_.cancel();
+    news_.notify_all();
+    owner_.on_failed(*this);
+}
+
+void ClientLink::on_receive(Channel& channel, const ibv_wc& completion, ByteView data) {
+    if (failed_) return;
+    if (heartbeat_) heartbeat_->on_traffic();
+    if ((completion.wc_flags & IBV_WC_WITH_IMM) != 0)
+        return on_immediate(channel, be32toh(completion.imm_data), data);
+    // A SEND WITH INVALIDATE brings nothing but its effect.
+    if ((completion.wc_flags & IBV_WC_WITH_INV) == 0) on_message(data);
+}
+
+void ClientLink::on_immediate(Channel& channel, std::uint32_t raw, ByteView data) {
+    const auto immediate = Immediate::parse(raw);
+    if (!immediate) return fail("the server sent an immediate that means nothing");
+    if (immediate->type == ImmediateType::Heartbeat) {
+        if (channel.has_room(1)) channel.post_immediate(kHeartbeatAck);
+        return;
+    }
+    if (immediate->type == ImmediateType::HeartbeatAck) {
+        if (heartbeat_) heartbeat_->on_ack(loop_.now());
+        return;
+    }
+    const auto response = Response::parse(announced_.geometry, *immediate);
+    if (!response || !heartbeat_) return fail("the server sent a response that answers nothing");
+    on_response(*response, data);
+}
+
+void ClientLink::on_response(const Response& response, ByteView data) {
+    if (announced_.new_keys) {
+        const auto key = KeyResponse::parse(data);
+        if (!key || key->chunk != response.chunk)
+            return fail("the server's response lacks the new key of its chunk");
+        chunks_[response.chunk].key = key->key;
+    }
+    owner_.on_answer(*this, response);
+}
+
+void ClientLink::on_message(ByteView data) {
+    const auto type = message_type(data);
+    if (type && *type == MessageType::InfoResponse && !info_) {
+        auto info = InfoResponse::parse(data);
+        if (!info) return fail(info.error().why);
+        info_ = *std::move(info);
+        news_.notify_all();
+        return;
+    }
+    const auto fence = Fence::parse(data, MessageType::FenceResponse);
+    if (!fence) return fail("the server sent a message that means nothing");
+    owner_.on_fence(*fence);
+}
+
+void ClientLink::on_room(Channel& /*channel*/) {
+    if (!failed_ && heartbeat_) owner_.on_room();
+}
+
+void ClientLink::on_broken(Channel& /*channel*/, const char* why) {
+    fail(why);
+}
+
+}  // namespace feroce::rtrs

@@ -1,0 +1,119 @@
+// ClientLink: one incarnation of a path at the client, from its first connection to its failure:
+// the connections, what the server announced, the keys of its chunks, the heartbeat, and the
+// requests under way. When it ends its queue pairs are gone, so nothing of the server's that still
+// travels through it can touch the caller's memory.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "feroce/connection.hpp"
+#include "feroce/rtrs/options.hpp"
+#include "feroce/task_group.hpp"
+#include "rtrs/channel.hpp"
+#include "rtrs/handshake.hpp"
+#include "rtrs/heartbeat.hpp"
+#include "rtrs/request_book.hpp"
+#include "rtrs/request_sender.hpp"
+
+namespace feroce::rtrs {
+
+class ClientLink final : public Channel::Owner {
+public:
+    struct Plan {
+        std::string name;  // Of the session.
+        PathAddress address;
+        Uuid session;
+        Uuid path;
+        std::uint16_t incarnation = 0;
+        const SessionOptions* options = nullptr;
+    };
+    // Called while completions are handled: must not end the link.
+    class Owner {
+    public:
+        virtual void on_answer(ClientLink& link, const Response& response) = 0;
+        virtual void on_fence(const Fence& fence) = 0;
+        virtual void on_room() = 0;
+        virtual void on_failed(ClientLink& link) = 0;
+
+    protected:
+        ~Owner() = default;
+    };
+
+    ClientLink(rdma::Loop& loop, Plan plan, Owner& owner);
+    ~ClientLink();
+    ClientLink(const ClientLink&) = delete;
+    ClientLink& operator=(const ClientLink&) = delete;
+
+    // The service connection first, then the others: together if the server is one of ours, one
+    // after the other if it is the kernel; then the exchange of INFO.
+    rdma::Task<rdma::Result<>> connect();
+    // Once the session has memory for the announced shape.
+    void start(SessionMemory& memory);
+
+    const ConnectResponse& announced() const { return announced_; }
+    bool extended() const { return announced_.extension != 0; }
+    Fence fence() const { return {plan_.path, plan_.incarnation, false}; }
+    bool failed() const { return failed_; }
+    const std::string& why() const { return why_; }
+    Duration latency() const { return heartbeat_ ? heartbeat_->latency() : Duration{}; }
+    InFlight& inflight() { return inflight_; }
+    RegisteredAreas& areas() { return *areas_; }
+
+    bool has_room(const Request& request) const { return channel_of(request).has_room(kSpare); }
+    bool send(Request& request);          // False, and failed, if the device refuses.
+    bool send_fence(const Fence& fence);  // False if there is no room now.
+    void fail(const std::string& why);
+
+private:
+    // Room on every channel that is kept for heartbeats and fences.
+    static constexpr std::size_t kSpare = 8;
+
+    // The channel's memory must outlive what the connection posted.
+    struct Line {
+        std::unique_ptr<Channel> channel;
+        std::optional<rdma::Connection> connection;
+    };
+    struct Beat : rdma::Timer {
+        explicit Beat(ClientLink& of);
+        ClientLink& link;
+    };
+
+    rdma::Task<rdma::Result<>> connect_line(std::uint16_t number);
+    rdma::Task<void> connect_beside(std::uint16_t number, std::optional<rdma::Error>& failure);
+    rdma::Task<rdma::Result<>> connect_others();
+    rdma::Task<rdma::Result<>> exchange_info();
+    rdma::Task<void> watch(std::uint16_t number);
+    Channel::Shape shape_of(std::uint16_t number) const;
+    Channel& channel_of(const Request& request) const;
+    void on_beat();
+
+    void on_receive(Channel& channel, const ibv_wc& completion, ByteView data) override;
+    void on_room(Channel& channel) override;
+    void on_broken(Channel& channel, const char* why) override;
+    void on_immediate(Channel& channel, std::uint32_t raw, ByteView data);
+    void on_response(const Response& response, ByteView data);
+    void on_message(ByteView data);
+
+    rdma::Loop& loop_;
+    Plan plan_;
+    Owner& owner_;
+    ConnectResponse announced_;
+    std::vector<RemoteChunk> chunks_;
+    std::vector<Line> lines_;
+    SessionMemory* memory_ = nullptr;  // From start() on.
+    std::optional<RegisteredAreas> areas_;
+    std::optional<Heartbeat> heartbeat_;
+    InFlight inflight_;
+    bool failed_ = false;
+    std::string why_;
+    std::optional<InfoResponse> info_;
+    rdma::Signal news_;  // INFO has come, or it has failed.
+    Beat beat_;
+    rdma::TaskGroup tasks_;  // Ends first: its tasks use the rest.
+};
+
+}  // namespace feroce::rtrs

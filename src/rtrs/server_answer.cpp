@@ -1,0 +1,137 @@
+// What a ServerPath sends: INFO, answers in their several forms, confirmations of fences.
+#include <endian.h>
+
+#include <array>
+
+#include "base/assert.hpp"
+#include "rtrs/server_path.hpp"
+
+namespace feroce::rtrs {
+
+namespace {
+
+// Data, invalidation, response; a window's bind is posted by itself.
+constexpr std::size_t kMaxChain = kMaxReadSegments + 2;
+constexpr std::size_t kMaxAnswer = kMaxChain + 1;
+
+std::uint64_t address_of(ByteView bytes) {
+    return reinterpret_cast<std::uint64_t>(bytes.data());
+}
+
+bool sends_data(const Answer& answer) {
+    return answer.error == 0 && answer.header.segment_count > 0;
+}
+
+}  // namespace
+
+void ServerPath::send_info() {
+    Channel& service = *lines_[0].channel;
+    const Geometry& geometry = session_->geometry();
+    InfoResponse info;
+    const auto chunk_size = static_cast<std::uint32_t>(geometry.chunk_size());
+    if (windows_.empty()) {
+        info.runs.push_back({address_of(session_->memory()), region_->raw()->rkey,
+                             static_cast<std::uint32_t>(geometry.total_size())});
+    } else {
+        for (std::uint16_t i = 0; i < geometry.queue_depth; ++i) {
+            bind_chunk(service, i, true, nullptr);
+            info.runs.push_back(
+                {address_of(session_->chunk(i)), windows_[i].raw()->rkey, chunk_size});
+        }
+    }
+    if (closed()) return;
+    info.emit(service.outbox());
+    service.post_message(info.size());
+}
+
+// A fresh key for the chunk, or none at all: the old one is dead from here on.
+void ServerPath::bind_chunk(Channel& channel, std::uint16_t chunk, bool open,
+                            rdma::Operation* done) {
+    const ByteView bytes = session_->chunk(chunk);
+    ibv_mw_bind_info where{};
+    where.mr = region_->raw();
+    where.addr = address_of(bytes);
+    where.length = open ? bytes.size() : 0;
+    where.mw_access_flags = IBV_ACCESS_REMOTE_WRITE;
+    channel.bind(windows_[chunk].raw(), where, done);
+}
+
+std::size_t ServerPath::room_for(const Answer& answer) const {
+    return answer.header.segment_count + std::size_t{3};
+}
+
+void ServerPath::answer(const Answer& answer) {
+    if (closed()) return;
+    Channel& channel = *lines_[answer.connection].channel;
+    std::deque<Answer>& waiting = waiting_[answer.connection];
+    if (!waiting.empty() || !channel.has_room(room_for(answer)))
+        waiting.push_back(answer);
+    else
+        send_answer(channel, answer);
+}
+
+void ServerPath::on_room(Channel& channel) {
+    std::deque<Answer>& waiting = waiting_[channel.number()];
+    while (!closed() && !waiting.empty() && channel.has_room(room_for(waiting.front()))) {
+        const Answer next = waiting.front();
+        waiting.pop_front();
+        send_answer(channel, next);
+    }
+    while (!closed() && channel.number() == 0 && !confirmations_.empty() && channel.has_room(1)) {
+        const Fence fence = confirmations_.back();
+        confirmations_.pop_back();
+        confirm(fence);
+    }
+}
+
+void ServerPath::send_answer(Channel& channel, const Answer& answer) {
+    std::array<ibv_send_wr, kMaxChain> chain{};
+    std::array<ibv_sge, kMaxChain> sges{};
+    std::size_t count = 0;
+    const RequestHeader& header = answer.header;
+    std::uint64_t from = address_of(session_->chunk(answer.chunk));
+    for (std::size_t i = 0; sends_data(answer) && i < header.segment_count; ++i, ++count) {
+        const RemoteSegment& to = header.segments[i];
+        sges[count] = {from, to.length, region_->raw()->lkey};
+        chain[count].opcode = IBV_WR_RDMA_WRITE;
+        chain[count].sg_list = &sges[count];
+        chain[count].num_sge = 1;
+        chain[count].wr.rdma.remote_addr = to.address;
+        chain[count].wr.rdma.rkey = to.key;
+        from += to.length;
+    }
+    const bool invalidate = header.need_invalidate && header.segment_count > 0;
+    if (invalidate) {
+        chain[count].opcode = IBV_WR_SEND_WITH_INV;
+        chain[count++].invalidate_rkey = header.segments[0].key;
+    }
+    const Response response{answer.chunk, answer.error, invalidate};
+    ibv_send_wr& last = chain[count];
+    last.imm_data = htobe32(response.immediate().raw());
+    std::array<std::byte, KeyResponse::kSize> key;
+    if (windows_.empty()) {
+        last.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
+    } else {
+        // The fresh key is bound on this queue pair before the response that tells it.
+        bind_chunk(channel, answer.chunk, true, nullptr);
+        if (closed()) return;
+        KeyResponse{answer.chunk, windows_[answer.chunk].raw()->rkey}.emit(key);
+        sges[count] = {address_of(key), key.size(), 0};
+        last.opcode = IBV_WR_SEND_WITH_IMM;
+        last.send_flags = IBV_SEND_INLINE;
+        last.sg_list = &sges[count];
+        last.num_sge = 1;
+    }
+    channel.post(std::span(chain).first(count + 1));
+}
+
+void ServerPath::confirm(const Fence& fence) {
+    if (closed()) return;
+    Channel& service = *lines_[0].channel;
+    if (!service.has_room(1)) return confirmations_.push_back(fence);
+    std::array<std::byte, Fence::kSize> bytes;
+    fence.emit(bytes, MessageType::FenceResponse);
+    service.post_inline_message(bytes);
+}
+
+}  // namespace feroce::rtrs

@@ -1,0 +1,115 @@
+// ServerPath: one incarnation of a path on the server: its connections, its own keys to the
+// session's chunks, its heartbeat. When it has ended its queue pairs and keys are gone, so nothing
+// that still travels through it can touch a chunk: that is what a fence confirms.
+//
+// close() only marks it and tells the owner, who ends it when no completion is being handled.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "feroce/listener.hpp"
+#include "feroce/memory.hpp"
+#include "feroce/task_group.hpp"
+#include "rtrs/channel.hpp"
+#include "rtrs/heartbeat.hpp"
+#include "rtrs/server_session.hpp"
+
+namespace feroce::rtrs {
+
+class ServerPath final : public Channel::Owner, public AnsweringPath {
+public:
+    class Owner {
+    public:
+        // Whether the session may have this name; else the path is closed.
+        virtual Result<void> on_info(ServerPath& path, const std::string& name) = 0;
+        virtual void on_fence(ServerPath& path, const Fence& fence) = 0;
+        virtual void on_closed(ServerPath& path, const char* why) = 0;
+
+    protected:
+        ~Owner() = default;
+    };
+    struct Identity {
+        PathNumber number = kNoPath;
+        Uuid uuid;
+        std::uint16_t incarnation = 0;
+        std::uint16_t connections = 0;
+    };
+
+    ServerPath(rdma::Loop& loop, const Identity& identity, std::shared_ptr<ServerSession> session,
+               const ServerOptions& options, Owner& owner);
+    ~ServerPath();
+    ServerPath(const ServerPath&) = delete;
+    ServerPath& operator=(const ServerPath&) = delete;
+
+    const Identity& identity() const { return identity_; }
+    ServerSession& session() { return *session_; }
+    bool closed() const { return state_ == State::Closed; }
+    // Whether this is the next connection of this path; else why it is refused.
+    Result<void> check(const ConnectRequest& request) const;
+    // Accepts; an error is for the log, the peer has its answer then or never.
+    rdma::Result<> add(std::uint16_t number, rdma::Request request, const ConnectResponse& answer);
+
+    void answer(const Answer& answer) override;
+    void close(const char* why) override;
+    void confirm(const Fence& fence) override;
+
+private:
+    enum class State : std::uint8_t { Connecting, Connected, Closed };
+    // The channel's memory must outlive what the connection posted.
+    struct Line {
+        std::unique_ptr<Channel> channel;
+        std::optional<rdma::Connection> connection;
+    };
+    struct Beat : rdma::Timer {
+        explicit Beat(ServerPath& of);
+        ServerPath& path;
+    };
+    // Takes the client's key to a chunk back, then lets its request in.
+    struct Revocation : rdma::Operation {
+        ServerPath* path = nullptr;
+        std::uint16_t connection = 0;
+        RequestPlace place;
+    };
+
+    Channel::Shape shape_of(std::uint16_t number) const;
+    bool register_chunks(ibv_pd* domain);
+    rdma::Task<void> serve(std::uint16_t number, rdma::PrivateData answer);
+    void on_beat();
+
+    void on_receive(Channel& channel, const ibv_wc& completion, ByteView data) override;
+    void on_room(Channel& channel) override;
+    void on_broken(Channel& /*channel*/, const char* why) override { close(why); }
+    void on_immediate(Channel& channel, Immediate immediate);
+    void on_request(Channel& channel, const RequestPlace& place);
+    void let_in(std::uint16_t connection, const RequestPlace& place);
+    void on_message(ByteView data);
+    void on_info(ByteView data);
+    void send_info();
+    void bind_chunk(Channel& channel, std::uint16_t chunk, bool open, rdma::Operation* done);
+    void send_answer(Channel& channel, const Answer& answer);
+    std::size_t room_for(const Answer& answer) const;
+
+    rdma::Loop& loop_;
+    Identity identity_;
+    std::shared_ptr<ServerSession> session_;
+    const ServerOptions& options_;
+    Owner& owner_;
+    State state_ = State::Connecting;
+    std::vector<Line> lines_;
+    std::optional<rdma::MemoryRegion> region_;  // All chunks.
+    std::vector<rdma::MemoryWindow> windows_;   // One per chunk, if always_invalidate.
+    std::vector<Revocation> revocations_;       // As many.
+    std::vector<std::deque<Answer>> waiting_;   // For room, by connection.
+    std::vector<Fence> confirmations_;          // For room.
+    Heartbeat heartbeat_;
+    Beat beat_;
+    rdma::TaskGroup tasks_;  // Ends first: its tasks use the rest.
+};
+
+}  // namespace feroce::rtrs

@@ -1,0 +1,147 @@
+// See server_session.hpp.
+#include "rtrs/server_session.hpp"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "base/assert.hpp"
+
+namespace feroce::rtrs {
+
+ServerSession::ServerSession(const Identity& identity, const Geometry& geometry,
+                             RequestHandler& handler, ServerStatistics& statistics,
+                             std::pmr::memory_resource& memory)
+    : identity_(identity),
+      geometry_(geometry),
+      handler_(&handler),
+      statistics_(&statistics),
+      memory_(geometry.total_size(), &memory),
+      table_(geometry.queue_depth),
+      slots_(geometry.queue_depth) {
+    for (std::uint16_t i = 0; i < geometry.queue_depth; ++i) {
+        slots_[i].request.session_ = this;
+        slots_[i].request.chunk_ = i;
+    }
+}
+
+void ServerSession::abandon() {
+    handler_ = nullptr;
+    statistics_ = nullptr;
+    paths_.clear();
+    drains_.clear();
+}
+
+void ServerSession::path_closed(PathNumber number) {
+    paths_.erase(number);
+    table_.path_closed(number);
+    std::erase_if(drains_, [number](const Drain& drain) { return drain.asker == number; });
+}
+
+Result<void> ServerSession::arrived(PathNumber path, std::uint16_t connection,
+                                    const RequestPlace& place) {
+    // The client may write while we read, so the header is read once, from a copy.
+    const ByteView behind = chunk(place.chunk).subspan(place.header_offset);
+    std::array<std::byte, RequestHeader::kMaxSize> copy;
+    const ByteView seen = behind.first(std::min(behind.size(), copy.size()));
+    std::copy(seen.begin(), seen.end(), copy.begin());
+    const auto header = RequestHeader::parse(ByteView(copy).first(seen.size()), place.header_offset,
+                                             identity_.extended);
+    if (!header) return header.error();
+
+    Slot& slot = slots_[place.chunk];
+    const Answer answer{place.chunk, connection, 0, *header};
+    switch (table_.admit(place.chunk, header->sequence, path)) {
+        case ChunkTable::Verdict::Execute:
+            slot.answer = answer;
+            execute(slot, place.header_offset);
+            break;
+        case ChunkTable::Verdict::Join:
+            ++statistics_->joins;
+            slot.answer = answer;
+            break;
+        case ChunkTable::Verdict::Replay:
+            ++statistics_->replays;
+            slot.answer = answer;
+            slot.answer.error = table_.result(place.chunk);
+            send_answer(path, slot.answer);
+            break;
+        case ChunkTable::Verdict::Hold: {
+            slot.held = answer;
+            slot.held_offset = place.header_offset;
+            // Through the old path the client could still write into the chunk.
+            const auto old = paths_.find(table_.path_of(place.chunk));
+            if (old != paths_.end()) old->second->close("its request was repeated on another path");
+            break;
+        }
+        case ChunkTable::Verdict::Stale:
+            ++statistics_->stale;
+            break;
+        case ChunkTable::Verdict::Busy:
+            return Error{EPROTO, "a request uses a chunk whose last request has not ended"};
+    }
+    return {};
+}
+
+void ServerSession::execute(Slot& slot, std::uint32_t header_offset) {
+    if (running_++ == 0) self_ = shared_from_this();
+    const RequestHeader& header = slot.answer.header;
+    const std::size_t data_size = header_offset - header.message_size;
+    const ByteSpan all = chunk(slot.answer.chunk);
+    slot.request.direction_ = header.direction;
+    slot.request.data_ = all.first(data_size);
+    slot.request.message_ = all.subspan(data_size, header.message_size);
+    ++statistics_->requests;
+    (*handler_)(slot.request);
+}
+
+void ServerSession::respond(std::uint16_t chunk, int error) {
+    const auto finished = table_.finish(chunk, error);
+    Slot& slot = slots_[chunk];
+    slot.answer.error = error;
+    // Kept alive to the end of this function whatever the answer sets off.
+    const std::shared_ptr<ServerSession> self = --running_ == 0 ? std::move(self_) : self_;
+    if (finished.answer_to != kNoPath) send_answer(finished.answer_to, slot.answer);
+    if (finished.release_held && handler_ != nullptr) {
+        slot.answer = slot.held;
+        execute(slot, slot.held_offset);
+    }
+    confirm_drained();
+}
+
+void ServerSession::send_answer(PathNumber path, const Answer& answer) {
+    const auto found = paths_.find(path);
+    if (found != paths_.end()) found->second->answer(answer);
+}
+
+void ServerSession::fenced(const Fence& fence, PathNumber asker) {
+    ++statistics_->fences;
+    drains_.push_back({fence, asker});
+    confirm_drained();
+}
+
+void ServerSession::confirm_drained() {
+    if (drains_.empty()) return;
+    const bool drained = table_.orphans() == 0;
+    std::vector<Drain> ready;
+    std::erase_if(drains_, [&](const Drain& drain) {
+        if (drain.fence.drain && !drained) return false;
+        ready.push_back(drain);
+        return true;
+    });
+    for (const Drain& drain : ready) {
+        const auto asker = paths_.find(drain.asker);
+        if (asker != paths_.end()) asker->second->confirm(drain.fence);
+    }
+}
+
+const std::string& ServerRequest::session_name() const {
+    return session_->name();
+}
+
+void ServerRequest::respond(int error) {
+    ASSERT(session_ != nullptr && error >= 0);
+    session_->respond(chunk_, error);
+}
+
+}  // namespace feroce::rtrs

@@ -1,0 +1,192 @@
+// The handles of session.hpp over SessionCore.
+#include "feroce/rtrs/session.hpp"
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "rtrs/session_core.hpp"
+
+namespace feroce::rtrs {
+
+namespace {
+constexpr std::size_t kBufferAlignment = 4096;
+}
+
+SessionTransfer::SessionTransfer(SessionCore& session, Direction direction, ConstSegment message)
+    : Suspension(session.loop(),
+                 [](rdma::Suspension& waiting, int code) {
+                     auto& self = static_cast<SessionTransfer&>(waiting);
+                     if (self.done()) return;
+                     self.session_.cancel(self.request_, code,
+                                          code == ETIMEDOUT ? "its deadline passed while it waited"
+                                                            : "the program asked to stop waiting");
+                 }),
+      session_(session) {
+    request_.transfer = this;
+    request_.direction = direction;
+    request_.message = message;
+    request_.done = [](Request& request) {
+        SessionTransfer& self = *static_cast<Pending&>(request).transfer;
+        if (!self.starting_) self.finish();
+    };
+}
+
+SessionTransfer::SessionTransfer(SessionCore& session, ConstSegment message, Segment into)
+    : SessionTransfer(session, Direction::Read, message) {
+    into_ = into;
+    request_.read_into = {&into_, 1};
+}
+
+SessionTransfer::SessionTransfer(SessionCore& session, ConstSegment message,
+                                 std::span<const Segment> into)
+    : SessionTransfer(session, Direction::Read, message) {
+    request_.read_into = into;
+}
+
+SessionTransfer::SessionTransfer(SessionCore& session, ConstSegment message, ConstSegment from)
+    : SessionTransfer(session, Direction::Write, message) {
+    from_ = from;
+    request_.write_from = {&from_, 1};
+}
+
+SessionTransfer::SessionTransfer(SessionCore& session, ConstSegment message,
+                                 std::span<const ConstSegment> from)
+    : SessionTransfer(session, Direction::Write, message) {
+    request_.write_from = from;
+}
+
+bool SessionTransfer::start(std::coroutine_handle<> handle, const rdma::Limits* outer) {
+    code_ = begin(handle, outer);
+    if (code_ != 0) return false;
+    starting_ = true;
+    session_.submit(request_);
+    starting_ = false;
+    if (request_.state != Request::State::Done) return true;
+    settle();
+    return false;
+}
+
+rdma::Result<> SessionTransfer::wait() {
+    if (start(nullptr, nullptr)) drive();
+    return result();
+}
+
+rdma::Result<> SessionTransfer::result() const {
+    if (code_ != 0) return rdma::Error(code_, "the request was given up before it was made");
+    if (request_.error == 0) return {};
+    return rdma::Error(request_.error,
+                       std::string(request_.why) + " (" + std::strerror(request_.error) + ")");
+}
+
+SessionBuffer::SessionBuffer(std::shared_ptr<SessionCore> session, std::span<std::byte> bytes,
+                             std::uint64_t area)
+    : session_(std::move(session)), bytes_(bytes), area_(area) {}
+
+SessionBuffer::SessionBuffer(SessionBuffer&& other) noexcept
+    : session_(std::move(other.session_)), bytes_(other.bytes_), area_(other.area_) {}
+
+SessionBuffer& SessionBuffer::operator=(SessionBuffer&& other) noexcept {
+    std::swap(session_, other.session_);
+    std::swap(bytes_, other.bytes_);
+    std::swap(area_, other.area_);
+    return *this;
+}
+
+SessionBuffer::~SessionBuffer() {
+    if (!session_) return;
+    session_->forget_area(area_);
+    session_->loop().runtime().memory().deallocate(bytes_.data(), bytes_.size(), kBufferAlignment);
+}
+
+const std::string& Session::name() const {
+    return core_->name();
+}
+
+bool Session::connected() const {
+    return core_->connected();
+}
+
+std::size_t Session::max_io_size() const {
+    return core_->geometry().value().max_io_size;
+}
+
+std::uint16_t Session::queue_depth() const {
+    return core_->geometry().value().queue_depth;
+}
+
+SessionTransfer Session::read(ConstSegment message, Segment into) const {
+    return {*core_, message, into};
+}
+
+SessionTransfer Session::read(ConstSegment message, std::span<const Segment> into) const {
+    return {*core_, message, into};
+}
+
+SessionTransfer Session::write(ConstSegment message, ConstSegment from) const {
+    return {*core_, message, from};
+}
+
+SessionTransfer Session::write(ConstSegment message, std::span<const ConstSegment> from) const {
+    return {*core_, message, from};
+}
+
+rdma::Result<SessionBuffer> Session::allocate(std::size_t bytes) const {
+    std::pmr::memory_resource& memory = core_->loop().runtime().memory();
+    auto* const start = static_cast<std::byte*>(memory.allocate(bytes, kBufferAlignment));
+    std::memset(start, 0, bytes);
+    auto area = core_->register_area({start, bytes});
+    if (area) return SessionBuffer(core_, {start, bytes}, *area);
+    memory.deallocate(start, bytes, kBufferAlignment);
+    return area.error();
+}
+
+rdma::Result<std::size_t> Session::add_path(const PathAddress& address) const {
+    return core_->add_path(address);
+}
+
+rdma::Result<> Session::remove_path(std::size_t path) const {
+    auto found = core_->path(path);
+    if (!found) return found.error();
+    (*found)->remove();
+    return {};
+}
+
+rdma::Result<> Session::disconnect_path(std::size_t path) const {
+    auto found = core_->path(path);
+    if (!found) return found.error();
+    (*found)->disconnect();
+    return {};
+}
+
+rdma::Result<> Session::reconnect_path(std::size_t path) const {
+    auto found = core_->path(path);
+    if (!found) return found.error();
+    (*found)->reconnect();
+    return {};
+}
+
+void Session::set_policy(PathPolicy policy) const {
+    core_->set_policy(policy);
+}
+
+SessionStatistics Session::statistics() const {
+    return core_->statistics();
+}
+
+rdma::Task<rdma::Result<Session>> Client::open(std::string name, std::vector<PathAddress> paths,
+                                               SessionOptions options) {
+    if (auto good = check_session_name(name); !good) co_return good.error();
+    std::shared_ptr<SessionCore> core = sessions_[name].lock();
+    if (!core) {
+        core = std::make_shared<SessionCore>(loop_, name, std::move(options));
+        sessions_[name] = core;
+    }
+    for (const PathAddress& address : paths)
+        if (auto added = core->add_path(address); !added && added.error().code != EEXIST)
+            co_return added.error();
+    if (auto ready = co_await core->ready(); !ready) co_return ready.error();
+    co_return Session(core);
+}
+
+}  // namespace feroce::rtrs

@@ -1,0 +1,252 @@
+// See session_core.hpp.
+#include "rtrs/session_core.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "base/assert.hpp"
+
+namespace feroce::rtrs {
+
+SessionCore::NoPath::NoPath(SessionCore& of)
+    : Timer(of.loop_, [](Timer& timer) { static_cast<NoPath&>(timer).session.on_no_path(); }),
+      session(of) {}
+
+SessionCore::SessionCore(rdma::Loop& loop, std::string name, SessionOptions options)
+    : loop_(loop),
+      name_(std::move(name)),
+      options_(std::move(options)),
+      random_(loop.runtime()),
+      uuid_(Uuid::random(random_)),
+      chooser_(options_.policy),
+      changed_(loop),
+      no_path_(*this),
+      tasks_(loop) {}
+
+SessionCore::~SessionCore() {
+    options_.on_link = {};
+    if (!book_) return;
+    for (auto& path : paths_)
+        if (path->link() != nullptr) book_->path_failed(path->link()->inflight(), std::nullopt);
+    book_->fail_waiting(ECANCELED, "the session was closed", loop_.now());
+}
+
+rdma::Result<std::size_t> SessionCore::add_path(const PathAddress& address) {
+    if (paths_.size() == kMaxPaths) return rdma::Error(ENOSPC, "a session has at most 128 paths");
+    for (const auto& path : paths_)
+        if (!path->removed() && path->address() == address)
+            return rdma::Error(EEXIST,
+                               "the session has a path to " + address.destination + " already");
+    if (auto good = rdma::Address(address.destination).check(); !good) return good.error();
+    ClientLink::Plan plan{name_, address, uuid_, Uuid::random(random_), 0, &options_};
+    ClientPath::Owner& owner = *this;
+    paths_.push_back(std::make_unique<ClientPath>(loop_, std::move(plan), owner));
+    loads_.resize(paths_.size());
+    tasks_.spawn(paths_.back()->run());
+    return paths_.size() - 1;
+}
+
+rdma::Result<ClientPath*> SessionCore::path(std::size_t index) {
+    if (index >= paths_.size() || paths_[index]->removed())
+        return rdma::Error(ENOENT, "the session has no such path");
+    return paths_[index].get();
+}
+
+rdma::Task<rdma::Result<>> SessionCore::ready() {
+    const auto tried = [](const auto& path) { return path->counts().connect_failures > 0; };
+    while (!was_up_ && !std::all_of(paths_.begin(), paths_.end(), tried))
+        if (auto waited = co_await changed_.wait(); !waited) co_return waited;
+    if (was_up_) co_return rdma::Result<>{};
+    for (const auto& path : paths_)
+        if (path->last_error()) co_return *path->last_error();
+    co_return rdma::Error(EINVAL, "a session needs at least one path");
+}
+
+Result<void> SessionCore::on_connected(ClientPath& /*path*/, ClientLink& link) {
+    const ConnectResponse& now = link.announced();
+    if (announced_) {
+        if (now.geometry != announced_->geometry)
+            return Error{EPROTO,
+                         "the server changed its queue depth or chunk size; close the "
+                         "session and open it again"};
+        if (now.extension != announced_->extension)
+            return Error{EPROTO,
+                         "another kind of server answers; close the session and open it "
+                         "again"};
+        if (now.epoch != announced_->epoch) ++epochs_lost_;
+        announced_->epoch = now.epoch;
+    } else {
+        announced_ = now;
+        memory_.emplace(now.geometry, loop_.runtime().memory());
+        book_.emplace(now.geometry.queue_depth);
+    }
+    link.start(*memory_);
+    return {};
+}
+
+void SessionCore::on_up(ClientPath& path) {
+    no_path_.cancel();
+    fails_at_once_ = false;
+    const bool back = up_++ == 0 && was_up_;
+    was_up_ = true;
+    changed_.notify_all();
+    tell(LinkEvent::PathUp, path);
+    if (back) tell(LinkEvent::Reconnected, path);
+    ask_fences();
+    pump();
+}
+
+void SessionCore::on_down(ClientPath& path, ClientLink& link) {
+    path.counts().failovers += link.inflight().size();
+    std::erase_if(asked_, [&](const Asked& asked) { return asked.through == &link; });
+    book_->path_failed(link.inflight(),
+                       link.extended() ? std::optional(link.fence()) : std::nullopt);
+    const bool last = --up_ == 0;
+    tell(LinkEvent::PathDown, path);
+    if (last) {
+        tell(LinkEvent::Disconnected, path);
+        no_path_.arm(loop_.after(options_.queue_if_no_path));
+    }
+    ask_fences();
+    pump();
+}
+
+void SessionCore::on_attempt_failed(ClientPath& /*path*/, const rdma::Error& /*error*/) {
+    changed_.notify_all();
+}
+
+void SessionCore::on_failed(ClientLink& link) {
+    for (auto& path : paths_)
+        if (path->is(link)) path->wake();
+}
+
+void SessionCore::on_answer(ClientLink& link, const Response& response) {
+    const auto permit = static_cast<std::uint16_t>(response.chunk);
+    const Request* const request = book_->under_way(permit, link.inflight());
+    if (request == nullptr) return link.fail("the server answered a request that was not sent");
+    if (response.error == 0) deliver_staged(*request, *memory_);
+    for (auto& path : paths_) {
+        if (!path->is(link)) continue;
+        PathStatistics& counts = path->counts();
+        const bool read = request->direction == Direction::Read;
+        ++(read ? counts.reads : counts.writes);
+        (read ? counts.read_bytes : counts.write_bytes) += request->data_size;
+    }
+    book_->answered(permit, link.inflight(), response.error, loop_.now());
+    pump();
+}
+
+void SessionCore::on_fence(const Fence& fence) {
+    ++fences_;
+    std::erase_if(asked_, [&](const Asked& asked) { return asked.fence == fence; });
+    book_->fenced(fence);
+    ask_fences();  // One that was asked without drain may now need it.
+    pump();
+}
+
+void SessionCore::ask_fences() {
+    if (up_ == 0) return;
+    for (const Fence& fence : book_->open_fences()) {
+        const auto same = [&](const Asked& asked) { return asked.fence == fence; };
+        if (std::any_of(asked_.begin(), asked_.end(), same)) continue;
+        for (auto& path : paths_) {
+            ClientLink* const link = path->link();
+            if (link == nullptr || link->failed() || !link->send_fence(fence)) continue;
+            asked_.push_back({fence, link});
+            break;
+        }
+    }
+}
+
+void SessionCore::submit(Request& request) {
+    if (!book_) return refuse(request, ENOTCONN, "the session is not open yet");
+    if (auto fits = check_request(request, announced_->geometry, announced_->extension != 0); !fits)
+        return refuse(request, fits.error().code, fits.error().why);
+    if (up_ == 0 && (fails_at_once_ || options_.queue_if_no_path == Duration{}))
+        return refuse(request, ECONNABORTED, "no path of the session is connected");
+    book_->submit(request, loop_.now());
+    pump();
+}
+
+void SessionCore::refuse(Request& request, int error, const char* why) {
+    request.error = error;
+    request.why = why;
+    request.state = Request::State::Done;
+    request.done(request);
+}
+
+void SessionCore::cancel(Request& request, int error, const char* why) {
+    book_->cancel(request, error, why, loop_.now());
+    ask_fences();
+}
+
+// Requests that are done may submit others, which come here again; one round does for all.
+void SessionCore::pump() {
+    if (std::exchange(pumping_, true)) return;
+    while (Request* const request = book_->next()) {
+        ClientPath* const path = choose(*request);
+        if (path == nullptr) break;
+        ClientLink& link = *path->link();
+        book_->sent(*request, link.inflight());
+        link.send(*request);  // If the device refuses the link fails, and its requests move on.
+    }
+    pumping_ = false;
+}
+
+ClientPath* SessionCore::choose(const Request& request) {
+    for (std::size_t i = 0; i < paths_.size(); ++i) {
+        ClientLink* const link = paths_[i]->link();
+        loads_[i] = {};
+        if (link == nullptr || link->failed() || !link->has_room(request)) continue;
+        loads_[i] = {true, static_cast<std::uint32_t>(link->inflight().size()), link->latency()};
+    }
+    const auto chosen = chooser_.choose(loads_);
+    return chosen ? paths_[*chosen].get() : nullptr;
+}
+
+void SessionCore::on_no_path() {
+    fails_at_once_ = true;
+    book_->fail_waiting(ETIMEDOUT, "no path of the session came back in time", loop_.now());
+}
+
+void SessionCore::tell(LinkEvent event, const ClientPath& path) {
+    if (!options_.on_link) return;
+    const auto at = std::find_if(paths_.begin(), paths_.end(),
+                                 [&](const auto& other) { return other.get() == &path; });
+    options_.on_link(event, static_cast<std::size_t>(at - paths_.begin()));
+}
+
+rdma::Result<Geometry> SessionCore::geometry() const {
+    if (!announced_) return rdma::Error(ENOTCONN, "the session is not open yet");
+    return announced_->geometry;
+}
+
+rdma::Result<AreaId> SessionCore::register_area(ByteSpan area) {
+    if (!memory_) return rdma::Error(ENOTCONN, "the session is not open yet");
+    return memory_->add(area);
+}
+
+void SessionCore::forget_area(AreaId id) {
+    for (auto& path : paths_)
+        if (path->link() != nullptr) path->link()->areas().forget(id);
+    memory_->remove(id);
+}
+
+SessionStatistics SessionCore::statistics() {
+    SessionStatistics out;
+    for (auto& path : paths_)
+        if (!path->removed()) out.paths.push_back(path->statistics());
+    out.fences = fences_;
+    out.epochs_lost = epochs_lost_;
+    if (!book_) return out;
+    out.latency = book_->latency();
+    out.completed = book_->completed();
+    out.failed = book_->failed();
+    out.queue_depth = book_->permits().count();
+    out.permits_taken = book_->permits().taken();
+    out.permit_waiters = book_->permits().waiting();
+    return out;
+}
+
+}  // namespace feroce::rtrs
