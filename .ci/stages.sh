@@ -16,6 +16,7 @@ stages=(
     "part|label|abi|unmodified Debian programs in pairs on the soft device, loopback and namespaces"
     "part|label|share|processes and users on one address: kills, guests, attacks, forged packets"
     "part|label|cli|the feroce program: run, env, dev, res, stat, explain, trace"
+    "part|label|gas|clusters of real processes: feroce launch, the examples, a node that dies"
     "part|label|fuzz|the stored fuzz corpora, replayed"
     "full|function|format|clang-format leaves the tree as it is"
     "full|function|lint|clang-tidy finds nothing"
@@ -122,6 +123,7 @@ run_seeds() { # COUNT
     "$build/tools/simrun" --seed=1 --runs="$1" --twice
     FEROCE_SEEDS=$1 FEROCE_STORMS=$1 "$build/tests/sim/sim_abi_test"
     FEROCE_SEEDS=$1 "$build/tests/sim/sim_rdma_test"
+    FEROCE_SEEDS=$1 "$build/tests/sim/sim_gas_test"
 }
 
 stage_seeds100() { run_seeds 100; }

@@ -1,4 +1,5 @@
-// The `feroce` command. `run` is taken before any parsing: what follows belongs to the program.
+// The `feroce` command. `run` and `launch` are taken before any parsing: what follows belongs to
+// the program.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -7,6 +8,7 @@
 #include <vector>
 
 #include "cli/explain.hpp"
+#include "cli/launch.hpp"
 #include "cli/output.hpp"
 #include "cli/run.hpp"
 #include "cli/show.hpp"
@@ -46,6 +48,8 @@ CLI::App* add_show(CLI::App& app, Arguments& arguments, const char* name, const 
 
 void add_commands(CLI::App& app, Arguments& arguments, int& status) {
     app.add_subcommand("run", "run -- CMD ARGS: an unmodified RDMA program on the soft device");
+    app.add_subcommand(
+        "launch", "launch [-n N] [--address A] -- CMD ARGS: a cluster of N such programs here");
     app.add_subcommand("env", "print the export lines that do what run does")->callback([&status] {
         status = print_environment();
     });
@@ -99,8 +103,11 @@ int main(int argc, char** argv) {
     using namespace feroce::cli;
     std::vector<std::string> words(argv + 1, argv + argc);
     const bool asks_help = words.size() == 2 && (words[1] == "--help" || words[1] == "-h");
-    if (words.empty() || words[0] != "run" || asks_help) return parse_and_do(argc, argv);
+    const bool launches = !words.empty() && words[0] == "launch";
+    const bool runs = !words.empty() && words[0] == "run";
+    if ((!runs && !launches) || asks_help) return parse_and_do(argc, argv);
     words.erase(words.begin());
+    if (launches) return launch(words);
     if (!words.empty() && words[0] == "--") words.erase(words.begin());
     return run(words);
 }

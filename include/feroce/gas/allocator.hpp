@@ -1,0 +1,80 @@
+// Allocator: one thread's way to shared memory of every node. It takes chunks of a node's heap with
+// one fetch-add and cuts them itself, so an allocation costs no round trip in the common case.
+// What is freed is used again by the same thread; what is more than kCached of a size goes back to
+// its home node, where every thread finds it.
+//
+// Sizes are rounded up to classes: 16 bytes, then two steps a power of two. The caller says the
+// size when freeing, as the typed functions do by themselves.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "feroce/gas/lanes.hpp"
+
+namespace feroce::gas {
+
+class Allocator {
+public:
+    static constexpr std::size_t kClasses = 24;  // The largest is 48 KiB.
+    static constexpr std::size_t kChunkBytes = 64 << 10;
+    static constexpr std::size_t kCached = 64;
+
+    // A node's heap: its bytes, and the words that share them out.
+    struct Heap {
+        ptr<std::byte> begin;
+        std::uint64_t bytes = 0;
+        ptr<nic<std::uint64_t>> next;   // Offset of the first byte that no chunk has.
+        ptr<nic<std::uint64_t>> pools;  // kClasses stacks of freed blocks.
+    };
+
+    explicit Allocator(Lanes& lanes) : lanes_(lanes) {}
+    void add_heap(NodeId node, const Heap& heap);
+
+    rdma::Task<Result<ptr<void>>> allocate(NodeId node, std::size_t bytes, std::size_t alignment);
+    rdma::Task<Result<>> free(ptr<void> block, std::size_t bytes);
+
+    template <Shareable T>
+    rdma::Task<Result<ptr<T>>> make(NodeId node, T value) {
+        const auto memory = co_await allocate(node, sizeof(T), alignof(T));
+        if (!memory) co_return memory.error();
+        const ptr<T> out = memory->template as<T>();
+        const std::byte* from = reinterpret_cast<const std::byte*>(&value);
+        for (std::size_t done = 0; done < sizeof(T); done += kChainBytes) {
+            const std::size_t piece = std::min(sizeof(T) - done, kChainBytes);
+            auto step = lanes_.chain(node);
+            step.write(span(out.template as<std::byte>()[done], piece), from + done);
+            if (const auto written = co_await step; !written) co_return written.error();
+        }
+        co_return out;
+    }
+    template <class T>
+    rdma::Task<Result<>> destroy(ptr<T> object) {
+        return free(object.template as<void>(), sizeof(T));
+    }
+
+    // What a size is rounded up to; for tests and for who wants to waste nothing.
+    static std::size_t class_of(std::size_t bytes);
+    static std::size_t class_bytes(std::size_t index);
+
+private:
+    struct Share {  // Of one node's memory.
+        Heap heap;
+        std::uint64_t chunk_next = 0;  // Offsets into the heap.
+        std::uint64_t chunk_end = 0;
+        std::vector<std::uint64_t> freed[kClasses];  // Addresses.
+        std::uint64_t pool_heads[kClasses] = {};     // As last seen.
+    };
+
+    static std::uint64_t place(const Share& share, std::uint64_t bytes);
+    static bool has_room(const Share& share, std::uint64_t bytes);
+    rdma::Task<Result<std::uint64_t>> take(Share& share, std::uint64_t bytes);
+    rdma::Task<Result<std::uint64_t>> pop(Share& share, std::size_t index);
+    rdma::Task<Result<>> push(Share& share, std::size_t index, std::uint64_t address);
+
+    Lanes& lanes_;
+    std::vector<Share> shares_;  // By node.
+};
+
+}  // namespace feroce::gas

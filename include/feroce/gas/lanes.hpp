@@ -1,0 +1,198 @@
+// Lanes: what one thread reaches the memory of a cluster by: a queue pair of its own to every
+// memory node, one completion queue, one loop. Nothing is shared with other threads and nothing is
+// allocated per operation; at most kSlots chains are under way, the next one waits for its turn.
+//
+//   Result<Item> item = co_await lanes.read(p);              // One round trip.
+//   Result<Item> item = lanes.read(p).wait();                // The same, blocking.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <type_traits>
+#include <vector>
+
+#include "feroce/connection.hpp"
+#include "feroce/gas/chain.hpp"
+#include "feroce/loop.hpp"
+#include "feroce/task.hpp"
+
+namespace feroce::gas {
+
+// What operations cost. Round trips predict the speed of anything built on RDMA.
+struct Traffic {
+    std::uint64_t round_trips = 0;  // Chains that crossed a lane.
+    std::uint64_t doorbells = 0;
+    std::uint64_t reads = 0, writes = 0, atomics = 0;  // Work requests.
+    std::uint64_t local = 0;                           // Steps done by the CPU.
+};
+
+namespace detail {
+
+// A one-step chain that knows its result.
+template <class T>
+class [[nodiscard]] Value : public Chain {
+public:
+    using Chain::Chain;
+    Result<T> await_resume() { return with(Chain::await_resume()); }
+    Result<T> wait() { return with(Chain::wait()); }
+    T& place() { return value_; }
+
+private:
+    Result<T> with(Result<> done) {
+        if (!done) return done.error();
+        return value_;
+    }
+    T value_{};
+};
+
+// A WRITE that keeps what it writes.
+template <class T>
+class [[nodiscard]] Store : public Chain {
+public:
+    Store(Lanes& lanes, NodeId node, const T& value) : Chain(lanes, node), value_(value) {}
+    const T& place() const { return value_; }
+
+private:
+    T value_;
+};
+
+}  // namespace detail
+
+class Lanes {
+public:
+    // A way to one node. The memory is what pointers to it may point into.
+    struct Lane {
+        std::optional<rdma::Connection> connection;  // None to the own node, as a rule.
+        std::uint32_t rkey = 0;
+        std::uint64_t base = 0;
+        std::uint64_t bytes = 0;
+        std::optional<Error> lost;  // Why it is.
+    };
+    struct Setup {
+        NodeId self{};
+        bool global_atomics = false;  // Atomics of the device are atomic against the CPU's.
+        std::uint32_t lkey = 0;       // Of the own segment; the buffers below are within it.
+        std::uint32_t inline_bytes = 0;
+        std::byte* buffers = nullptr;  // kBufferBytes of the segment, aligned to a cache line.
+    };
+    static constexpr std::size_t kSlots = 32;
+    static constexpr std::uint32_t kInlineBytes = 64;
+    static constexpr std::size_t kPlaces = 64;
+    static constexpr std::size_t kPlaceBytes = 64;
+    static constexpr std::size_t kBufferBytes = kSlots * kChainBytes + kPlaces * kPlaceBytes;
+    // What a queue pair's send queue must hold.
+    static constexpr std::size_t kWorkRequests = kSlots * kChainSteps;
+
+    Lanes(rdma::Loop& loop, const Setup& setup);
+    ~Lanes();
+    Lanes(const Lanes&) = delete;
+    Lanes& operator=(const Lanes&) = delete;
+
+    void set_lane(NodeId node, Lane lane);
+    Lane& lane(NodeId node) { return lanes_[static_cast<std::size_t>(node)]; }
+    // Ends all connections: what is under way fails.
+    void close();
+
+    rdma::Loop& loop() { return loop_; }
+    NodeId self() const { return setup_.self; }
+    const Traffic& traffic() const { return traffic_; }
+    bool is_local(NodeId node) const { return node == setup_.self; }
+    // The object itself, if it lives on this node; null if not.
+    template <class T>
+    T* local(ptr<T> p) const {
+        return contains(p, sizeof(T)) ? reinterpret_cast<T*>(p.address()) : nullptr;
+    }
+
+    // A cache line of the own segment that other nodes may write: a place in the queue of a lock.
+    // Null if kPlaces are taken.
+    template <Shareable T>
+    requires(sizeof(T) <= kPlaceBytes) ptr<T> take_place() {
+        return ptr<T>::from_bits(take_place_bits());
+    }
+    template <class T>
+    void give_place(ptr<T> place) {
+        free_places_.push_back(place.address());  // Has had room for it.
+    }
+
+    Chain chain(NodeId node) { return Chain(*this, node); }
+
+    template <Shareable T>
+    auto read(ptr<T> from) {
+        return Filled<detail::Value<value_of<T>>>(
+            *this, from.node(), [from](auto& chain) { chain.read(from, chain.place()); });
+    }
+    template <Shareable T>
+    auto write(ptr<T> to, const value_of<T>& value) {
+        return Filled<detail::Store<value_of<T>>>(
+            *this, to.node(), [to](auto& chain) { chain.write(to, chain.place()); }, value);
+    }
+    // Gives what was there: equal to `expected` if it was replaced.
+    template <class T>
+    auto compare_exchange(ptr<nic<T>> word, std::type_identity_t<T> expected,
+                          std::type_identity_t<T> desired) {
+        return Filled<detail::Value<T>>(*this, word.node(), [=](auto& chain) {
+            chain.compare_exchange(word, expected, desired, chain.place());
+        });
+    }
+    template <class T>
+    requires std::is_integral_v<T>
+    auto fetch_add(ptr<nic<T>> word, std::type_identity_t<T> amount) {
+        return Filled<detail::Value<T>>(
+            *this, word.node(), [=](auto& chain) { chain.fetch_add(word, amount, chain.place()); });
+    }
+    // There is no swap on the wire: compare-and-swaps, the first with a guess of what is there.
+    template <class T>
+    rdma::Task<Result<T>> exchange(ptr<nic<T>> word, T desired, T guess = T{}) {
+        for (;;) {
+            Result<T> found = co_await compare_exchange(word, guess, desired);
+            if (!found || *found == guess) co_return found;
+            guess = *found;
+        }
+    }
+
+private:
+    friend class Chain;
+
+    // Chains cannot be moved, so steps are added where the object is made.
+    template <class Base>
+    struct [[nodiscard]] Filled : Base {
+        template <class Fill, class... Arguments>
+        Filled(Lanes& lanes, NodeId node, Fill fill, const Arguments&... arguments)
+            : Base(lanes, node, arguments...) {
+            fill(static_cast<Base&>(*this));
+        }
+    };
+
+    std::uint64_t take_place_bits();
+    bool contains(ptr<void> p, std::size_t bytes) const;
+    template <class T>
+    bool contains(ptr<T> p, std::size_t bytes) const {
+        return contains(p.template as<void>(), bytes);
+    }
+    bool registered(const void* memory, std::size_t bytes) const;
+    detail::Fault check(const Chain& chain) const;
+    detail::Fault check(const Lane& lane, const detail::Step& step) const;
+    bool runs_here(const Chain& chain) const;
+    void run_here(const detail::Step& step);
+    // Posts it, or lets it wait for a slot. False: it has a fault.
+    bool launch(Chain& chain);
+    bool post(Chain& chain, detail::Slot& slot);
+    void abandon(Chain& chain);
+    void release(detail::Slot& slot);
+    void on_completion(detail::Slot& slot, std::size_t step, const ibv_wc& completion);
+    Error error_of(const Chain& chain) const;
+
+    rdma::Loop& loop_;
+    Setup setup_;
+    std::unique_ptr<detail::Slot[]> slots_;
+    detail::Slot* free_ = nullptr;
+    std::vector<Lane> lanes_;    // By node. End before the slots, which their completions use.
+    rdma::List<Chain> waiting_;  // For a slot, oldest first.
+    std::vector<std::uint64_t> free_places_;
+    Traffic traffic_;
+};
+
+}  // namespace feroce::gas

@@ -1,0 +1,124 @@
+// Node: this process as one of a cluster. It shares a segment of its memory with the others, and
+// reaches theirs. Joining is collective: every node of the cluster joins, in any order, and each
+// returns when it is connected with all. There is no daemon and no hidden thread.
+//
+//   auto node = gas::Node::join();                     // Rank, size and seed: the environment.
+//   auto counter = node->share<gas::nic<std::uint64_t>>("counter");
+//   node->fetch_add(*counter, 1);                      // Blocking: one round trip.
+//   node->barrier();
+//
+// The functions here block and are for the thread that joined. Each of the `threads` has its own
+// lanes(thread), whose operations can be awaited, and which only that thread may use.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string_view>
+
+#include "feroce/gas/allocator.hpp"
+#include "feroce/gas/lanes.hpp"
+#include "feroce/gas/placement.hpp"
+#include "feroce/runtime.hpp"
+
+namespace feroce::gas {
+
+struct NodeOptions {
+    Placement placement;
+    std::uint64_t memory = 16 << 20;  // Shared with the others. 0: a node that only computes.
+    std::uint16_t threads = 1;
+    Duration patience = std::chrono::seconds(30);  // For the others to come, and for a barrier.
+    // False: atomics on words of the own node go through the device, as on NICs.
+    bool trust_global_atomics = true;
+    std::function<std::unique_ptr<rdma::Runtime>()> runtime;  // One per thread. Empty: real ones.
+};
+
+class Node {
+public:
+    class Core;
+
+    static Result<Node> join();
+    static Result<Node> join(NodeOptions options);
+    Node(Node&&) noexcept;
+    Node& operator=(Node&&) noexcept;
+    ~Node();  // Without leave(): the others see it as lost.
+
+    NodeId id() const;
+    std::uint16_t size() const;
+    Lanes& lanes(std::size_t thread = 0);
+    Allocator& allocator(std::size_t thread = 0);
+    rdma::Loop& loop(std::size_t thread = 0) { return lanes(thread).loop(); }
+
+    // A value of its own, on this node or another: zero round trips most of the time.
+    template <Shareable T>
+    Result<ptr<T>> allocate(const T& value = T()) {
+        return allocate_on(id(), value);
+    }
+    template <Shareable T>
+    Result<ptr<T>> allocate_on(NodeId node, const T& value = T()) {
+        return loop().run(allocator().make(node, value));
+    }
+    template <class T>
+    Result<> free(ptr<T> object) {
+        return loop().run(allocator().destroy(object));
+    }
+
+    template <Shareable T>
+    Result<value_of<T>> read(ptr<T> from) {
+        return lanes().read(from).wait();
+    }
+    template <Shareable T>
+    Result<> write(ptr<T> to, const value_of<T>& value) {
+        return lanes().write(to, value).wait();
+    }
+    template <class T>
+    Result<T> compare_exchange(ptr<nic<T>> word, std::type_identity_t<T> expected,
+                               std::type_identity_t<T> desired) {
+        return lanes().compare_exchange(word, expected, desired).wait();
+    }
+    template <class T>
+    Result<T> fetch_add(ptr<nic<T>> word, std::type_identity_t<T> amount) {
+        return lanes().fetch_add(word, amount).wait();
+    }
+    template <class T>
+    Result<T> exchange(ptr<nic<T>> word, std::type_identity_t<T> desired) {
+        return loop().run(lanes().exchange(word, desired));
+    }
+
+    // Gives a pointer a name that all nodes can find it by. EEXIST if the name is taken.
+    template <Shareable T>
+    Result<> publish(std::string_view name, ptr<T> pointer) {
+        return publish_root(name, pointer.bits(), sizeof(T));
+    }
+    // Waits until somebody has published it.
+    template <Shareable T>
+    Result<ptr<T>> find(std::string_view name) {
+        const Result<std::uint64_t> bits = find_root(name, sizeof(T));
+        if (!bits) return bits.error();
+        return ptr<T>::from_bits(*bits);
+    }
+    // One object for all: the first node makes it from its value, the others find it.
+    template <Shareable T>
+    Result<ptr<T>> share(std::string_view name, const T& value = T()) {
+        if (id() != NodeId{0}) return find<T>(name);
+        const Result<ptr<T>> made = allocate(value);
+        if (!made) return made;
+        if (const Result<> done = publish(name, *made); !done) return done.error();
+        return made;
+    }
+
+    // Returns when all nodes have called it; fails if one is lost.
+    Result<> barrier();
+    // A last barrier; then nothing is left between this node and the others.
+    Result<> leave();
+
+private:
+    explicit Node(std::unique_ptr<Core> core);
+
+    Result<> publish_root(std::string_view name, std::uint64_t bits, std::size_t object_bytes);
+    Result<std::uint64_t> find_root(std::string_view name, std::size_t object_bytes);
+
+    std::unique_ptr<Core> core_;
+};
+
+}  // namespace feroce::gas

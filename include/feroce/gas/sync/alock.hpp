@@ -1,0 +1,96 @@
+// ALock: a mutex for threads of its home node and of others, where the former never touch the
+// network. Each side queues at a tail of its own (CPU atomics on one, NIC atomics on the other),
+// and the heads of the two queues settle it by Peterson's algorithm, which needs reads and writes
+// only; so it is right on NICs whose atomics are not atomic against the CPU's. A side hands the
+// lock on within itself at most `budget` times while the other waits. models/alock.pml proves it.
+//
+// A free lock costs another node one round trip: the compare-and-swap of the tail and a READ of the
+// whole line behind it; if the home node's queue was empty then, Peterson can be skipped.
+//
+// FairLock: the same queues guard only the drawing of a ticket, and the ticket's turn is waited
+// for, so that whoever comes first is served first, whichever side it is on.
+#pragma once
+
+#include "feroce/gas/sync/mutex.hpp"
+
+namespace feroce::gas {
+
+class ALock : public Mutex {
+public:
+    struct Options {
+        std::int64_t local_budget = 5;  // The paper's; a budget of 0 plays Peterson every time.
+        std::int64_t remote_budget = 20;
+        bool fast_path = true;  // False: the algorithm as published, three or four round trips.
+    };
+    struct Place {
+        plain<std::int64_t> budget;  // Negative: waits.
+        plain<ptr<Place>> next;
+    };
+    struct alignas(64) Line {
+        nic<ptr<Place>> remote_tail;  // Null: nobody of that side wants the lock.
+        std::uint64_t unused_0 = 0;
+        cpu<ptr<Place>> local_tail;
+        std::uint64_t unused_1 = 0;
+        plain<std::uint64_t> victim;  // The side that yields if both want it.
+        std::uint64_t unused_2 = 0;
+        // For FairLock.
+        plain<std::uint64_t> next;   // Ticket; changed only under the queues.
+        plain<std::uint64_t> owner;  // Changed only by the holder.
+    };
+    static_assert(sizeof(Line) == 64);
+
+    ALock(Lanes& lanes, ptr<Line> line) : ALock(lanes, line, Options()) {}
+    ALock(Lanes& lanes, ptr<Line> line, Options options)
+        : Mutex(lanes), line_(line), options_(options), home_(lanes.local(line)) {}
+    rdma::Task<Result<>> lock() override;
+    rdma::Task<Result<bool>> try_lock() override;
+    rdma::Task<Result<>> unlock() override;
+
+protected:
+    enum Side : std::uint64_t { kLocal = 1, kRemote = 2 };
+    // What is known after standing in the queue.
+    struct Entry {
+        ptr<Place> before;   // Null: head of the queue.
+        bool alone = false;  // The other queue was seen empty after that.
+    };
+
+    bool is_home() const { return home_ != nullptr; }
+    Result<> take_place();
+    virtual rdma::Task<Result<Entry>> enter_remote();
+    Entry enter_home();
+    rdma::Task<Result<>> hand_on();
+    rdma::Task<Result<>> play_remote();
+    rdma::Task<Result<>> play_home();
+    rdma::Task<Result<>> play(bool alone);
+
+    ptr<Line> line_;
+    Options options_;
+    Line* home_;          // On the home node only.
+    ptr<Place> place_;    // While it is held or waited for.
+    Line seen_;           // The line as another node read it last.
+    bool fresh_ = false;  // seen_ was read after the other queue was seen empty.
+};
+
+class FairLock final : public ALock {
+public:
+    FairLock(Lanes& lanes, ptr<Line> line)
+        : ALock(lanes, line, {.local_budget = 0, .remote_budget = 0}) {}
+    rdma::Task<Result<>> lock() override;
+    rdma::Task<Result<bool>> try_lock() override;
+    rdma::Task<Result<>> unlock() override;
+
+private:
+    struct Tickets {
+        std::uint64_t next = 0;
+        std::uint64_t owner = 0;
+    };
+
+    // All three while this thread is the head that won.
+    rdma::Task<Result<Tickets>> look();
+    rdma::Task<Result<>> draw(std::uint64_t ticket);
+    rdma::Task<Result<>> await_turn(std::uint64_t owner);
+
+    std::uint64_t ticket_ = 0;
+};
+
+}  // namespace feroce::gas

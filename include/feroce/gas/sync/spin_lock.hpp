@@ -1,0 +1,43 @@
+// SpinLock: compare-and-swap until it succeeds, with growing pauses. One round trip when free; not
+// fair, and every attempt of a waiter crosses the network.
+// TicketLock: first come, first served; one fetch-add to stand in line, one round trip when free.
+// Waiters read the line again, the more seldom the farther they are from its head.
+#pragma once
+
+#include "feroce/gas/sync/mutex.hpp"
+
+namespace feroce::gas {
+
+class SpinLock final : public Mutex {
+public:
+    struct alignas(64) Line {
+        nic<std::uint64_t> held;  // 1 if so.
+    };
+
+    SpinLock(Lanes& lanes, ptr<Line> line) : Mutex(lanes), line_(line) {}
+    rdma::Task<Result<>> lock() override;
+    rdma::Task<Result<bool>> try_lock() override;
+    rdma::Task<Result<>> unlock() override;
+
+private:
+    ptr<Line> line_;
+};
+
+class TicketLock final : public Mutex {
+public:
+    struct alignas(64) Line {
+        nic<std::uint64_t> next;     // The next ticket.
+        plain<std::uint64_t> owner;  // Who may hold it; written by the holder alone.
+    };
+
+    TicketLock(Lanes& lanes, ptr<Line> line) : Mutex(lanes), line_(line) {}
+    rdma::Task<Result<>> lock() override;
+    rdma::Task<Result<bool>> try_lock() override;
+    rdma::Task<Result<>> unlock() override;
+
+private:
+    ptr<Line> line_;
+    std::uint64_t ticket_ = 0;
+};
+
+}  // namespace feroce::gas

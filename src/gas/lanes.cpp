@@ -1,0 +1,302 @@
+#include "feroce/gas/lanes.hpp"
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "gas/local_memory.hpp"
+#include "gas/slot.hpp"
+
+namespace feroce::gas {
+
+using detail::Fault;
+using detail::Slot;
+using detail::Step;
+
+namespace {
+
+bool is_atomic(const Step& step) {
+    return step.kind == Step::Kind::CompareExchange || step.kind == Step::Kind::FetchAdd;
+}
+
+std::string name_of(NodeId node) {
+    return "node " + std::to_string(static_cast<unsigned>(node));
+}
+
+// RDMA orders everything behind a READ or an atomic but WRITEs, and atomics behind READs.
+bool needs_fence(const Step* steps, std::size_t index) {
+    for (std::size_t i = 0; i < index; ++i) {
+        const bool reads = steps[i].kind == Step::Kind::Read;
+        if (steps[index].kind == Step::Kind::Write && (reads || is_atomic(steps[i]))) return true;
+        if (is_atomic(steps[index]) && reads) return true;
+    }
+    return false;
+}
+
+void describe(const Step& step, std::uint32_t rkey, ibv_send_wr& wr) {
+    switch (step.kind) {
+        case Step::Kind::Read:
+            wr.opcode = IBV_WR_RDMA_READ;
+            wr.wr.rdma = {step.remote, rkey};
+            break;
+        case Step::Kind::Write:
+            wr.opcode = IBV_WR_RDMA_WRITE;
+            wr.wr.rdma = {step.remote, rkey};
+            break;
+        case Step::Kind::CompareExchange:
+            wr.opcode = IBV_WR_ATOMIC_CMP_AND_SWP;
+            wr.wr.atomic = {step.remote, step.expected, step.desired, rkey};
+            break;
+        case Step::Kind::FetchAdd:
+            wr.opcode = IBV_WR_ATOMIC_FETCH_AND_ADD;
+            wr.wr.atomic = {step.remote, step.expected, 0, rkey};
+            break;
+    }
+}
+
+void count(Traffic& traffic, const Step& step) {
+    traffic.reads += step.kind == Step::Kind::Read ? 1 : 0;
+    traffic.writes += step.kind == Step::Kind::Write ? 1 : 0;
+    traffic.atomics += is_atomic(step) ? 1 : 0;
+}
+
+}  // namespace
+
+Lanes::Lanes(rdma::Loop& loop, const Setup& setup)
+    : loop_(loop), setup_(setup), slots_(std::make_unique<Slot[]>(kSlots)) {
+    const auto places = reinterpret_cast<std::uint64_t>(setup.buffers) + kSlots * kChainBytes;
+    for (std::size_t i = 0; i < kPlaces; ++i) free_places_.push_back(places + i * kPlaceBytes);
+    for (std::size_t i = 0; i < kSlots; ++i) {
+        Slot& slot = slots_[i];
+        slot.lanes = this;
+        slot.buffer = setup.buffers + i * kChainBytes;
+        slot.next_free = std::exchange(free_, &slot);
+        for (std::size_t step = 0; step < kChainSteps; ++step) {
+            Slot::StepOperation& operation = slot.operations[step];
+            operation.slot = &slot;
+            operation.index = step;
+            operation.complete = [](rdma::Operation& self, const ibv_wc& completion) {
+                const auto& done = static_cast<Slot::StepOperation&>(self);
+                done.slot->lanes->on_completion(*done.slot, done.index, completion);
+            };
+        }
+    }
+}
+
+Lanes::~Lanes() = default;
+
+std::uint64_t Lanes::take_place_bits() {
+    if (free_places_.empty()) return 0;
+    const std::uint64_t address = free_places_.back();
+    free_places_.pop_back();
+    return ptr<void>(setup_.self, address).bits();
+}
+
+void Lanes::set_lane(NodeId node, Lane lane) {
+    const auto index = static_cast<std::size_t>(node);
+    if (lanes_.size() <= index) lanes_.resize(index + 1);
+    lanes_[index] = std::move(lane);
+}
+
+void Lanes::close() {
+    for (Lane& lane : lanes_) {
+        if (!lane.lost) lane.lost = Error(ESHUTDOWN, "this node has left the cluster");
+        lane.connection.reset();
+    }
+}
+
+bool Lanes::contains(ptr<void> p, std::size_t bytes) const {
+    const auto index = static_cast<std::size_t>(setup_.self);
+    if (p.node() != setup_.self || index >= lanes_.size()) return false;
+    const Lane& own = lanes_[index];
+    return p.address() >= own.base && p.address() - own.base <= own.bytes &&
+           bytes <= own.bytes - (p.address() - own.base);
+}
+
+bool Lanes::registered(const void* memory, std::size_t bytes) const {
+    return contains(ptr<void>(setup_.self, reinterpret_cast<std::uint64_t>(memory)), bytes);
+}
+
+Fault Lanes::check(const Lane& lane, const Step& step) const {
+    const std::uint64_t offset = step.remote - lane.base;
+    if (step.remote < lane.base || offset > lane.bytes || step.bytes > lane.bytes - offset)
+        return Fault::Bounds;
+    if (is_atomic(step) && !detail::aligned(step.remote)) return Fault::Alignment;
+    return Fault::None;
+}
+
+Fault Lanes::check(const Chain& chain) const {
+    if (chain.count_ == 0) return Fault::Steps;
+    const auto index = static_cast<std::size_t>(chain.node_);
+    if (index >= lanes_.size() || lanes_[index].bytes == 0) return Fault::NoLane;
+    std::size_t copied = 0;
+    for (std::size_t i = 0; i < chain.count_; ++i) {
+        const Step& step = chain.steps_[i];
+        const Fault fault = check(lanes_[index], step);
+        if (fault != Fault::None) return fault;
+        if (!registered(step.local, step.bytes)) copied += (step.bytes + 7) / 8 * 8;
+    }
+    if (runs_here(chain)) return Fault::None;
+    if (copied > kChainBytes) return Fault::Size;
+    if (lanes_[index].lost) return Fault::Lost;
+    return lanes_[index].connection ? Fault::None : Fault::NoLane;
+}
+
+bool Lanes::runs_here(const Chain& chain) const {
+    if (chain.node_ != setup_.self) return false;
+    if (setup_.global_atomics) return true;
+    for (std::size_t i = 0; i < chain.count_; ++i)
+        if (chain.steps_[i].for_nic) return false;
+    return true;
+}
+
+void Lanes::run_here(const Step& step) {
+    ++traffic_.local;
+    std::uint64_t result = 0;
+    switch (step.kind) {
+        case Step::Kind::Read:
+            detail::copy_from_shared(step.local, step.remote, step.bytes);
+            return;
+        case Step::Kind::Write:
+            if (step.bytes == 8 && detail::aligned(step.remote)) {  // A word: as strong as words.
+                std::memcpy(&result, step.local, 8);
+                detail::cell_at(step.remote).store(result);
+            } else {
+                detail::copy_to_shared(step.remote, step.local, step.bytes);
+            }
+            return;
+        case Step::Kind::CompareExchange:
+            result = detail::cell_at(step.remote).compare_exchange(step.expected, step.desired);
+            break;
+        case Step::Kind::FetchAdd:
+            result = detail::cell_at(step.remote).fetch_add(step.expected);
+            break;
+    }
+    std::memcpy(step.local, &result, 8);
+}
+
+bool Lanes::launch(Chain& chain) {
+    if (free_ == nullptr) {
+        waiting_.push_back(chain);
+        return true;
+    }
+    Slot& slot = *free_;
+    free_ = slot.next_free;
+    if (post(chain, slot)) return true;
+    slot.next_free = std::exchange(free_, &slot);
+    return false;
+}
+
+bool Lanes::post(Chain& chain, Slot& slot) {
+    Lane& lane = lanes_[static_cast<std::size_t>(chain.node_)];
+    chain.fault_ = Fault::Lost;
+    if (lane.lost) return false;
+    std::array<ibv_send_wr, kChainSteps> requests{};
+    std::array<ibv_sge, kChainSteps> pieces{};
+    std::size_t used = 0;
+    for (std::size_t i = 0; i < chain.count_; ++i) {
+        const Step& step = chain.steps_[i];
+        ibv_send_wr& wr = requests[i];
+        describe(step, lane.rkey, wr);
+        wr.wr_id = rdma::to_wr_id(&slot.operations[i]);
+        wr.sg_list = &pieces[i];
+        wr.num_sge = step.bytes > 0 ? 1 : 0;
+        wr.next = i + 1 < chain.count_ ? &requests[i + 1] : nullptr;
+        wr.send_flags = wr.next == nullptr ? IBV_SEND_SIGNALED : 0;
+        if (needs_fence(chain.steps_.data(), i)) wr.send_flags |= IBV_SEND_FENCE;
+        slot.place[i] = nullptr;
+        auto* memory = static_cast<std::byte*>(step.local);
+        if (step.kind == Step::Kind::Write && step.bytes <= setup_.inline_bytes) {
+            wr.send_flags |= IBV_SEND_INLINE;
+        } else if (!registered(memory, step.bytes)) {
+            slot.place[i] = slot.buffer + used;
+            used += (step.bytes + 7) / 8 * 8;
+            if (step.kind == Step::Kind::Write) std::memcpy(slot.place[i], memory, step.bytes);
+            memory = slot.place[i];
+        }
+        pieces[i] = {reinterpret_cast<std::uint64_t>(memory), step.bytes, setup_.lkey};
+        count(traffic_, step);
+    }
+    ibv_send_wr* bad = nullptr;
+    ibv_qp* queue_pair = lane.connection->queue_pair();
+    if (const int code = ibv_post_send(queue_pair, requests.data(), &bad); code != 0) {
+        const auto why = lane.connection->cause();
+        lane.lost = why ? *why : Error(code, std::strerror(code));
+        return false;
+    }
+    ++traffic_.round_trips;
+    ++traffic_.doorbells;
+    slot.chain = &chain;
+    slot.node = chain.node_;
+    slot.count = chain.count_;
+    chain.slot_ = &slot;
+    chain.fault_ = Fault::None;
+    return true;
+}
+
+void Lanes::abandon(Chain& chain) {
+    chain.unlink();
+    if (chain.slot_ != nullptr) std::exchange(chain.slot_, nullptr)->chain = nullptr;
+}
+
+void Lanes::on_completion(Slot& slot, std::size_t step, const ibv_wc& completion) {
+    const bool good = completion.status == IBV_WC_SUCCESS;
+    Lane& lane = lanes_[static_cast<std::size_t>(slot.node)];
+    // What fails later is a consequence.
+    if (!good && !lane.lost && lane.connection)
+        lane.lost = lane.connection->judge(completion).error();
+    if (step + 1 < slot.count) return;  // Only failures come before the last.
+    if (Chain* chain = std::exchange(slot.chain, nullptr)) {
+        chain->slot_ = nullptr;
+        if (!good) chain->fault_ = Fault::Lost;
+        for (std::size_t i = 0; good && i < chain->count_; ++i) {
+            const Step& done = chain->steps_[i];
+            if (slot.place[i] != nullptr && done.kind != Step::Kind::Write)
+                std::memcpy(done.local, slot.place[i], done.bytes);
+        }
+        chain->finish();
+    }
+    release(slot);
+}
+
+void Lanes::release(Slot& slot) {
+    while (Chain* next = waiting_.pop_front()) {
+        if (post(*next, slot)) return;
+        next->finish();
+    }
+    slot.next_free = std::exchange(free_, &slot);
+}
+
+Error Lanes::error_of(const Chain& chain) const {
+    const std::string node = name_of(chain.node_);
+    switch (chain.fault_) {
+        case Fault::Steps:
+            return {EINVAL, "a chain has 1 to " + std::to_string(kChainSteps) + " steps"};
+        case Fault::Nodes:
+            return {EINVAL, "all steps of a chain are for one node; this one is for " + node};
+        case Fault::Bounds:
+            return {EFAULT, "the pointer is outside of what " + node +
+                                " shares: it is null, "
+                                "stale or was computed wrongly"};
+        case Fault::Alignment:
+            return {EINVAL, "an atomic needs a word at a multiple of 8 bytes"};
+        case Fault::Size:
+            return {EMSGSIZE, "more than " + std::to_string(kChainBytes) +
+                                  " bytes need a buffer "
+                                  "in the segment of the own node: allocate it there"};
+        case Fault::NoLane:
+            return {EHOSTUNREACH, node + " is no memory node of this cluster"};
+        case Fault::TimedOut:
+            return {ETIMEDOUT, node + " did not answer in time"};
+        case Fault::Canceled:
+            return {ECANCELED, "the program asked to stop the operation on " + node};
+        case Fault::Lost:
+        case Fault::None:
+            break;
+    }
+    Error error = lanes_[static_cast<std::size_t>(chain.node_)].lost.value();
+    error.why = node + " is lost: " + error.why;
+    return error;
+}
+
+}  // namespace feroce::gas

@@ -1,0 +1,62 @@
+// What every node's segment begins with, and where the rest of it is. The layout is the same on all
+// nodes, so that one knows where another's words are.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <string_view>
+
+#include "feroce/gas/allocator.hpp"
+
+namespace feroce::gas::detail {
+
+inline constexpr std::size_t kBarrierRounds = 16;  // 2^16 nodes.
+inline constexpr std::size_t kRoots = 32;
+inline constexpr std::size_t kRootName = 40;
+inline constexpr std::size_t kAddressText = 64;
+
+// A name for a pointer, kept by node 0. `name_hash` claims the entry for a name: 0 is free.
+struct alignas(64) Root {
+    nic<std::uint64_t> name_hash;
+    plain<std::uint64_t> pointer;  // Null until it is published.
+    std::uint64_t object_bytes = 0;
+    char name[kRootName] = {};
+};
+
+// A node as the others get to know it; filled in at node 0 while the cluster comes together.
+struct alignas(64) DirectoryEntry {
+    plain<std::uint64_t> ready;  // 1 when the rest is.
+    plain<std::uint64_t> left;   // 1: it has said good-bye; in every node's copy.
+    std::uint64_t base = 0;
+    std::uint64_t bytes = 0;
+    std::uint32_t rkey = 0;
+    std::uint16_t threads = 0;
+    std::uint16_t loopback = 0;  // It also connects to itself.
+    char address[kAddressText] = {};
+
+    void set_address(std::string_view text) {
+        std::memcpy(address, text.data(), std::min(text.size(), kAddressText - 1));
+    }
+};
+
+struct alignas(64) Control {
+    plain<std::uint64_t> barrier[kBarrierRounds];  // The epoch that its writer has reached.
+    plain<std::uint64_t> abort;                    // Not 0: a node is lost, its id + 1.
+    nic<std::uint64_t> heap_next;                  // The first byte that no chunk has.
+    nic<std::uint64_t> heap_pools[Allocator::kClasses];
+    Root roots[kRoots];
+    Root scratch[kRoots];  // Where this node reads the roots to.
+};
+
+struct Layout {
+    std::size_t nodes;
+    std::size_t threads;
+
+    static constexpr std::size_t directory() { return sizeof(Control); }
+    std::size_t buffers() const { return directory() + nodes * sizeof(DirectoryEntry); }
+    std::size_t heap() const { return buffers() + threads * Lanes::kBufferBytes; }
+};
+
+}  // namespace feroce::gas::detail

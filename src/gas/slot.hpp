@@ -1,0 +1,30 @@
+// What a chain holds while it is under way: buffers, and an operation per step. It belongs to the
+// lanes, not to the chain, so that a chain whose time is up can end before its completion comes.
+#pragma once
+
+#include <array>
+#include <cstddef>
+
+#include "feroce/gas/chain.hpp"
+#include "feroce/operation.hpp"
+
+namespace feroce::gas::detail {
+
+struct Slot {
+    struct StepOperation : rdma::Operation {
+        Slot* slot = nullptr;
+        std::size_t index = 0;
+    };
+
+    Lanes* lanes = nullptr;
+    Slot* next_free = nullptr;
+    Chain* chain = nullptr;  // Null: free, or nobody waits any more.
+    NodeId node{};
+    std::size_t count = 0;  // Steps posted; the completion of the last one ends it.
+    std::byte* buffer = nullptr;
+    // Where each step's bytes are in `buffer`; null if in the caller's memory.
+    std::array<std::byte*, kChainSteps> place{};
+    std::array<StepOperation, kChainSteps> operations;
+};
+
+}  // namespace feroce::gas::detail

@@ -1,0 +1,56 @@
+#include "feroce/gas/sync/mutex.hpp"
+
+#include <algorithm>
+
+namespace feroce::gas {
+namespace {
+
+// A memory of this machine changes within such a number of looks, if its writer runs.
+constexpr unsigned kEagerLooks = 32;
+constexpr unsigned kDoublings = 10;
+
+rdma::Task<void> release_later(Mutex& mutex) {
+    // Only a lost home node makes it fail, and then there is nobody to free the lock for.
+    static_cast<void>(co_await mutex.unlock());
+}
+
+}  // namespace
+
+Guard::~Guard() {
+    if (mutex_ != nullptr) mutex_->lanes().loop().spawn(release_later(*mutex_));
+}
+
+rdma::Task<Result<>> Guard::release() {
+    Mutex* mutex = std::exchange(mutex_, nullptr);
+    if (mutex == nullptr) co_return Result<>();
+    co_return co_await mutex->unlock();
+}
+
+rdma::Task<Result<Guard>> Mutex::guard() {
+    const Result<> locked = co_await lock();
+    if (!locked) co_return locked.error();
+    co_return Guard(*this);
+}
+
+rdma::Task<Result<bool>> Mutex::lock_until(Instant deadline) {
+    Backoff backoff(lanes_);
+    for (;;) {
+        const Result<bool> got = co_await try_lock();
+        if (!got || *got || lanes_.loop().now() >= deadline) co_return got;
+        if (const Result<> paused = co_await backoff.pause(); !paused) co_return paused.error();
+    }
+}
+
+rdma::Loop::Sleep Backoff::pause() {
+    if (looks_ < kEagerLooks) {
+        ++looks_;
+        return loop_.sleep(Duration(0));
+    }
+    const unsigned doublings = std::min(looks_++ - kEagerLooks, kDoublings);
+    const Duration limit = std::min(longest_, Duration(1000) * (1u << doublings));
+    const auto ns = static_cast<std::uint64_t>(limit.count());
+    return loop_.sleep(
+        Duration(static_cast<Duration::rep>(ns / 2 + loop_.runtime().random() % (ns / 2 + 1))));
+}
+
+}  // namespace feroce::gas

@@ -1,0 +1,196 @@
+// Clusters: nodes find each other, reach each other's memory by one line each, meet at barriers,
+// and say who is lost.
+#include <gtest/gtest.h>
+
+#include <array>
+
+#include "sim/gas_cluster.hpp"
+
+namespace feroce::sim {
+namespace {
+
+using gas::nic;
+using gas::NodeId;
+using gas::ptr;
+using namespace std::chrono_literals;
+
+struct Item {
+    std::uint64_t key = 0;
+    std::array<char, 24> name{};
+    ptr<Item> next{};
+};
+
+TEST(GasNode, TwoNodesUseEachOthersMemory) {
+    GasCluster cluster(1, {});
+    cluster.run([](gas::Node& node, std::size_t) {
+        const auto counter = node.share<nic<std::uint64_t>>("counter");
+        ASSERT_TRUE(counter) << counter.error().why;
+        const auto item = node.share<Item>("item", {.key = 7, .name = {"seven"}});
+        ASSERT_TRUE(item) << item.error().why;
+        EXPECT_EQ(node.read(*item)->key, 7u);
+        EXPECT_STREQ(node.read(*item)->name.data(), "seven");
+        for (int i = 0; i < 5; ++i) EXPECT_TRUE(node.fetch_add(*counter, 1));
+        ASSERT_TRUE(node.barrier());
+        EXPECT_EQ(*node.read(*counter), 10u);
+        ASSERT_TRUE(node.barrier());
+        if (node.id() == NodeId{1}) {
+            EXPECT_EQ(*node.compare_exchange(*counter, 9, 1), 10u);
+            EXPECT_EQ(*node.compare_exchange(*counter, 10, 77), 10u);
+            EXPECT_EQ(*node.exchange(*counter, 78), 77u);
+            EXPECT_TRUE(node.write(item->field<&Item::key>(), 8));
+        }
+        ASSERT_TRUE(node.barrier());
+        EXPECT_EQ(*node.read(*counter), 78u);
+        EXPECT_EQ(node.read(*item)->key, 8u);
+    });
+}
+
+TEST(GasNode, EverySeedRunsTwiceTheSame) {
+    const auto once = [](std::uint64_t seed) {
+        GasCluster cluster(seed, {.nodes = 2 + seed % 4,
+                                  .threads = static_cast<std::uint16_t>(1 + seed % 2),
+                                  .trust_global_atomics = seed % 3 != 0,
+                                  .faults = {.loss = 0.01, .reorder = 0.02}});
+        return cluster.run([](gas::Node& node, std::size_t thread) {
+            if (thread != 0) return;
+            const auto counter = node.share<nic<std::uint64_t>>("counter");
+            ASSERT_TRUE(counter) << counter.error().why;
+            ASSERT_TRUE(node.fetch_add(*counter, 1));
+            ASSERT_TRUE(node.barrier());
+            EXPECT_EQ(*node.read(*counter), node.size());
+        });
+    };
+    for (std::uint64_t seed = 0; seed < 12; ++seed) {
+        SCOPED_TRACE(seed);
+        EXPECT_EQ(once(seed), once(seed));
+    }
+}
+
+TEST(GasNode, RoundTripsAreCounted) {
+    GasCluster cluster(3, {});
+    cluster.run([](gas::Node& node, std::size_t) {
+        const auto word = node.share<nic<std::uint64_t>>("word");
+        ASSERT_TRUE(word);
+        const gas::Traffic before = node.lanes().traffic();
+        std::uint64_t found = 0, value = 0;
+        auto both = node.lanes().chain(word->node());
+        both.fetch_add(*word, 1, found).read(*word, value);
+        ASSERT_TRUE(both.wait());
+        EXPECT_EQ(value, found + 1);
+        const gas::Traffic& after = node.lanes().traffic();
+        const bool local = node.id() == word->node();
+        EXPECT_EQ(after.round_trips - before.round_trips, local ? 0u : 1u);
+        EXPECT_EQ(after.doorbells - before.doorbells, local ? 0u : 1u);
+        EXPECT_EQ(after.atomics - before.atomics, local ? 0u : 1u);
+        EXPECT_EQ(after.local - before.local, local ? 2u : 0u);
+    });
+}
+
+TEST(GasNode, MistakesAreErrorsAndLeaveTheLaneAlone) {
+    GasCluster cluster(4, {});
+    cluster.run([](gas::Node& node, std::size_t) {
+        const auto word = node.share<nic<std::uint64_t>>("word");
+        ASSERT_TRUE(word);
+        EXPECT_EQ(node.read(ptr<int>()).error().code, EFAULT);
+        EXPECT_EQ(node.read(ptr<int>(NodeId{0}, 8)).error().code, EFAULT);
+        EXPECT_EQ(node.read(ptr<int>(NodeId{9}, 8)).error().code, EHOSTUNREACH);
+        const ptr<nic<std::uint64_t>> crooked(word->node(), word->address() + 4);
+        EXPECT_EQ(node.fetch_add(crooked, 1).error().code, EINVAL);
+        EXPECT_EQ(node.publish("word", *word).error().code, EEXIST);
+        EXPECT_EQ(node.find<Item>("word").error().code, EINVAL);
+        EXPECT_TRUE(node.fetch_add(*word, 1));
+    });
+}
+
+TEST(GasNode, TimesOutAndGoesOn) {
+    GasCluster cluster(5, {});
+    cluster.run([&](gas::Node& node, std::size_t) {
+        const auto word = node.share<nic<std::uint64_t>>("word");
+        ASSERT_TRUE(word && node.barrier());
+        if (node.id() == NodeId{1}) {
+            const auto task = [](gas::Lanes& lanes, auto p) -> rdma::Task<gas::Result<>> {
+                const auto value = co_await lanes.read(p);
+                if (!value) co_return value.error();
+                co_return gas::Result<>();
+            };
+            const auto late =
+                node.loop().run(task(node.lanes(), *word).until(node.loop().now() + 1ns));
+            ASSERT_FALSE(late);
+            EXPECT_EQ(late.error().code, ETIMEDOUT);
+            EXPECT_TRUE(node.read(*word));
+        }
+        ASSERT_TRUE(node.barrier());
+    });
+}
+
+TEST(GasNode, ALostNodeIsNamedAndNobodyHangs) {
+    ClusterOptions options{.nodes = 3};
+    GasCluster cluster(6, options);
+    int told = 0;
+    for (std::size_t i = 0; i < 3; ++i)
+        cluster.world().node(i).start("node", [&, i] {
+            auto node = gas::Node::join(cluster.options_of(i));
+            ASSERT_TRUE(node) << node.error().why;
+            ASSERT_TRUE(node->barrier());
+            if (i == 2) {
+                here().crash();
+                pause();
+                return;
+            }
+            const auto met = node->barrier();
+            ASSERT_FALSE(met);
+            EXPECT_NE(met.error().why.find("node 2 is lost"), std::string::npos) << met.error().why;
+            ++told;
+        });
+    EXPECT_EQ(cluster.world().run_all(600s), "");
+    EXPECT_EQ(told, 2);
+}
+
+TEST(GasNode, MissingNodesAreNamed) {
+    GasCluster cluster(7, {.nodes = 3, .patience = 2s});
+    std::string why;
+    cluster.world().node(0).start("node", [&] {
+        auto node = gas::Node::join(cluster.options_of(0));
+        ASSERT_FALSE(node);
+        why = node.error().why;
+    });
+    EXPECT_EQ(cluster.world().run_all(600s), "");
+    EXPECT_NE(why.find("have not come: 1, 2"), std::string::npos) << why;
+}
+
+TEST(GasNode, TwoOfOneRankAreRefused) {
+    GasCluster cluster(8, {.nodes = 3, .patience = 5s});
+    std::string why;
+    const auto join = [&](std::size_t at, std::size_t rank, Duration wait) {
+        cluster.world().node(at).start("node", [&, rank, wait] {
+            sleep_for(wait);
+            auto node = gas::Node::join(cluster.options_of(rank));
+            if (!node && node.error().code == EPERM) why = node.error().why;
+        });
+    };
+    join(0, 0, 0ms);
+    join(1, 1, 0ms);
+    join(2, 1, 1s);
+    EXPECT_EQ(cluster.world().run_all(600s), "");
+    EXPECT_NE(why.find("another node has this rank"), std::string::npos) << why;
+}
+
+TEST(GasNode, FreedMemoryIsUsedAgainByAll) {
+    GasCluster cluster(9, {.memory = 192 << 10});
+    cluster.run([](gas::Node& node, std::size_t) {
+        // Far more than the heap holds, and most of it freed by the other node.
+        for (int round = 0; round < 60; ++round) {
+            std::vector<ptr<Item>> items;
+            for (std::uint64_t i = 0; i < 100; ++i) {
+                const auto item = node.allocate_on(NodeId{0}, Item{.key = i});
+                ASSERT_TRUE(item) << item.error().why << " in round " << round;
+                items.push_back(*item);
+            }
+            for (std::uint64_t i = 0; i < 100; ++i) EXPECT_EQ(node.read(items[i])->key, i);
+            for (const auto item : items) ASSERT_TRUE(node.free(item));
+        }
+    });
+}
+
+}  // namespace
+}  // namespace feroce::sim
