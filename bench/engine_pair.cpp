@@ -86,6 +86,7 @@ void BufferPort::hand_to(Instant now, device::Engine& engine) {
     const auto bytes_of = [this](const Packet& packet) {
         return ByteView(bytes_).subspan(packet.offset, packet.size);
     };
+    if (!packets_.empty()) engine.expect(bytes_of(packets_.front()));
     for (std::size_t i = 0; i < packets_.size(); ++i) {
         const Packet& packet = packets_[i];
         if (i + 1 < packets_.size()) engine.expect(bytes_of(packets_[i + 1]));

@@ -15,4 +15,8 @@ inline void prefetch(const void* address, std::size_t bytes = 1) {
     for (std::size_t i = 0; i < bytes; i += kCacheLine) __builtin_prefetch(at + i);
 }
 
+inline void prefetch_to_write(const void* address) {
+    __builtin_prefetch(address, 1);
+}
+
 }  // namespace feroce

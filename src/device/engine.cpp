@@ -51,7 +51,7 @@ Engine::Engine(const Config& config, const Parts& parts)
     : config_(config),
       parts_(parts),
       transmit_(parts.port, config.arena_bytes),
-      services_{parts.memory, transmit_, counters_, reasons_, *this},
+      services_{parts.memory, transmit_, counters_, reasons_, *this, queue_memory_.resource()},
       qps_(config.slot, config.qp_max, parts.random),
       timers_(config.qp_max + 1),
       windows_(config.window),
@@ -77,7 +77,7 @@ Result<QueuePair*> Engine::add_qp(Qpn qpn, const transport::QpInit& init) {
     // An XRC target has no protection domain of its own.
     if (init.type != transport::QpType::XrcTarget)
         ASSERT(parts_.memory.pin_pd(init.pd).has_value());
-    auto qp = std::make_unique<QueuePair>(qpn, init, services_);
+    transport::QueuePairPtr qp = transport::make_queue_pair(qpn, init, services_);
     qp->attributes.path_mtu = config_.mtu;
     QueuePair* raw = qp.get();
     qps_.insert(std::move(qp));
@@ -157,7 +157,7 @@ Result<void> Engine::detach_multicast(QueuePair& qp, const Gid& group) {
 }
 
 Result<void> Engine::post_send(Instant now, QueuePair& qp, const transport::SendWr& wr) {
-    qp.prefetch();
+    if (!qp.is_ready) qp.prefetch();  // Else it was used a moment ago.
     TRY(qp.post_send(now, wr));
     if (!qp.is_ready) settle(now, qp);
     return {};

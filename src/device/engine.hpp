@@ -16,6 +16,7 @@
 #include "device/multicast.hpp"
 #include "device/port.hpp"
 #include "device/qp_table.hpp"
+#include "device/queue_memory.hpp"
 #include "device/timers.hpp"
 #include "device/windows.hpp"
 #include "device/xrc.hpp"
@@ -68,7 +69,7 @@ public:
     void receive(Instant now, const Datagram& datagram);
     // A packet that receive() is given soon, after the next one; too short for one: nothing. With
     // many queue pairs its own is in no cache: that is fetched while the other packet is worked on.
-    void expect(ByteView packet) const;
+    void expect(ByteView packet);
     void run(Instant now);  // Timers that are due, acknowledgements owed, work, then transmit.
     Instant next_wakeup() const;  // When run() should be called at the latest; kNever if idle.
     bool has_work() const;        // run() would send something now.
@@ -115,6 +116,7 @@ private:
     transport::Counters counters_;
     transport::ReasonLog reasons_;
     transport::TransmitBatch transmit_;
+    QueueMemory queue_memory_;
     transport::Services services_;
     QpTable qps_;
     Timers timers_;
@@ -125,6 +127,7 @@ private:
     IcrcCheck icrc_;
     Ring<transport::QueuePair*> ready_;  // First come first served.
     Instant last_run_{};
+    Qpn expected_;  // Of the last packet announced by expect().
 };
 
 }  // namespace feroce::device

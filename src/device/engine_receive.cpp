@@ -38,9 +38,11 @@ constexpr Duration kCongestionNoticeGap = std::chrono::microseconds(50);
 
 }  // namespace
 
-void Engine::expect(ByteView packet) const {
+void Engine::expect(ByteView packet) {
     if (packet.size() < wire::Bth::kSize) return;
     const Qpn qpn = wire::Bth::parse(packet.first<wire::Bth::kSize>()).destination;
+    if (qpn == expected_) return;  // Packets of a message come in a row.
+    expected_ = qpn;
     if (const QueuePair* qp = qps_.peek(qpn)) qp->prefetch();
 }
 

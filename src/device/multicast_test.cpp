@@ -61,7 +61,7 @@ TEST(MulticastGroups, RemoveAllNamesTheGroupsLeftEmpty) {
 TEST(MulticastGroups, IsBounded) {
     QpMaker maker;
     MulticastGroups groups;
-    std::vector<std::unique_ptr<transport::QueuePair>> qps;
+    std::vector<transport::QueuePairPtr> qps;
     for (std::uint32_t i = 0; i <= MulticastGroups::kMembersMax; ++i)
         qps.push_back(maker.make(100 + i));
     for (std::size_t i = 0; i < MulticastGroups::kMembersMax; ++i)

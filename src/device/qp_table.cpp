@@ -8,38 +8,46 @@ namespace feroce::device {
 
 namespace {
 
-constexpr std::uint32_t kLowFirst = 2;
-constexpr std::uint32_t kLowLast = 0xfffe;
-constexpr std::uint32_t kLowCount = kLowLast - kLowFirst + 1;
+constexpr std::uint32_t kReserved = 3;
+
+bool is_reserved(std::uint16_t low) {
+    return low <= kGeneralServicesQpn.raw || low == 0xffff;
+}
 
 }  // namespace
 
 QpTable::QpTable(std::uint8_t slot, std::uint32_t qp_max, RandomSource& random)
     : slot_(slot),
-      qp_max_(std::min(qp_max, kLowCount)),
+      qp_max_(std::min(qp_max, kLowCount - kReserved)),
       random_(random),
-      qps_(kLowMask + 1),
-      free_(kLowCount) {
-    for (std::uint32_t low = kLowFirst; low <= kLowLast; ++low)
-        free_.push(static_cast<std::uint16_t>(low));
+      scramble_(random),
+      qps_(kLowCount),
+      free_(kLowCount - kReserved) {
+    for (std::uint32_t place = 0; place < kLowCount; ++place)
+        if (!is_reserved(scramble_.number(static_cast<std::uint16_t>(place))))
+            free_.push(static_cast<std::uint16_t>(place));
+    unused_ = free_.size();
 }
 
 Result<Qpn> QpTable::allocate() {
     if (allocated_ >= qp_max_) return Error{ENOMEM, "no more queue pairs: the device's limit"};
-    // Any of the free numbers but the half freed last.
-    const std::size_t quarantined = std::min(freed_, free_.size() / 2);
-    const std::size_t chosen = random_.next() % (free_.size() - quarantined);
-    std::swap(free_[chosen], free_.front());
-    const std::uint16_t low = free_.front();
+    if (unused_ > 0) {
+        --unused_;
+    } else {
+        // Any of the free ones but the half freed last.
+        const std::size_t old = free_.size() - free_.size() / 2;
+        std::swap(free_[random_.next() % old], free_.front());
+    }
+    const std::uint16_t place = free_.front();
     free_.pop();
     ++allocated_;
-    return Qpn{std::uint32_t{slot_} << 16 | low};
+    return Qpn{std::uint32_t{slot_} << 16 | scramble_.number(place)};
 }
 
-void QpTable::insert(std::unique_ptr<transport::QueuePair> qp) {
+void QpTable::insert(transport::QueuePairPtr qp) {
     const Qpn qpn = qp->qpn();
     ASSERT(qpn == kGeneralServicesQpn || qpn.raw >> 16 == slot_);
-    auto& place = qps_[qpn.raw & kLowMask];
+    auto& place = qps_[place_of(qpn)];
     ASSERT(place == nullptr);
     place = std::move(qp);
     ++size_;
@@ -47,11 +55,10 @@ void QpTable::insert(std::unique_ptr<transport::QueuePair> qp) {
 
 void QpTable::erase(Qpn qpn) {
     ASSERT(find(qpn) != nullptr);
-    qps_[qpn.raw & kLowMask].reset();
+    qps_[place_of(qpn)].reset();
     --size_;
     if (qpn == kGeneralServicesQpn) return;
-    free_.push(static_cast<std::uint16_t>(qpn.raw & kLowMask));
-    ++freed_;
+    free_.push(place_of(qpn));
     --allocated_;
 }
 

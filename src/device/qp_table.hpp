@@ -3,18 +3,19 @@
 // pair it was not told of, and is kept out of use for as long as possible once freed, so that late
 // packets of a dead queue pair find nobody. Low parts 0, 1 and 0xffff are never given: they are
 // those of QP0, of the general services QP (which is inserted under its own number) and of
-// multicast. Owns its queue pairs. Engine lock.
+// multicast. Its place in the table is the low part unscrambled, so that the table is dense.
+// Owns its queue pairs. Engine lock.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <vector>
 
 #include "base/ids.hpp"
 #include "base/random.hpp"
 #include "base/result.hpp"
 #include "base/ring.hpp"
+#include "device/number_scramble.hpp"
 #include "transport/queue_pair.hpp"
 
 namespace feroce::device {
@@ -26,18 +27,18 @@ public:
     // ENOMEM when qp_max queue pairs exist. The number must then be inserted.
     Result<Qpn> allocate();
     // Under a number from allocate(), or under QPN 1, which does not count against qp_max.
-    void insert(std::unique_ptr<transport::QueuePair> qp);
+    void insert(transport::QueuePairPtr qp);
     transport::QueuePair* find(Qpn qpn) const {
-        transport::QueuePair* qp = qps_[qpn.raw & kLowMask].get();
+        transport::QueuePair* qp = qps_[place_of(qpn)].get();
         return qp != nullptr && qp->qpn() == qpn ? qp : nullptr;
     }
     // Whoever has that low part, or null. Does not touch the queue pair.
-    const transport::QueuePair* peek(Qpn qpn) const { return qps_[qpn.raw & kLowMask].get(); }
+    const transport::QueuePair* peek(Qpn qpn) const { return qps_[place_of(qpn)].get(); }
     void erase(Qpn qpn);  // Destroys it; it must be there.
     std::size_t size() const { return size_; }
 
-    // In the order of numbers. `f` may erase the queue pair it is given. Looks at all 65,536
-    // places: not for the hot path.
+    // In no order that means anything. `f` may erase the queue pair it is given. Looks at all
+    // 65,536 places: not for the hot path.
     template <class F>
     void for_each(F&& f) {
         for (auto& qp : qps_)
@@ -50,16 +51,21 @@ public:
     }
 
 private:
-    static constexpr std::uint32_t kLowMask = 0xffff;
+    static constexpr std::uint32_t kLowCount = 0x10000;
+
+    std::uint16_t place_of(Qpn qpn) const {
+        return scramble_.place(static_cast<std::uint16_t>(qpn.raw));
+    }
 
     std::uint8_t slot_;
     std::uint32_t qp_max_;
     RandomSource& random_;
-    std::vector<std::unique_ptr<transport::QueuePair>> qps_;  // By low part.
+    NumberScramble scramble_;
+    std::vector<transport::QueuePairPtr> qps_;  // By place.
     std::size_t size_ = 0;
     std::uint32_t allocated_ = 0;
-    Ring<std::uint16_t> free_;  // Low parts, never used ones first, then by when they were freed.
-    std::size_t freed_ = 0;     // How many were ever given back.
+    Ring<std::uint16_t> free_;  // Places, never used ones first, then by when they were freed.
+    std::size_t unused_ = 0;    // How many of them were never used.
 };
 
 }  // namespace feroce::device

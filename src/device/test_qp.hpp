@@ -2,7 +2,6 @@
 // so a QpMaker outlives what it makes.
 #pragma once
 
-#include <memory>
 #include <span>
 
 #include "base/random.hpp"
@@ -13,14 +12,14 @@ namespace feroce::device {
 
 class QpMaker final : transport::RunSink, transport::EventSink, transport::CompletionSink {
 public:
-    std::unique_ptr<transport::QueuePair> make(Qpn qpn) {
+    transport::QueuePairPtr make(Qpn qpn) {
         transport::QpInit init;
         init.pd = pd_;
         init.send_cq = this;
         init.receive_cq = this;
-        return std::make_unique<transport::QueuePair>(qpn, init, services_);
+        return transport::make_queue_pair(qpn, init, services_);
     }
-    std::unique_ptr<transport::QueuePair> make(std::uint32_t qpn) { return make(Qpn{qpn}); }
+    transport::QueuePairPtr make(std::uint32_t qpn) { return make(Qpn{qpn}); }
 
 private:
     void transmit(std::span<const transport::TransmitRun>) override {}

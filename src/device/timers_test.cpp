@@ -25,7 +25,7 @@ protected:
 
 private:
     QpMaker maker_;
-    std::vector<std::unique_ptr<transport::QueuePair>> qps_;
+    std::vector<transport::QueuePairPtr> qps_;
 };
 
 TEST_F(TimersTest, FiresInOrderAndNotBefore) {

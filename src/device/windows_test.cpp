@@ -37,7 +37,7 @@ protected:
 private:
     QpMaker maker_;
     std::uint32_t next_qpn_ = 0x10000;
-    std::vector<std::unique_ptr<transport::QueuePair>> qps_;
+    std::vector<transport::QueuePairPtr> qps_;
 };
 
 using Woken = std::vector<transport::QueuePair*>;

@@ -67,12 +67,22 @@ QueuePair::QueuePair(Qpn qpn, const QpInit& init, Services& services)
     : qpn_(qpn),
       services_(services),
       init_(init),
-      send_queue_(init.type, init.capabilities, init.signal_all) {
+      send_queue_(init.type, init.capabilities, init.signal_all, services.queue_memory) {
     receive_queue_ = init.srq != nullptr
                          ? init.srq
                          : &own_receive_queue_.emplace(init.pd, init.capabilities.receive_wr_max,
                                                        init.capabilities.receive_sge_max);
     machine_.reset(make_machine(machine_place_, *this));
+}
+
+QueuePairPtr make_queue_pair(Qpn qpn, const QpInit& init, Services& services) {
+    std::pmr::polymorphic_allocator<> memory(services.queue_memory);
+    return QueuePairPtr(memory.new_object<QueuePair>(qpn, init, services));
+}
+
+void QueuePairDelete::operator()(QueuePair* qp) const {
+    std::pmr::polymorphic_allocator<> memory(qp->services().queue_memory);
+    memory.delete_object(qp);
 }
 
 Result<void> QueuePair::post_send(Instant now, const SendWr& wr) {

@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <memory_resource>
 #include <optional>
 
 #include "base/cache.hpp"
@@ -54,6 +55,8 @@ struct Services {
     Counters& counters;
     ReasonLog& reasons;
     EventSink& events;
+    // Where queue pairs and their send requests live.
+    std::pmr::memory_resource* queue_memory = std::pmr::get_default_resource();
 };
 
 struct QpInit {
@@ -172,5 +175,12 @@ private:
     std::optional<ReceiveQueue> own_receive_queue_;
     alignas(kCacheLine) std::array<std::byte, kMachineBytes> machine_place_;
 };
+
+struct QueuePairDelete {
+    void operator()(QueuePair* qp) const;
+};
+using QueuePairPtr = std::unique_ptr<QueuePair, QueuePairDelete>;
+
+QueuePairPtr make_queue_pair(Qpn qpn, const QpInit& init, Services& services);
 
 }  // namespace feroce::transport

@@ -1,6 +1,7 @@
 #include "transport/send_queue.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cerrno>
 
 #include "base/assert.hpp"
@@ -10,6 +11,8 @@ namespace feroce::transport {
 
 namespace {
 
+// How many requests early a slot is asked for: posting one takes a fraction of a trip to memory.
+constexpr std::size_t kAhead = 4;
 constexpr std::uint64_t kMessageBytesMax = std::uint64_t{1} << 31;
 
 bool may_inline(SendOp op) {
@@ -43,20 +46,22 @@ std::uint32_t operand_of(const SendWr& wr) {
 
 }  // namespace
 
-SendQueue::SendQueue(QpType type, const QpCapabilities& capabilities, bool signal_all)
-    : slots_(std::max(capabilities.send_wr_max, 1U)),
+SendQueue::SendQueue(QpType type, const QpCapabilities& capabilities, bool signal_all,
+                     std::pmr::memory_resource* memory)
+    : send_wr_max_(std::max(capabilities.send_wr_max, 1U)),
       sge_max_(std::max(capabilities.send_sge_max, 1U)),
-      inline_max_(capabilities.inline_max),
       signal_all_(signal_all),
       is_datagram_(type == QpType::Ud),
+      slots_(std::bit_ceil(send_wr_max_), memory),
       sges_(sge_max_ == 1 ? 0 : slots_.size() * sge_max_),
       rest_(slots_.size()),
+      inline_max_(capabilities.inline_max),
       inline_(slots_.size() * inline_max_) {
     ASSERT(sge_max_ <= kSgeMax);
 }
 
 Result<std::uint64_t> SendQueue::check(const SendWr& wr) const {
-    if (size() == slots_.size()) return Error{ENOMEM, "the send queue is full"};
+    if (size() == send_wr_max_) return Error{ENOMEM, "the send queue is full"};
     if (wr.sges.size() > sge_max_) return Error{EINVAL, "the send has more SGEs than allowed"};
     std::uint64_t length = 0;
     for (const mem::Sge& sge : wr.sges) length += sge.length;
@@ -70,7 +75,7 @@ Result<std::uint64_t> SendQueue::check(const SendWr& wr) const {
 Result<void> SendQueue::post(const SendWr& wr) {
     const Result<std::uint64_t> length = check(wr);
     if (!length) return length.error();
-    const std::size_t slot = tail_ % slots_.size();
+    const std::size_t slot = slot_for_tail();
     SendWqe& wqe = slots_[slot];
     wqe = SendWqe{};
     wqe.wr_id = wr.wr_id;
@@ -91,6 +96,16 @@ Result<void> SendQueue::post(const SendWr& wr) {
         return Error{EFAULT, "there is no memory where the inline data should be"};
     ++tail_;
     return {};
+}
+
+std::size_t SendQueue::slot_for_tail() {
+    if (empty()) {
+        first_slot_index_ = tail_;
+        for (std::size_t i = 0; i < kAhead; ++i) prefetch_to_write(slots_.data() + i);
+    }
+    const std::size_t slot = (tail_ - first_slot_index_) & (slots_.size() - 1);
+    prefetch_to_write(slots_.data() + slot + kAhead);
+    return slot;
 }
 
 bool SendQueue::store_lists(std::size_t slot, const SendWr& wr) {
@@ -120,7 +135,7 @@ void SendQueue::store_rest(std::size_t slot, const SendWr& wr) {
 
 std::size_t SendQueue::slot_of(std::uint64_t index) const {
     ASSERT(index >= head_ && index < tail_);
-    return index % slots_.size();
+    return (index - first_slot_index_) & (slots_.size() - 1);
 }
 
 SendWqe& SendQueue::at(std::uint64_t index) {

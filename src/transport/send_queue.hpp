@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory_resource>
 #include <span>
 #include <variant>
 #include <vector>
@@ -58,7 +59,8 @@ struct DatagramTarget {
 
 class SendQueue {
 public:
-    SendQueue(QpType type, const QpCapabilities& capabilities, bool signal_all);
+    SendQueue(QpType type, const QpCapabilities& capabilities, bool signal_all,
+              std::pmr::memory_resource* memory);
 
     std::uint64_t head() const { return head_; }
     std::uint64_t tail() const { return tail_; }
@@ -82,20 +84,25 @@ private:
     using Rest = std::variant<std::monostate, AtomicOperands, DatagramTarget, mem::WindowBind>;
 
     Result<std::uint64_t> check(const SendWr& wr) const;  // The message's length.
+    std::size_t slot_for_tail();
     [[nodiscard]] bool store_lists(std::size_t slot, const SendWr& wr);
     void store_rest(std::size_t slot, const SendWr& wr);
     std::size_t slot_of(std::uint64_t index) const;
 
     std::uint64_t head_ = 0;
     std::uint64_t tail_ = 0;
-    std::vector<SendWqe> slots_;
+    // The index that stood in the first slot when the queue was last empty: a queue that drains
+    // between two posts uses the same few lines again and again.
+    std::uint64_t first_slot_index_ = 0;
+    std::uint32_t send_wr_max_;
     std::uint32_t sge_max_;
-    std::uint32_t inline_max_;
     bool signal_all_;
     bool is_datagram_;
+    std::pmr::vector<SendWqe> slots_;  // As many as send_wr_max_, rounded up to a power of two.
     // For each slot, and looked at only by requests that need it:
     std::vector<mem::Sge> sges_;  // sge_max_ entries; none if sge_max_ is 1.
     std::vector<Rest> rest_;
+    std::uint32_t inline_max_;
     std::vector<std::byte> inline_;  // inline_max_ bytes.
 };
 
