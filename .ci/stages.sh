@@ -21,7 +21,7 @@ stages=(
     "full|function|format|clang-format leaves the tree as it is"
     "full|function|lint|clang-tidy finds nothing"
     "full|function|clang|the second compiler, -Werror, and its unit, golden and script tests"
-    "full|function|seeds100|100 simulated runs, each twice: engines, C ABI, C++ library"
+    "full|function|seeds100|100 simulated runs, each twice: engines, C ABI, library, sessions"
     "full|function|fuzz60|60 seconds of libFuzzer a target under ASan and UBSan"
     "full|function|netns|every Debian program pair across two network namespaces, IPv4 and IPv6"
     "full|function|pyverbs|rdma-core's own Python tests end as tests/pyverbs/expected.tsv says"
@@ -30,7 +30,7 @@ stages=(
     "full|function|asan|ctest under AddressSanitizer and UndefinedBehaviorSanitizer"
     "soak|function|interop|the kernel's rxe in a virtual machine as peer: state table and programs"
     "soak|function|lossy20|256 MiB by SEND, WRITE, READ each, 10^5 adds, under faults, 20 seeds"
-    "soak|function|seeds1000|1,000 simulated runs, each twice: engines, C ABI, C++ library"
+    "soak|function|seeds1000|1,000 simulated runs, each twice: engines, C ABI, library, sessions"
     "soak|function|fuzz600|10 minutes of libFuzzer a target under ASan and UBSan"
 )
 
@@ -124,6 +124,7 @@ run_seeds() { # COUNT
     FEROCE_SEEDS=$1 FEROCE_STORMS=$1 "$build/tests/sim/sim_abi_test"
     FEROCE_SEEDS=$1 "$build/tests/sim/sim_rdma_test"
     FEROCE_SEEDS=$1 "$build/tests/sim/sim_gas_test"
+    FEROCE_SEEDS=$1 "$build/tests/sim/sim_rtrs_test"
 }
 
 stage_seeds100() { run_seeds 100; }

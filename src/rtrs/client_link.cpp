@@ -48,11 +48,15 @@ ClientLink::~ClientLink() {
     ASSERT(inflight_.empty());
     failed_ = true;
     beat_.cancel();
-    for (Line& line : lines_)
-        if (line.connection) line.connection->close();
+    stop();
     areas_.reset();
     for (Line& line : lines_)
         if (line.channel) line.channel->stop();
+}
+
+void ClientLink::stop() {
+    for (Line& line : lines_)
+        if (line.connection) line.connection->close();
 }
 
 Channel::Shape ClientLink::shape_of(std::uint16_t number) const {
@@ -85,7 +89,7 @@ rdma::Task<rdma::Result<>> ClientLink::connect_line(std::uint16_t number) {
     const Channel::Shape guess = shape_of(number);
     wanted.send_depth = guess.sends;
     wanted.recv_depth = guess.receives;
-    wanted.sge = number == 0 ? kMaxGather : kMaxGather;
+    wanted.sge = kMaxGather;
     wanted.inline_bytes = Channel::kInlineSize;
     wanted.reads = 0;
     wanted.timeout = options.connect_timeout;
@@ -107,7 +111,7 @@ rdma::Task<rdma::Result<>> ClientLink::connect_line(std::uint16_t number) {
     request.path = plan_.path;
     request.session = plan_.session;
     request.may_create = true;
-    request.extension = kExtensionLevel;
+    request.extension = options.extension ? kExtensionLevel : 0;
     std::array<std::byte, ConnectRequest::kSize> bytes;
     request.emit(bytes);
     auto connected = co_await line.connection->connect(rdma::PrivateData(bytes));

@@ -67,6 +67,7 @@ public:
     bool send(Request& request);          // False, and failed, if the device refuses.
     bool send_fence(const Fence& fence);  // False if there is no room now.
     void fail(const std::string& why);
+    void stop();  // The server can reach no memory through this any more.
 
 private:
     // Room on every channel that is kept for heartbeats and fences.

@@ -130,6 +130,17 @@ bool RequestBook::cancel(Request& request, int error, const char* why, Instant n
     return true;
 }
 
+void RequestBook::abandon(Request& request, InFlight& path, const std::optional<Fence>& fence) {
+    ASSERT(request.state == Request::State::InFlight);
+    path.remove(request);
+    request.state = Request::State::Done;
+    ++failed_;
+    --present_;
+    if (!fence) return give_back(request.permit);
+    wreck_of(*fence).abandoned.push_back(request.permit);
+    holders_[request.permit] = {};
+}
+
 void RequestBook::give_back(std::uint16_t permit) {
     holders_[permit] = {};
     if (PermitWaiter* const heir = permits_.give(permit))

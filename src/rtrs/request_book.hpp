@@ -58,6 +58,10 @@ public:
     // Gives up one that is not under way; false if it is.
     bool cancel(Request& request, int error, const char* why, Instant now);
 
+    // Its owner goes away while it is under way; nothing touches its memory any more. `fence` as in
+    // path_failed(), which is to follow.
+    void abandon(Request& request, InFlight& path, const std::optional<Fence>& fence);
+
     bool waits_for_path() const { return !waiting_.empty(); }
     bool idle() const;  // Nobody's request is here.
     const Permits& permits() const { return permits_; }

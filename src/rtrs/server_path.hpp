@@ -101,10 +101,10 @@ private:
     const ServerOptions& options_;
     Owner& owner_;
     State state_ = State::Connecting;
+    std::vector<Revocation> revocations_;  // One per window; completed or flushed through lines_.
     std::vector<Line> lines_;
     std::optional<rdma::MemoryRegion> region_;  // All chunks.
     std::vector<rdma::MemoryWindow> windows_;   // One per chunk, if always_invalidate.
-    std::vector<Revocation> revocations_;       // As many.
     std::vector<std::deque<Answer>> waiting_;   // For room, by connection.
     std::vector<Fence> confirmations_;          // For room.
     Heartbeat heartbeat_;

@@ -56,6 +56,11 @@ SessionTransfer::SessionTransfer(SessionCore& session, ConstSegment message,
     request_.write_from = from;
 }
 
+SessionTransfer::~SessionTransfer() {
+    using State = Request::State;
+    if (request_.state != State::Idle && request_.state != State::Done) session_.abandon(request_);
+}
+
 bool SessionTransfer::start(std::coroutine_handle<> handle, const rdma::Limits* outer) {
     code_ = begin(handle, outer);
     if (code_ != 0) return false;

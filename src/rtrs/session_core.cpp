@@ -179,6 +179,23 @@ void SessionCore::refuse(Request& request, int error, const char* why) {
 void SessionCore::cancel(Request& request, int error, const char* why) {
     book_->cancel(request, error, why, loop_.now());
     ask_fences();
+    pump();
+}
+
+void SessionCore::abandon(Request& request) {
+    request.done = [](Request&) {};
+    if (request.state != Request::State::InFlight)
+        return cancel(request, ECANCELED, "its owner went away");
+    for (auto& path : paths_) {
+        ClientLink* const link = path->link();
+        if (link == nullptr || book_->under_way(request.permit, link->inflight()) == nullptr)
+            continue;
+        link->fail("a request was dropped while it was under way");
+        link->stop();
+        book_->abandon(request, link->inflight(),
+                       link->extended() ? std::optional(link->fence()) : std::nullopt);
+        return;
+    }
 }
 
 // Requests that are done may submit others, which come here again; one round does for all.

@@ -38,6 +38,9 @@ public:
     // Gives a request up if it is not under way; if it is, its answer is awaited.
     void cancel(Request& request, int error, const char* why);
 
+    // The request's owner goes away before it is done: its path is given up if need be.
+    void abandon(Request& request);
+
     rdma::Result<Geometry> geometry() const;
     rdma::Result<AreaId> register_area(ByteSpan area);
     void forget_area(AreaId id);

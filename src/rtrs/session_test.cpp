@@ -2,10 +2,12 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <optional>
 #include <vector>
 
 #include "feroce/rtrs/server.hpp"
 #include "feroce/rtrs/session.hpp"
+#include "feroce/task_group.hpp"
 
 namespace feroce::rtrs {
 namespace {
@@ -77,7 +79,206 @@ TEST_F(Sessions, WriteAndReadBack) {
     Server server = serve();
     auto session = open(server);
     ASSERT_TRUE(session) << session.error().why;
+    EXPECT_EQ(session->queue_depth(), 16);
     for (const std::size_t size : {1, 512, 4096, 100'000}) round_trip(*session, size);
+    const auto statistics = session->statistics();
+    EXPECT_EQ(statistics.completed, 8u);
+    EXPECT_EQ(statistics.paths[0].write_bytes, 104'609u);
+    EXPECT_EQ(statistics.latency.count(), 8u);
+    EXPECT_EQ(statistics.permits_taken, 0);
+}
+
+TEST_F(Sessions, KeysAreTakenBackForEveryRequest) {
+    Server server = serve({.always_invalidate = true});
+    auto session = open(server, {.connections = 3});
+    ASSERT_TRUE(session) << session.error().why;
+    // More than there are chunks: every key is used again and again.
+    for (std::size_t i = 0; i < 50; ++i) round_trip(*session, 1000 + i);
+}
+
+TEST_F(Sessions, AsTheKernelSpeaks) {
+    for (const bool always_invalidate : {false, true}) {
+        Server server = serve({.always_invalidate = always_invalidate});
+        auto session = open(server, {.connections = 2, .extension = false});
+        ASSERT_TRUE(session) << session.error().why;
+        for (const std::size_t size : {1, 4096, 100'000}) round_trip(*session, size);
+    }
+}
+
+TEST_F(Sessions, ScatteredMemoryRegisteredOrNot) {
+    Server server = serve();
+    auto session = open(server);
+    ASSERT_TRUE(session) << session.error().why;
+    const std::uint32_t block = 0;
+    const auto data = pattern(9000, 1);
+    SessionBuffer buffer = session->allocate(9000).value();
+    std::copy(data.begin(), data.end(), buffer.bytes().begin());
+    for (const bool registered : {false, true}) {
+        const ConstSegment whole = registered ? ConstSegment(buffer.bytes()) : ConstSegment(data);
+        const ConstSegment from[] = {whole.first(10), whole.subspan(10, 0), whole.subspan(10, 4000),
+                                     whole.subspan(4010)};
+        ASSERT_TRUE(session->write(message_of(block), from).wait());
+        SessionBuffer other = session->allocate(9000).value();
+        std::vector<std::byte> plain(9000);
+        const Segment into = registered ? other.bytes() : Segment(plain);
+        const Segment parts[] = {into.first(5000), into.subspan(5000)};
+        ASSERT_TRUE(session->read(message_of(block), parts).wait());
+        EXPECT_TRUE(std::equal(data.begin(), data.end(), into.begin())) << registered;
+    }
+    // More pieces than one work request takes.
+    std::vector<Segment> crumbs;
+    for (std::size_t i = 0; i < 90; ++i) crumbs.push_back(buffer.bytes().subspan(i * 100, 100));
+    std::fill(buffer.bytes().begin(), buffer.bytes().end(), std::byte{0});
+    ASSERT_TRUE(session->read(message_of(block), crumbs).wait());
+    EXPECT_TRUE(std::equal(data.begin(), data.end(), buffer.bytes().begin()));
+}
+
+TEST_F(Sessions, ErrorsOfTheServerComeBack) {
+    Server server = serve();
+    auto session = open(server);
+    ASSERT_TRUE(session) << session.error().why;
+    const std::uint32_t beyond = 1 << 20;
+    std::vector<std::byte> data(512);
+    EXPECT_EQ(session->read(message_of(beyond), data).wait().error().code, ENOSPC);
+    EXPECT_EQ(session->write({}, data).wait().error().code, EINVAL);
+    EXPECT_TRUE(session->read(message_of(0), std::span<const Segment>{}).wait()) << "no data";
+    std::vector<std::byte> large(session->max_io_size() + 1);
+    EXPECT_EQ(session->write(message_of(0), large).wait().error().code, EMSGSIZE);
+    std::vector<std::byte> message(5000);
+    EXPECT_EQ(session->write(message, data).wait().error().code, EMSGSIZE);
+    round_trip(*session, 512);
+}
+
+rdma::Task<void> write_many(Session session, std::uint32_t block, int times, int& done) {
+    const auto data = pattern(3000, block);
+    for (int i = 0; i < times; ++i)
+        done += (co_await session.write(message_of(block), data)).has_value();
+}
+
+TEST_F(Sessions, MoreRequestsThanPermits) {
+    Server server = serve();
+    auto session = open(server, {.connections = 2});
+    ASSERT_TRUE(session) << session.error().why;
+    rdma::TaskGroup group(loop);
+    int done = 0;
+    for (std::uint32_t i = 0; i < 100; ++i) group.spawn(write_many(*session, 8 * i, 10, done));
+    EXPECT_GT(session->statistics().permit_waiters, 0u);
+    ASSERT_TRUE(loop.run(group.join()));
+    EXPECT_EQ(done, 1000);
+}
+
+TEST_F(Sessions, ANameIsOneSession) {
+    Server server = serve();
+    auto first = open(server);
+    ASSERT_TRUE(first) << first.error().why;
+    auto second = open(server);
+    ASSERT_TRUE(second) << second.error().why;
+    EXPECT_EQ(server.statistics().sessions, 1u);
+    EXPECT_EQ(server.statistics().paths, 1u);
+    // Another client of the same name is refused.
+    Client other(loop);
+    auto third = loop.run(other.open("test", {{"127.0.0.1"}}, {.port = server.port()}));
+    ASSERT_FALSE(third);
+    EXPECT_NE(third.error().why.find("name"), std::string::npos) << third.error().why;
+    round_trip(*second, 1000);
+}
+
+TEST_F(Sessions, PathsComeAndGo) {
+    Server server = serve();
+    std::vector<std::pair<LinkEvent, std::size_t>> events;
+    SessionOptions options{.port = server.port()};
+    options.on_link = [&](LinkEvent event, std::size_t path) { events.emplace_back(event, path); };
+    auto opened = loop.run(client.open("test", {{"127.0.0.1"}}, options));
+    ASSERT_TRUE(opened) << opened.error().why;
+    const Session session = *opened;
+    EXPECT_EQ(session.add_path({"127.0.0.1"}).error().code, EEXIST);
+    EXPECT_EQ(session.add_path({"nowhere"}).error().code, EINVAL);
+    EXPECT_EQ(session.add_path({"127.0.0.1", "127.0.0.1"}).value(), 1u);
+    const auto until = [&](auto condition) {
+        for (int i = 0; i < 1000 && !condition(); ++i) loop.poll_or_wait(loop.after(10ms));
+        return condition();
+    };
+    EXPECT_TRUE(until([&] { return server.statistics().paths == 2; }));
+    ASSERT_TRUE(session.disconnect_path(0));
+    EXPECT_TRUE(until([&] { return server.statistics().paths == 1; }));
+    EXPECT_EQ(session.statistics().paths[0].state, PathState::Disconnected);
+    round_trip(session, 1000);
+    ASSERT_TRUE(session.reconnect_path(0));
+    EXPECT_TRUE(until([&] { return server.statistics().paths == 2; }));
+    ASSERT_TRUE(session.remove_path(1));
+    EXPECT_TRUE(until([&] { return server.statistics().paths == 1; }));
+    EXPECT_EQ(session.remove_path(1).error().code, ENOENT);
+    EXPECT_EQ(session.statistics().paths.size(), 1u);
+    round_trip(session, 1000);
+    EXPECT_EQ(events.front(), std::pair(LinkEvent::PathUp, std::size_t{0}));
+}
+
+TEST_F(Sessions, AServerThatComesBackIsFound) {
+    std::optional<Server> server = serve();
+    const std::uint16_t port = server->port();
+    auto session = open(*server);
+    ASSERT_TRUE(session) << session.error().why;
+    server.reset();
+    int done = 0;
+    rdma::TaskGroup group(loop);
+    group.spawn(write_many(*session, 0, 3, done));
+    for (int i = 0; i < 5; ++i) loop.poll_or_wait(loop.after(10ms));
+    EXPECT_EQ(done, 0);
+    server = Server::open(loop, {.address = "127.0.0.1", .port = port, .queue_depth = 16},
+                          [this](ServerRequest& r) { disk.handle(r); })
+                 .value();
+    ASSERT_TRUE(loop.run(group.join()));
+    EXPECT_EQ(done, 3);
+    EXPECT_EQ(session->statistics().epochs_lost, 1u);
+}
+
+TEST_F(Sessions, WithoutPathRequestsFailInTime) {
+    std::optional<Server> server = serve();
+    auto session = open(*server, {.queue_if_no_path = 300ms});
+    ASSERT_TRUE(session) << session.error().why;
+    server.reset();
+    std::vector<std::byte> data(512);
+    EXPECT_EQ(session->write(message_of(0), data).wait().error().code, ETIMEDOUT);
+    EXPECT_EQ(session->write(message_of(0), data).wait().error().code, ECONNABORTED) << "at once";
+}
+
+TEST_F(Sessions, NobodyServes) {
+    auto session = loop.run(client.open("test", {{"127.0.0.1"}}, {.port = 9}));
+    ASSERT_FALSE(session);
+    EXPECT_EQ(session.error().code, ECONNREFUSED);
+    EXPECT_EQ(loop.run(client.open("a/b", {{"127.0.0.1"}})).error().code, EINVAL);
+    EXPECT_EQ(loop.run(client.open("test2", {})).error().code, EINVAL);
+}
+
+TEST_F(Sessions, LimitsOfTheServer) {
+    Server server = serve({.max_sessions = 1});
+    auto session = open(server);
+    ASSERT_TRUE(session) << session.error().why;
+    auto second = loop.run(client.open("second", {{"127.0.0.1"}}, {.port = server.port()}));
+    ASSERT_FALSE(second);
+    EXPECT_EQ(second.error().code, ENOMEM) << second.error().why;
+    EXPECT_EQ(Server::open(loop, {.chunk_size = 4096}, {}).error().code, EINVAL);
+    EXPECT_EQ(Server::open(loop, {.queue_depth = 4096}, {}).error().code, EPROTO);
+}
+
+TEST_F(Sessions, AnAnswerMayComeLaterThanTheServersEnd) {
+    ServerRequest* kept = nullptr;
+    std::optional<Server> server =
+        Server::open(loop, {.address = "127.0.0.1", .port = 0, .queue_depth = 4},
+                     [&](ServerRequest& request) { kept = &request; })
+            .value();
+    auto session = open(*server, {.queue_if_no_path = 100ms});
+    ASSERT_TRUE(session) << session.error().why;
+    int done = 0;
+    rdma::TaskGroup group(loop);
+    group.spawn(write_many(*session, 0, 1, done));
+    for (int i = 0; i < 1000 && kept == nullptr; ++i) loop.poll_or_wait(loop.after(10ms));
+    ASSERT_NE(kept, nullptr);
+    server.reset();
+    EXPECT_EQ(kept->session_name(), "test");
+    kept->respond();
+    ASSERT_TRUE(loop.run(group.join()));
+    EXPECT_EQ(done, 0);
 }
 
 }  // namespace

@@ -60,6 +60,8 @@ struct SessionOptions {
     ReconnectOptions reconnect = {};
     // How long requests wait while no path is up. Zero: they fail at once, as the kernel's do.
     Duration queue_if_no_path = std::chrono::seconds(30);
+    // Offer servers of ours what makes failover safe. False: speak exactly as the kernel's client.
+    bool extension = true;
     // Called from the loop. `path` is its place in the order of adding.
     std::function<void(LinkEvent event, std::size_t path)> on_link = {};
 };

@@ -39,6 +39,11 @@ public:
     SessionTransfer(SessionCore& session, ConstSegment message, ConstSegment from);
     SessionTransfer(SessionCore& session, ConstSegment message, std::span<const ConstSegment> from);
 
+    // One that goes away before it is done takes its path with it: the device may still use memory.
+    ~SessionTransfer();
+    SessionTransfer(const SessionTransfer&) = delete;
+    SessionTransfer& operator=(const SessionTransfer&) = delete;
+
     // On the service connection, apart from the traffic of the others.
     SessionTransfer& service() {
         request_.service = true;
