@@ -1,6 +1,7 @@
 #include "sim/link.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace feroce::sim {
 
@@ -18,12 +19,22 @@ Link::Link(const Parts& parts, const LinkConfig& config, std::uint32_t id, Frame
 
 void Link::deliver(const FramePtr& frame) {
     if (blocked_) return drop(frame, stats_.lost);
+    if (held_) {
+        if (holding_.size() == config_.queue_packets) return drop(frame, stats_.overflowed);
+        return holding_.push_back(frame);
+    }
     if (chance(config_.faults.loss)) return drop(frame, stats_.lost);
     const FramePtr sent = chance(config_.faults.corrupt) ? corrupted(frame) : frame;
     enqueue(sent);
     if (!chance(config_.faults.duplicate)) return;
     parts_.trace.frame(parts_.scheduler.now(), TraceEvent::Duplicated, id_, *sent);
     enqueue(sent);
+}
+
+void Link::set_held(bool held) {
+    held_ = held;
+    if (held) return;
+    for (const FramePtr& frame : std::exchange(holding_, {})) deliver(frame);
 }
 
 void Link::drop(const FramePtr& frame, std::uint64_t& counter) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "base/random.hpp"
 #include "base/time.hpp"
@@ -53,6 +54,8 @@ public:
 
     void set_faults(const Faults& faults) { config_.faults = faults; }
     void set_blocked(bool blocked) { blocked_ = blocked; }
+    // A network that keeps what it is given and delivers it when all have stopped waiting for it.
+    void set_held(bool held);
     const LinkConfig& config() const { return config_; }
     const LinkStats& stats() const { return stats_; }
 
@@ -69,6 +72,8 @@ private:
     std::uint32_t id_;
     FrameSink& far_end_;
     bool blocked_ = false;
+    bool held_ = false;
+    std::vector<FramePtr> holding_;  // In the order they came.
     Instant busy_until_{};
     std::uint32_t queued_ = 0;  // Frames not yet fully on the wire.
     LinkStats stats_;

@@ -76,6 +76,7 @@ void World::heal() {
     const auto heal_link = [](Link& link) {
         link.set_faults({});
         link.set_blocked(false);
+        link.set_held(false);
     };
     for (Place& place : places_) {
         heal_link(*place.up);

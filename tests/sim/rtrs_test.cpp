@@ -1,6 +1,6 @@
 // Sessions on simulated machines with two to four networks between them that are cut, cut one way,
-// lossy, and healed; with servers that are slow and servers that are restarted. Every request is
-// done once and without an error, data is what was written, and no write takes effect twice or
+// lossy, late, and healed; with servers that are slow and servers that are restarted. Every request
+// is done once and without an error, data is what was written, and no write takes effect twice or
 // late.
 #include <gtest/gtest.h>
 
@@ -64,6 +64,7 @@ public:
           world_(seed, {.nodes = 2, .rails = rails_, .ipv6 = seed % 5 == 4, .machine = machine()}) {
         depth_ = static_cast<std::uint16_t>(8 << random_.below(3));
         always_invalidate_ = random_.chance(0.3);
+        inattentive_ = random_.chance(0.5);
         slow_ = random_.chance(0.7) ? 0.3 : 0.02;
         workers_ = 4 + static_cast<int>(random_.below(16));
         connections_ = static_cast<std::uint16_t>(1 + random_.below(3));
@@ -116,6 +117,8 @@ private:
         options.header_size = kHeader;
         options.always_invalidate = always_invalidate_;
         options.session_linger = 20s;
+        // One that is slow to notice depends on the client's fences.
+        if (inattentive_) options.heartbeat = rtrs::kKernelHeartbeat;
         return rtrs::Server::open(loop, options,
                                   [this, &loop, &jobs](rtrs::ServerRequest& request) {
                                       jobs.spawn(work(loop, Job(request)));
@@ -217,12 +220,13 @@ private:
             const std::size_t node = random_.below(2), rail = random_.below(rails_);
             Link& up = world_.world().uplink(node, rail);
             Link& down = world_.world().downlink(node, rail);
-            const auto ways = random_.below(3);  // One, the other, both.
+            const auto ways = random_.below(3);     // One, the other, both.
+            const bool late = random_.chance(0.4);  // Delivered afterwards rather than lost.
             const Instant at = start + std::chrono::milliseconds(random_.below(7000));
             const Duration length = std::chrono::milliseconds(50 + random_.below(2000));
-            const auto cut = [ways, &up, &down](bool blocked) {
-                if (ways != 1) up.set_blocked(blocked);
-                if (ways != 0) down.set_blocked(blocked);
+            const auto cut = [ways, late, &up, &down](bool yes) {
+                if (ways != 1) late ? up.set_held(yes) : up.set_blocked(yes);
+                if (ways != 0) late ? down.set_held(yes) : down.set_blocked(yes);
             };
             scheduler.at(at, [cut] { cut(true); });
             scheduler.at(at + length, [cut] { cut(false); });
@@ -243,6 +247,7 @@ private:
     Outcome outcome_;
     std::uint16_t depth_ = 0;
     bool always_invalidate_ = false;
+    bool inattentive_ = false;
     double slow_ = 0;
     int workers_ = 0;
     std::uint16_t connections_ = 1;
