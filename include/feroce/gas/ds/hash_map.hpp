@@ -1,0 +1,242 @@
+// HashMap<K, V>: a map whose buckets are spread over the memory of all nodes. A get is one round
+// trip, a change two: one that locks the bucket and reads it, one that writes and unlocks. Each
+// bucket has a version, odd while it is changed; readers look at it before and after, as Versioned
+// does. Buckets that are full are continued elsewhere, at one round trip more each.
+//
+// Every operation is linearizable. Keys are compared by their bytes, so K must have no padding. A
+// thread that dies between its two round trips leaves that bucket locked.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <optional>
+#include <vector>
+
+#include "feroce/gas/node.hpp"
+#include "feroce/gas/sync/mutex.hpp"
+
+namespace feroce::gas {
+
+template <Shareable K, Shareable V>
+requires std::has_unique_object_representations_v<K>
+class HashMap {
+public:
+    struct Entry {
+        std::uint64_t used = 0;
+        K key{};
+        V value{};
+    };
+    // As many as fit in what one chain can carry, at most eight.
+    static constexpr std::size_t kEntries =
+        std::min<std::size_t>(8, (kChainBytes - 64) / sizeof(Entry));
+    static_assert(kEntries > 0, "the entries are too large: keep pointers in the map");
+    struct Content {
+        std::uint64_t next = 0;  // Bits of the bucket that continues this one.
+        std::array<Entry, kEntries> entries{};
+    };
+    struct alignas(64) Bucket {
+        nic<std::uint64_t> locked;     // These two only in the first of a list.
+        plain<std::uint64_t> version;  // Odd while the content changes.
+        Content content;
+    };
+    // What all threads need to know of a map.
+    struct Root {
+        std::uint64_t nodes = 0;
+        std::uint64_t buckets_per_node = 0;
+        std::array<ptr<Bucket>, 64> tables{};
+    };
+
+    // Makes a map with tables on all nodes (the first 64), before others open it.
+    static Result<ptr<Root>> create(Node& node, std::size_t buckets_per_node) {
+        Root root;
+        root.nodes = std::min<std::size_t>(node.size(), root.tables.size());
+        root.buckets_per_node = buckets_per_node;
+        for (std::size_t i = 0; i < root.nodes; ++i) {
+            const auto table = node.loop().run(node.allocator().allocate(
+                NodeId{static_cast<std::uint16_t>(i)}, buckets_per_node * sizeof(Bucket), 64));
+            if (!table) return table.error();
+            root.tables[i] = table->template as<Bucket>();
+            for (std::size_t b = 0; b < buckets_per_node; ++b)
+                if (const auto done = node.write(root.tables[i][b], Bucket()); !done)
+                    return done.error();
+        }
+        return node.allocate(root);
+    }
+    // For one thread.
+    static Result<HashMap> open(Node& node, ptr<Root> where, std::size_t thread = 0) {
+        const auto root = node.lanes(thread).read(where).wait();
+        if (!root) return root.error();
+        return HashMap(node.lanes(thread), node.allocator(thread), *root);
+    }
+
+    rdma::Task<Result<std::optional<V>>> get(K key) {
+        const ptr<Bucket> first = bucket_of(key);
+        Backoff backoff(*lanes_);
+        for (;;) {
+            const auto version = co_await walk(first, key);
+            if (!version) co_return version.error();
+            if (*version) co_return found_;
+            if (const auto paused = co_await backoff.pause(); !paused) co_return paused.error();
+        }
+    }
+    // Sets the value; true if the key is new.
+    rdma::Task<Result<bool>> put(K key, V value) {
+        const auto locked = co_await lock(bucket_of(key));
+        if (!locked) co_return locked.error();
+        auto place = co_await find(*locked, key);
+        if (!place) co_return place.error();
+        const bool is_new = !place->at;
+        if (is_new && !place->free) {
+            const auto grown = co_await grow(place->last);
+            if (!grown) {
+                if (const auto freed = co_await unlock(*locked); !freed) co_return freed.error();
+                co_return grown.error();
+            }
+            place->free = *grown;
+        }
+        const Entry entry{1, key, value};
+        const auto done = co_await store(*locked, is_new ? place->free : place->at, entry);
+        if (!done) co_return done.error();
+        co_return is_new;
+    }
+    // True if it was there.
+    rdma::Task<Result<bool>> erase(K key) {
+        const auto locked = co_await lock(bucket_of(key));
+        if (!locked) co_return locked.error();
+        const auto place = co_await find(*locked, key);
+        if (!place) co_return place.error();
+        if (!place->at) {
+            if (const auto freed = co_await unlock(*locked); !freed) co_return freed.error();
+            co_return false;
+        }
+        const auto done = co_await store(*locked, place->at, Entry());
+        if (!done) co_return done.error();
+        co_return true;
+    }
+
+private:
+    struct Locked {
+        ptr<Bucket> first;
+        std::uint64_t version = 0;
+    };
+    struct Place {
+        ptr<Entry> at;    // Of the key; null if it has none.
+        ptr<Entry> free;  // For a new one; null if all are used.
+        ptr<Bucket> last;
+    };
+
+    HashMap(Lanes& lanes, Allocator& allocator, const Root& root)
+        : lanes_(&lanes), allocator_(&allocator), root_(root) {}
+
+    static std::uint64_t hash(const K& key) {
+        std::uint64_t out = 0xcbf2'9ce4'8422'2325;
+        const auto* bytes = reinterpret_cast<const unsigned char*>(&key);
+        for (std::size_t i = 0; i < sizeof key; ++i) out = (out ^ bytes[i]) * 0x100'0000'01b3;
+        out ^= out >> 29;
+        return out * 0xbf58'476d'1ce4'e5b9 >> 16;
+    }
+    static bool same(const K& a, const K& b) { return std::memcmp(&a, &b, sizeof a) == 0; }
+
+    ptr<Bucket> bucket_of(const K& key) const {
+        const std::uint64_t number = hash(key);
+        const std::uint64_t bucket = number / root_.nodes % root_.buckets_per_node;
+        return root_.tables[number % root_.nodes][bucket];
+    }
+    static ptr<Entry> entry_at(ptr<Bucket> bucket, std::size_t index) {
+        return bucket.template field<&Bucket::content>()
+            .template field<&Content::entries>()
+            .template as<Entry>()[index];
+    }
+
+    // Looks for the key without a lock. False if somebody changed the bucket meanwhile.
+    rdma::Task<Result<bool>> walk(ptr<Bucket> first, K key) {
+        found_.reset();
+        std::uint64_t before = 0, after = 0;
+        const auto version = first.template field<&Bucket::version>();
+        auto step = lanes_->chain(first.node());
+        step.read(version, before);
+        step.read(first.template field<&Bucket::content>(), content_).read(version, after);
+        if (const auto done = co_await step; !done) co_return done.error();
+        if (before != after || before % 2 != 0) co_return false;
+        for (std::size_t length = 0; length < kLongest; ++length) {
+            for (const Entry& entry : content_.entries)
+                if (entry.used != 0 && same(entry.key, key)) found_ = entry.value;
+            if (found_ || content_.next == 0) co_return true;
+            const auto next = ptr<Bucket>::from_bits(content_.next);
+            // Continuations stand on the bucket's node, so one chain reads both.
+            auto more = lanes_->chain(first.node());
+            more.read(next.template field<&Bucket::content>(), content_).read(version, after);
+            if (const auto done = co_await more; !done) co_return done.error();
+            if (after != before) co_return false;
+        }
+        co_return Error(EIO, "a bucket of the map has no end");
+    }
+
+    rdma::Task<Result<Locked>> lock(ptr<Bucket> first) {
+        Backoff backoff(*lanes_);
+        for (;;) {
+            std::uint64_t found = 0;
+            Locked locked{first};
+            auto step = lanes_->chain(first.node());
+            step.compare_exchange(first.template field<&Bucket::locked>(), 0, 1, found);
+            step.read(first.template field<&Bucket::version>(), locked.version);
+            step.read(first.template field<&Bucket::content>(), content_);
+            if (const auto done = co_await step; !done) co_return done.error();
+            if (found == 0) co_return locked;
+            if (const auto paused = co_await backoff.pause(); !paused) co_return paused.error();
+        }
+    }
+    rdma::Task<Result<>> unlock(Locked locked) {
+        co_return co_await lanes_->write(locked.first.template field<&Bucket::locked>(), 0);
+    }
+
+    // Of a locked bucket, whose first part is in content_.
+    rdma::Task<Result<Place>> find(Locked locked, K key) {
+        Place place;
+        place.last = locked.first;
+        for (std::size_t length = 0; length < kLongest; ++length) {
+            for (std::size_t i = 0; i < kEntries; ++i) {
+                const Entry& entry = content_.entries[i];
+                if (entry.used == 0 && !place.free) place.free = entry_at(place.last, i);
+                if (entry.used != 0 && same(entry.key, key)) place.at = entry_at(place.last, i);
+            }
+            if (place.at || content_.next == 0) co_return place;
+            place.last = ptr<Bucket>::from_bits(content_.next);
+            const auto more = co_await lanes_->read(place.last.template field<&Bucket::content>());
+            if (!more) co_return more.error();
+            content_ = *more;
+        }
+        co_return Error(EIO, "a bucket of the map has no end");
+    }
+
+    // Continues a bucket; gives the first entry of the new part.
+    rdma::Task<Result<ptr<Entry>>> grow(ptr<Bucket> last) {
+        const auto made = co_await allocator_->make(last.node(), Bucket());
+        if (!made) co_return made.error();
+        const auto link = last.template field<&Bucket::content>().template field<&Content::next>();
+        const auto linked = co_await lanes_->write(link, made->bits());
+        if (!linked) co_return linked.error();
+        co_return entry_at(*made, 0);
+    }
+
+    rdma::Task<Result<>> store(Locked locked, ptr<Entry> where, Entry entry) {
+        const auto version = locked.first.template field<&Bucket::version>();
+        auto step = lanes_->chain(locked.first.node());
+        step.write(version, locked.version + 1).write(where, entry);
+        step.write(version, locked.version + 2);
+        step.write(locked.first.template field<&Bucket::locked>(), 0);
+        co_return co_await step;
+    }
+
+    static constexpr std::size_t kLongest = 1 << 16;  // Of a list of buckets.
+
+    Lanes* lanes_;
+    Allocator* allocator_;
+    Root root_;
+    Content content_;  // As read last; one operation at a time.
+    std::optional<V> found_;
+};
+
+}  // namespace feroce::gas

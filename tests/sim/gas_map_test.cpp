@@ -1,0 +1,197 @@
+// The hash map on simulated nodes: histories of all threads are recorded and checked for
+// linearizability.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "feroce/gas/ds/hash_map.hpp"
+#include "sim/gas_cluster.hpp"
+#include "sim/linearizability.hpp"
+
+namespace feroce::sim {
+namespace {
+
+using gas::nic;
+using gas::NodeId;
+using gas::ptr;
+using gas::Result;
+using rdma::Task;
+using Kind = MapCall::Kind;
+using Map = gas::HashMap<std::uint64_t, std::uint64_t>;
+
+std::uint64_t seeds(std::uint64_t usual) {
+    const char* wanted = std::getenv("FEROCE_SEEDS");
+    return wanted == nullptr ? usual : std::strtoull(wanted, nullptr, 10);
+}
+
+MapCall get(std::optional<std::uint64_t> got, std::uint64_t start, std::uint64_t end) {
+    MapCall call;
+    call.got = got, call.start = start, call.end = end;
+    return call;
+}
+
+MapCall put(std::uint64_t value, bool is_new, std::uint64_t start, std::uint64_t end) {
+    MapCall call;
+    call.kind = Kind::Put, call.value = value, call.changed = is_new;
+    call.start = start, call.end = end;
+    return call;
+}
+
+TEST(Linearizability, KnowsGoodFromBad) {
+    EXPECT_FALSE(not_linearizable({put(1, true, 0, 1), get(1, 2, 3)}));
+    EXPECT_FALSE(not_linearizable({put(1, true, 0, 9), get({}, 1, 2), get(1, 3, 4)}));
+    EXPECT_TRUE(not_linearizable({put(1, true, 0, 9), get(1, 1, 2), get({}, 3, 4)}));
+    EXPECT_TRUE(not_linearizable({put(1, true, 0, 1), get({}, 2, 3)}));
+    EXPECT_TRUE(not_linearizable({put(1, true, 0, 1), put(2, true, 2, 3)}));
+    EXPECT_FALSE(not_linearizable({put(1, true, 0, 3), put(2, false, 1, 4), get(1, 5, 6)}) ==
+                 std::nullopt);
+    EXPECT_FALSE(not_linearizable({put(1, true, 0, 3), put(2, false, 1, 4), get(2, 5, 6)}));
+}
+
+struct Recorder {
+    std::vector<MapCall> calls;
+    std::uint64_t clock = 0;
+    std::uint64_t keys = 6;  // Few: they meet. Many: buckets are continued.
+    Prng random{0};
+};
+
+// What the map is asked through; a broken one shows that the checker can fail.
+template <class M>
+Task<Result<>> use(M& map, Recorder& recorder, int rounds) {
+    for (int i = 0; i < rounds; ++i) {
+        MapCall call;
+        call.kind = static_cast<Kind>(recorder.random.below(3));
+        call.key = recorder.random.below(recorder.keys);
+        call.value = recorder.random.below(1000);
+        call.start = ++recorder.clock;
+        if (call.kind == Kind::Get) {
+            const auto got = co_await map.get(call.key);
+            if (!got) co_return got.error();
+            call.got = *got;
+        } else if (call.kind == Kind::Put) {
+            const auto put = co_await map.put(call.key, call.value);
+            if (!put) co_return put.error();
+            call.changed = *put;
+        } else {
+            const auto erased = co_await map.erase(call.key);
+            if (!erased) co_return erased.error();
+            call.changed = *erased;
+        }
+        call.end = ++recorder.clock;
+        recorder.calls.push_back(call);
+    }
+    co_return Result<>();
+}
+
+// Changes the value without a lock, by reading and writing its own copy: updates get lost.
+class Careless {
+public:
+    explicit Careless(Map map) : map_(std::move(map)) {}
+    auto get(std::uint64_t key) { return map_.get(key); }
+    auto erase(std::uint64_t key) { return map_.erase(key); }
+    Task<Result<bool>> put(std::uint64_t key, std::uint64_t value) {
+        const auto there = co_await map_.get(key);
+        if (!there) co_return there.error();
+        const auto done = co_await map_.put(key, value);
+        if (!done) co_return done;
+        co_return !*there;  // As if it had been one step.
+    }
+
+private:
+    Map map_;
+};
+
+template <class M>
+std::vector<MapCall> history(std::uint64_t seed, int rounds) {
+    Recorder recorder;
+    recorder.random = Prng(seed);
+    recorder.keys = seed % 3 == 2 ? 40 : 6;
+    GasCluster cluster(seed, {.nodes = 2 + seed % 3,
+                              .threads = static_cast<std::uint16_t>(1 + seed / 3 % 2),
+                              .trust_global_atomics = seed % 5 != 4});
+    ptr<Map::Root> root;
+    cluster.run([&](gas::Node& node, std::size_t thread) {
+        if (thread == 0) {
+            if (node.id() == NodeId{0}) {
+                const auto made = Map::create(node, 1);
+                ASSERT_TRUE(made) << made.error().why;
+                ASSERT_TRUE(node.publish("map", *made));
+            }
+            const auto found = node.find<Map::Root>("map");
+            ASSERT_TRUE(found) << found.error().why;
+            root = *found;
+        }
+        while (!root) pause();
+        auto opened = Map::open(node, root, thread);
+        ASSERT_TRUE(opened) << opened.error().why;
+        M map(*std::move(opened));
+        const auto done = node.loop(thread).run(use(map, recorder, rounds));
+        ASSERT_TRUE(done) << done.error().why;
+    });
+    return recorder.calls;
+}
+
+TEST(GasMap, IsLinearizable) {
+    for (std::uint64_t seed = 0; seed < seeds(30); ++seed) {
+        const auto bad = not_linearizable(history<Map>(seed, 20));
+        ASSERT_FALSE(bad) << "seed " << seed << ", key " << *bad;
+    }
+}
+
+TEST(GasMap, ACarelessOneIsCaught) {
+    for (std::uint64_t seed = 0; seed < 60; ++seed)
+        if (not_linearizable(history<Careless>(seed, 20))) return;
+    FAIL() << "not found in 60 seeds";
+}
+
+TEST(GasMap, GrowsAndCountsItsRoundTrips) {
+    GasCluster cluster(2, {.memory = 1 << 20});
+    cluster.run([](gas::Node& node, std::size_t) {
+        if (node.id() == NodeId{0}) {
+            const auto made = Map::create(node, 4);
+            ASSERT_TRUE(made && node.publish("map", *made));
+        }
+        auto map = Map::open(node, *node.find<Map::Root>("map"));
+        ASSERT_TRUE(map);
+        rdma::Loop& loop = node.loop();
+        const auto own = static_cast<std::uint64_t>(node.id()) * 1000;
+        for (std::uint64_t i = 0; i < 300; ++i)
+            EXPECT_TRUE(*loop.run(map->put(own + i, i * i))) << i;
+        for (std::uint64_t i = 0; i < 300; ++i) EXPECT_EQ(**loop.run(map->get(own + i)), i * i);
+        for (std::uint64_t i = 0; i < 300; i += 2) EXPECT_TRUE(*loop.run(map->erase(own + i)));
+        for (std::uint64_t i = 0; i < 300; ++i)
+            EXPECT_EQ(loop.run(map->get(own + i))->has_value(), i % 2 == 1);
+        ASSERT_TRUE(node.barrier());
+    });
+}
+
+TEST(GasMap, AGetIsOneRoundTripAndAPutTwo) {
+    GasCluster cluster(3, {});
+    cluster.run([](gas::Node& node, std::size_t) {
+        if (node.id() == NodeId{0}) {
+            const auto made = Map::create(node, 64);
+            ASSERT_TRUE(made && node.publish("map", *made));
+        }
+        auto map = Map::open(node, *node.find<Map::Root>("map"));
+        ASSERT_TRUE(map && node.barrier());
+        if (node.id() == NodeId{1}) {
+            std::uint64_t far = 0;
+            for (std::uint64_t key = 0; key < 20; ++key) {
+                const auto trips = [&] { return node.lanes().traffic().round_trips; };
+                const std::uint64_t start = trips();
+                ASSERT_TRUE(node.loop().run(map->put(key, key)));
+                const std::uint64_t written = trips();
+                ASSERT_TRUE(node.loop().run(map->get(key)));
+                if (written == start) continue;  // On this node.
+                ++far;
+                EXPECT_EQ(written - start, 2u) << key;
+                EXPECT_EQ(trips() - written, 1u) << key;
+            }
+            EXPECT_GT(far, 3u);
+        }
+        ASSERT_TRUE(node.barrier());
+    });
+}
+
+}  // namespace
+}  // namespace feroce::sim
