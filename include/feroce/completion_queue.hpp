@@ -20,6 +20,7 @@ public:
     PolledQueue(const PolledQueue&) = delete;
     PolledQueue& operator=(const PolledQueue&) = delete;
 
+    Loop& loop() const { return loop_; }
     ibv_cq* cq() const { return cq_; }
     int fd() const { return channel_->fd; }
     bool poll();         // Calls the operations of what has completed; true if there was any.
@@ -38,7 +39,9 @@ private:
 
 class CompletionQueue {
 public:
-    static Result<CompletionQueue> create(Loop& loop, ibv_context* device, std::uint32_t entries);
+    // `vector` spreads the events of several queues over the processors, as far as a device can.
+    static Result<CompletionQueue> create(Loop& loop, ibv_context* device, std::uint32_t entries,
+                                          std::uint32_t vector = 0);
 
     ibv_cq* raw() const { return queue_->cq(); }
     PolledQueue& queue() const { return *queue_; }

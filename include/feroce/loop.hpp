@@ -119,11 +119,10 @@ private:
 };
 
 // co_await loop.sleep(1ms): fails only with ETIMEDOUT of an outer limit or ECANCELED.
-class [[nodiscard]] Loop::Sleep : public Suspension {
+class [[nodiscard]] Loop::Sleep : public Limited<Loop::Sleep> {
 public:
     Sleep(Loop& loop, Instant when);
 
-    Awaiter<Sleep> operator co_await() { return Awaiter(*this); }
     // For Awaiter: false if it is done already.
     bool start(std::coroutine_handle<> handle, const Limits* outer);
     Result<> result();

@@ -3,6 +3,7 @@
 
 #include "feroce/connection.hpp"  // IWYU pragma: export
 #include "feroce/device.hpp"      // IWYU pragma: export
+#include "feroce/inbox.hpp"       // IWYU pragma: export
 #include "feroce/listener.hpp"    // IWYU pragma: export
 #include "feroce/loop.hpp"        // IWYU pragma: export
 #include "feroce/memory.hpp"      // IWYU pragma: export

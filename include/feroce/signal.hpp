@@ -27,14 +27,10 @@ private:
     List<Wait> waiting_;
 };
 
-class [[nodiscard]] Signal::Wait : public Suspension {
+class [[nodiscard]] Signal::Wait : public Limited<Signal::Wait> {
 public:
     explicit Wait(Signal& signal);
 
-    Wait& until(Instant deadline) &&;
-    Wait& with(std::stop_token stop) &&;
-
-    Awaiter<Wait> operator co_await() { return Awaiter(*this); }
     // For Awaiter: false if it is done already.
     bool start(std::coroutine_handle<> handle, const Limits* outer);
     Result<> result();

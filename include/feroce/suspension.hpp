@@ -3,6 +3,7 @@
 // allocates nothing. It is in one list at a time: of who waits for something, or of who may go on.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <coroutine>
 #include <cstddef>
@@ -72,6 +73,7 @@ protected:
     ~Suspension() = default;
 
     Limits& limits() { return own_; }
+    Instant after(Duration time) const;
 
     // Starts to wait. Returns 0, or ETIMEDOUT or ECANCELED if that is so already: then nothing
     // watches the limits, and who waits is to finish at once.
@@ -122,6 +124,35 @@ public:
 
 private:
     Awaited& awaited_;
+};
+
+// What all that is awaited has in common for who awaits it.
+template <class Self, class Base = Suspension>
+class Limited : public Base {
+public:
+    Awaiter<Self> operator co_await() { return Awaiter<Self>(self()); }
+    // The stricter one counts, also of those that the task inherits.
+    Self& until(Instant deadline) {
+        this->limits().deadline = std::min(this->limits().deadline, deadline);
+        return self();
+    }
+    Self& within(Duration time) { return until(this->after(time)); }
+    // Instead of the one that the task inherits.
+    Self& with(const std::stop_token& stop) {
+        this->limits().stop = stop;
+        return self();
+    }
+    // Blocks, driving the loop.
+    auto wait() {
+        if (self().start(nullptr, nullptr)) this->drive();
+        return self().result();
+    }
+
+protected:
+    using Base::Base;
+
+private:
+    Self& self() { return static_cast<Self&>(*this); }
 };
 
 }  // namespace feroce::rdma

@@ -107,6 +107,7 @@ const Limits* limits_of(std::coroutine_handle<Promise> handle) {
 template <class T = void>
 class [[nodiscard]] Task {
 public:
+    // NOLINTNEXTLINE(readability-identifier-naming): the language's name.
     class promise_type : public detail::Promise<T> {
     public:
         Task get_return_object() {
@@ -130,8 +131,8 @@ public:
         return std::move(*this);
     }
     // Before it is started: what it awaits fails with ECANCELED once a stop is requested.
-    Task with(std::stop_token stop) && {
-        handle_.promise().own_limits().stop = std::move(stop);
+    Task with(const std::stop_token& stop) && {
+        handle_.promise().own_limits().stop = stop;
         return std::move(*this);
     }
 

@@ -33,14 +33,12 @@ protected:
     TransferBase(ConnectionCore& core, void (*on_completion)(Operation&, const ibv_wc&));
     ~TransferBase();  // In flight: closes the connection and waits until the memory is free.
 
-    void block();
     // A completion of the last work request.
     void end(const ibv_wc& completion);
     void note(const ibv_wc& completion);  // Keeps what failed first.
     ConnectionCore& core() { return core_; }
     const ibv_wc& completion() const { return completion_; }
     Result<> outcome();
-    Instant after(Duration time) const;
 
 private:
     friend class ConnectionCore;
@@ -60,34 +58,7 @@ private:
     std::optional<Error> error_;
 };
 
-// Adds what is to be named by the type itself.
-template <class Self>
-class LimitedTransfer : public TransferBase {
-public:
-    Awaiter<Self> operator co_await() { return Awaiter(self()); }
-    Self& until(Instant deadline) {
-        limits().deadline = deadline;
-        return self();
-    }
-    Self& within(Duration time) { return until(after(time)); }
-    Self& with(std::stop_token stop) {
-        limits().stop = std::move(stop);
-        return self();
-    }
-    // Blocks, driving the loop.
-    auto wait() {
-        block();
-        return self().result();
-    }
-
-protected:
-    using TransferBase::TransferBase;
-
-private:
-    Self& self() { return static_cast<Self&>(*this); }
-};
-
-class [[nodiscard]] Transfer final : public LimitedTransfer<Transfer> {
+class [[nodiscard]] Transfer final : public Limited<Transfer, TransferBase> {
 public:
     Transfer(ConnectionCore& core, const Work& work);
     Result<> result() { return outcome(); }
@@ -98,7 +69,7 @@ private:
 };
 
 // The result is what the word held before.
-class [[nodiscard]] AtomicTransfer final : public LimitedTransfer<AtomicTransfer> {
+class [[nodiscard]] AtomicTransfer final : public Limited<AtomicTransfer, TransferBase> {
 public:
     enum class Kind : std::uint8_t { CompareSwap, FetchAdd };
     struct Operands {
@@ -122,7 +93,7 @@ private:
 
 // A list with one doorbell, done when its last is. An error is that of the first that failed; those
 // after it were not executed.
-class [[nodiscard]] Batch final : public LimitedTransfer<Batch> {
+class [[nodiscard]] Batch final : public Limited<Batch, TransferBase> {
 public:
     Batch(ConnectionCore& core, std::span<Work> list);
     Result<> result() { return outcome(); }
@@ -145,7 +116,7 @@ struct Received {
 };
 
 // One message. Post receives before the peer sends; they are filled in order.
-class [[nodiscard]] Receive final : public LimitedTransfer<Receive> {
+class [[nodiscard]] Receive final : public Limited<Receive, TransferBase> {
 public:
     Receive(ConnectionCore& core, const Regions& into);
     Result<Received> result();

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 
@@ -56,11 +57,13 @@ bool PolledQueue::reserve(std::uint32_t entries) {
 }
 
 Result<CompletionQueue> CompletionQueue::create(Loop& loop, ibv_context* device,
-                                                std::uint32_t entries) {
+                                                std::uint32_t entries, std::uint32_t vector) {
     ibv_comp_channel* channel = ::ibv_create_comp_channel(device);
     if (channel == nullptr) return failure("no completion channel could be made");
     ::fcntl(channel->fd, F_SETFL, ::fcntl(channel->fd, F_GETFL) | O_NONBLOCK);
-    ibv_cq* cq = ::ibv_create_cq(device, static_cast<int>(entries), nullptr, channel, 0);
+    const int vectors = std::max(device->num_comp_vectors, 1);
+    ibv_cq* cq = ::ibv_create_cq(device, static_cast<int>(entries), nullptr, channel,
+                                 static_cast<int>(vector) % vectors);
     if (cq == nullptr) {
         Error error = failure("no completion queue of that size could be made");
         ::ibv_destroy_comp_channel(channel);

@@ -77,6 +77,8 @@ Result<> ConnectionCore::make_queue_pair() {
         if (!made) return made.error();
         own_queue_ = *std::move(made);
         queue_ = &own_queue_->queue();
+    } else if (&options_.completions->queue().loop() != &loop_) {
+        return Error(EINVAL, "the completion queue belongs to another loop than the connection");
     } else if (options_.completions->queue().reserve(entries)) {
         queue_ = &options_.completions->queue();
     } else {

@@ -7,7 +7,7 @@ namespace feroce::rdma {
 namespace {
 
 class Loopback : public testing::Test {
-protected:
+public:
     RealRuntime runtime;
     Loop loop{runtime};
     Listener listener = Listener::listen(loop, "127.0.0.1:0").value();
@@ -45,6 +45,91 @@ TEST_F(Loopback, DataTravelsBothWaysWhileConnecting) {
     made->close();
     EXPECT_EQ(made->cause()->code, ECONNABORTED);
     EXPECT_TRUE(loop.run(servers.join()));
+}
+
+// An end with an inbox that was there before the connection.
+struct Station {
+    Connection connection;
+    Inbox inbox;
+};
+
+Task<void> open_station(Loop& loop, Listener& at, std::optional<Station>& out) {
+    Connection made = (co_await at.next()).value().prepare(loop).value();
+    Inbox inbox = Inbox::create(made, 4, 256).value();
+    (co_await made.accept()).value();
+    out.emplace(Station{std::move(made), std::move(inbox)});
+}
+
+class Inboxes : public Loopback {
+public:
+    void SetUp() override {
+        TaskGroup servers(loop);
+        servers.spawn(open_station(loop, listener, far));
+        near = loop.run(Connection::connect(loop, server)).value();
+        ASSERT_TRUE(loop.run(servers.join()));
+        here = near->allocate(256).value();
+    }
+    std::optional<Station> far;
+    std::optional<Connection> near;
+    std::optional<Buffer> here;
+};
+
+TEST_F(Inboxes, MessagesAreKeptInOrderAndReceivesComeBack) {
+    for (std::uint32_t round = 0; round < 10; ++round) {
+        for (std::uint32_t i = 0; i < 3; ++i) {
+            const std::uint32_t number = round * 3 + i;
+            std::memcpy(here->data(), &number, sizeof number);
+            ASSERT_TRUE(near->send_imm(here->local(0, 4 + i), number).wait());
+        }
+        for (std::uint32_t i = 0; i < 3; ++i) {
+            Result<Inbox::Arrival> got = far->inbox.next().wait();
+            ASSERT_TRUE(got) << got.error().why;
+            EXPECT_EQ(got->immediate(), round * 3 + i);
+            EXPECT_EQ(got->bytes().size(), 4 + i);
+            EXPECT_EQ(got->bytes()[0], static_cast<std::byte>(round * 3 + i));
+        }
+    }
+}
+
+TEST_F(Inboxes, GivingUpHarmsNothing) {
+    Result<Inbox::Arrival> got = far->inbox.next().within(std::chrono::milliseconds(1)).wait();
+    ASSERT_FALSE(got);
+    EXPECT_EQ(got.error().code, ETIMEDOUT);
+    ASSERT_TRUE(near->send(here->local()).wait());
+    EXPECT_TRUE(far->inbox.next().wait());
+}
+
+TEST_F(Inboxes, EveryMessageIsTakenOnceByWhoWaitedLongest) {
+    std::vector<int> order;
+    TaskGroup readers(loop);
+    for (int i = 0; i < 3; ++i)
+        readers.spawn([](Inbox& from, int name, std::vector<int>& log) -> Task<void> {
+            Result<Inbox::Arrival> got = co_await from.next();
+            EXPECT_EQ(got.has_value(), name < 2);
+            log.push_back(name);
+        }(far->inbox, i, order));
+    ASSERT_TRUE(near->send(here->local()).wait());
+    ASSERT_TRUE(near->send(here->local()).wait());
+    near->close();  // The third is told.
+    EXPECT_TRUE(loop.run(readers.join()));
+    EXPECT_EQ(order, (std::vector{0, 1, 2}));
+    Result<Inbox::Arrival> got = far->inbox.next().wait();
+    ASSERT_FALSE(got);
+    EXPECT_EQ(got.error().code, ECONNRESET) << got.error().why;
+}
+
+TEST_F(Inboxes, AProgramThatHoldsAllMessagesIsTold) {
+    std::vector<Inbox::Arrival> held;
+    for (int i = 0; i < 4; ++i) {
+        ASSERT_TRUE(near->send(here->local()).wait());
+        held.push_back(far->inbox.next().wait().value());
+    }
+    Result<Inbox::Arrival> got = far->inbox.next().wait();
+    ASSERT_FALSE(got);
+    EXPECT_EQ(got.error().code, ENOBUFS);
+    held.pop_back();
+    ASSERT_TRUE(near->send(here->local()).wait());
+    EXPECT_TRUE(far->inbox.next().wait());
 }
 
 TEST_F(Loopback, ARejectionBringsItsData) {

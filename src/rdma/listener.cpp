@@ -63,7 +63,7 @@ private:
         if (event.type != RDMA_CM_EVENT_CONNECT_REQUEST) return;
         event.id->context = nullptr;  // It inherited ours; until it is accepted nobody listens.
         waiting_.push_back(Request(event.id, event.data));
-        arrived_.notify_one();
+        arrived_.notify_all();  // Who was waiting may be gone when its turn comes.
     }
 
     rdma_cm_id* id_;

@@ -218,13 +218,13 @@ Loop::Sleep Loop::sleep(Duration time) {
 }
 
 Loop::Sleep::Sleep(Loop& loop, Instant when)
-    : Suspension(loop,
-                 [](Suspension& waiting, int code) {
-                     Sleep& self = static_cast<Sleep&>(waiting);
-                     if (self.done()) return;
-                     self.code_ = code;
-                     self.finish();
-                 }),
+    : Limited(loop,
+              [](Suspension& waiting, int code) {
+                  Sleep& self = static_cast<Sleep&>(waiting);
+                  if (self.done()) return;
+                  self.code_ = code;
+                  self.finish();
+              }),
       when_(when) {
     limits().deadline = when;
 }

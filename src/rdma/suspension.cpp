@@ -70,29 +70,23 @@ void Suspension::finish() {
     if (waiting_) loop_.make_ready(*this);
 }
 
+Instant Suspension::after(Duration time) const {
+    return loop_.after(time);
+}
+
 void Suspension::drive() {
     while (!done_) loop_.poll_or_wait();
 }
 
 Signal::Wait::Wait(Signal& signal)
-    : Suspension(signal.loop_,
-                 [](Suspension& waiting, int code) {
-                     Wait& self = static_cast<Wait&>(waiting);
-                     if (self.done()) return;
-                     self.code_ = code;
-                     self.finish();
-                 }),
+    : Limited(signal.loop_,
+              [](Suspension& waiting, int code) {
+                  Wait& self = static_cast<Wait&>(waiting);
+                  if (self.done()) return;
+                  self.code_ = code;
+                  self.finish();
+              }),
       signal_(signal) {}
-
-Signal::Wait& Signal::Wait::until(Instant deadline) && {
-    limits().deadline = deadline;
-    return *this;
-}
-
-Signal::Wait& Signal::Wait::with(std::stop_token stop) && {
-    limits().stop = std::move(stop);
-    return *this;
-}
 
 bool Signal::Wait::start(std::coroutine_handle<> handle, const Limits* outer) {
     code_ = begin(handle, outer);

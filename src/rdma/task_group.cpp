@@ -7,6 +7,7 @@
 namespace feroce::rdma {
 
 struct TaskGroup::Root {
+    // NOLINTNEXTLINE(readability-identifier-naming): the language's name.
     struct promise_type : ListNode {
         promise_type(TaskGroup& of, Task<void>& /*task*/) : group(of) {}
 

@@ -52,10 +52,6 @@ bool TransferBase::start(std::coroutine_handle<> handle, const Limits* outer) {
     return post_or_queue();
 }
 
-void TransferBase::block() {
-    if (start(nullptr, nullptr)) drive();
-}
-
 bool TransferBase::post_or_queue() {
     if (!core_.has_room(weight(), state_ == State::Queued)) {
         if (!core_.queue_up(*this))
@@ -117,15 +113,9 @@ Result<> TransferBase::outcome() {
     return {};
 }
 
-Instant TransferBase::after(Duration time) const {
-    return core_.loop().after(time);
-}
-
 Transfer::Transfer(ConnectionCore& core, const Work& work)
-    : LimitedTransfer(core,
-                      [](Operation& self, const ibv_wc& completion) {
-                          static_cast<Transfer&>(self).end(completion);
-                      }),
+    : Limited(core, [](Operation& self,
+                       const ibv_wc& completion) { static_cast<Transfer&>(self).end(completion); }),
       work_(work) {}
 
 Result<> Transfer::post() {
@@ -135,10 +125,10 @@ Result<> Transfer::post() {
 
 AtomicTransfer::AtomicTransfer(ConnectionCore& core, Kind kind, const RemoteRegion& word,
                                Operands operands)
-    : LimitedTransfer(core,
-                      [](Operation& self, const ibv_wc& completion) {
-                          static_cast<AtomicTransfer&>(self).take_old(completion);
-                      }),
+    : Limited(core,
+              [](Operation& self, const ibv_wc& completion) {
+                  static_cast<AtomicTransfer&>(self).take_old(completion);
+              }),
       kind_(kind),
       word_(word),
       operands_(operands) {}
@@ -170,10 +160,8 @@ Result<std::uint64_t> AtomicTransfer::result() {
 }
 
 Batch::Batch(ConnectionCore& core, std::span<Work> list)
-    : LimitedTransfer(core,
-                      [](Operation& self, const ibv_wc& completion) {
-                          static_cast<Batch&>(self).end(completion);
-                      }),
+    : Limited(core, [](Operation& self,
+                       const ibv_wc& completion) { static_cast<Batch&>(self).end(completion); }),
       list_(list) {
     step_.batch = this;
     step_.complete = [](Operation& self, const ibv_wc& completion) {
@@ -195,10 +183,8 @@ Result<> Batch::post() {
 }
 
 Receive::Receive(ConnectionCore& core, const Regions& into)
-    : LimitedTransfer(core,
-                      [](Operation& self, const ibv_wc& completion) {
-                          static_cast<Receive&>(self).end(completion);
-                      }),
+    : Limited(core, [](Operation& self,
+                       const ibv_wc& completion) { static_cast<Receive&>(self).end(completion); }),
       into_(into) {}
 
 Result<> Receive::post() {

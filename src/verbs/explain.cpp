@@ -2,7 +2,6 @@
 // failed, in words, with the peer's part if the peer is of this machine and user.
 #include <algorithm>
 #include <chrono>
-#include <cstring>
 #include <string>
 
 #include "process/state_export.hpp"
@@ -79,6 +78,6 @@ extern "C" [[gnu::visibility("default")]] std::size_t feroce_explain(ibv_qp* bas
         if (!cause.empty()) text += ", because " + cause;
     }
     const std::size_t length = std::min(size, text.size());
-    std::memcpy(out, text.data(), length);
+    std::copy_n(text.begin(), length, out);
     return length;
 }
