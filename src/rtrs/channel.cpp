@@ -35,7 +35,8 @@ Channel::Channel(Owner& owner, std::uint16_t number, const Shape& shape,
 }
 
 bool Channel::start(ibv_qp* qp) {
-    region_.reset(ibv_reg_mr(qp->pd, memory_.data(), memory_.size(), IBV_ACCESS_LOCAL_WRITE));
+    constexpr int kAccess = IBV_ACCESS_LOCAL_WRITE;
+    region_.reset(ibv_reg_mr(qp->pd, memory_.data(), memory_.size(), kAccess));
     if (!region_) return false;
     qp_ = qp;
     for (Receive& receive : receives_)

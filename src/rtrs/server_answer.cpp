@@ -12,7 +12,6 @@ namespace {
 
 // Data, invalidation, response; a window's bind is posted by itself.
 constexpr std::size_t kMaxChain = kMaxReadSegments + 2;
-constexpr std::size_t kMaxAnswer = kMaxChain + 1;
 
 std::uint64_t address_of(ByteView bytes) {
     return reinterpret_cast<std::uint64_t>(bytes.data());
