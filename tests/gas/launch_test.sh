@@ -5,6 +5,7 @@ set -euo pipefail
 name=$1
 build=$2
 feroce=$build/bin/feroce
+source=$(cd "$(dirname "$0")/../.." && pwd)
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 
@@ -18,13 +19,28 @@ call() {
     err=$(<"$scratch/err")
 }
 
+# Pages show the programs that are run here.
+shows() { # PAGE PROGRAM
+    python3 -c 'import sys; page, code = (open(f).read() for f in sys.argv[1:])
+sys.exit(code not in page)' "$1" "$2" || fail "$1 does not show $2"
+}
+
 # Four nodes count, each once.
 test_counter() {
+    shows "$source/README.md" "$source/examples/gas/counter.cpp"
+    shows "$source/docs/gas.md" "$source/examples/gas/counter.cpp"
+    shows "$source/docs/gas.md" "$source/examples/gas/shared_map.cpp"
     call "$feroce" launch -n 4 -- "$build/examples/gas/gas_counter"
     equal "$status" 0 "$err"
     equal "$(grep -c 'all are 4' <<<"$out")" 4 "$out"
     equal "$(grep -o 'after [0-9]' <<<"$out" | sort -u | wc -l)" 4 "$out"
     for rank in 0 1 2 3; do grep -q "^\[$rank\] node $rank of 4" <<<"$out" || fail "$out"; done
+}
+
+test_shared_map() {
+    call "$feroce" launch -n 3 -- "$build/examples/gas/gas_shared_map"
+    equal "$status" 0 "$err"
+    equal "$(grep -c '50 keys counted by 3 nodes: 150$' <<<"$out")" 3 "$out"
 }
 
 # The others name the node that was killed, and do not hang.
@@ -33,6 +49,20 @@ test_crash() {
     equal "$status" $((128 + 9)) "$out $err"
     equal "$(grep -c 'node 2 is lost' <<<"$out")" 2 "$out"
     grep -q 'node 2 was ended by signal 9' <<<"$err" || fail "$err"
+}
+
+# Two processes with two threads each: nothing counted under a lock is lost.
+test_locks() {
+    call "$feroce" launch -n 2 -- "$build/tests/gas/gas_locks"
+    equal "$status" 0 "$err"
+    equal "$(grep -c ': 800 of 800$' <<<"$out")" 12 "$out"
+}
+
+# Neither at home nor away.
+test_allocations() {
+    call "$feroce" launch -n 2 -- "$build/tests/gas/gas_allocations"
+    equal "$status" 0 "$err"
+    equal "$(grep -c '\] 0 allocations' <<<"$out")" 2 "$out"
 }
 
 test_status() {
