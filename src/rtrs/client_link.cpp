@@ -39,7 +39,7 @@ ClientLink::ClientLink(rdma::Loop& loop, Plan plan, Owner& owner)
     : loop_(loop),
       plan_(std::move(plan)),
       owner_(owner),
-      lines_(plan_.options->connections + 1u),
+      lines_(line_count()),
       news_(loop),
       beat_(*this),
       tasks_(loop) {}
@@ -78,7 +78,7 @@ rdma::Task<rdma::Result<>> ClientLink::connect() {
     if (auto done = co_await connect_line(0); !done) co_return done;
     if (auto done = co_await connect_others(); !done) co_return done;
     if (auto done = co_await exchange_info(); !done) co_return done;
-    for (std::uint16_t i = 0; i < lines_.size(); ++i) tasks_.spawn(watch(i));
+    for (std::uint16_t i = 0; i < line_count(); ++i) tasks_.spawn(watch(i));
     co_return rdma::Result<>{};
 }
 
@@ -106,7 +106,7 @@ rdma::Task<rdma::Result<>> ClientLink::connect_line(std::uint16_t number) {
 
     ConnectRequest request;
     request.connection = number;
-    request.connection_count = static_cast<std::uint16_t>(lines_.size());
+    request.connection_count = line_count();
     request.reconnects = plan_.incarnation;
     request.path = plan_.path;
     request.session = plan_.session;
@@ -135,13 +135,13 @@ rdma::Task<void> ClientLink::connect_beside(std::uint16_t number,
 
 rdma::Task<rdma::Result<>> ClientLink::connect_others() {
     if (!extended()) {
-        for (std::uint16_t i = 1; i < lines_.size(); ++i)
+        for (std::uint16_t i = 1; i < line_count(); ++i)
             if (auto done = co_await connect_line(i); !done) co_return done;
         co_return rdma::Result<>{};
     }
     std::optional<rdma::Error> failure;
     rdma::TaskGroup together(loop_);
-    for (std::uint16_t i = 1; i < lines_.size(); ++i) together.spawn(connect_beside(i, failure));
+    for (std::uint16_t i = 1; i < line_count(); ++i) together.spawn(connect_beside(i, failure));
     if (auto joined = co_await together.join(); !joined) co_return joined;
     if (failure) co_return *failure;
     co_return rdma::Result<>{};

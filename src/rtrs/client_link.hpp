@@ -88,6 +88,10 @@ private:
     rdma::Task<rdma::Result<>> connect_others();
     rdma::Task<rdma::Result<>> exchange_info();
     rdma::Task<void> watch(std::uint16_t number);
+    // With the service connection.
+    std::uint16_t line_count() const {
+        return static_cast<std::uint16_t>(plan_.options->connections + 1);
+    }
     Channel::Shape shape_of(std::uint16_t number) const;
     Channel& channel_of(const Request& request) const;
     void on_beat();

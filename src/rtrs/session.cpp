@@ -182,6 +182,8 @@ SessionStatistics Session::statistics() const {
 rdma::Task<rdma::Result<Session>> Client::open(std::string name, std::vector<PathAddress> paths,
                                                SessionOptions options) {
     if (auto good = check_session_name(name); !good) co_return good.error();
+    if (options.connections >= kMaxConnections)
+        co_return rdma::Error(EINVAL, "a path has at most 4095 connections for requests");
     std::shared_ptr<SessionCore> core = sessions_[name].lock();
     if (!core) {
         core = std::make_shared<SessionCore>(loop_, name, std::move(options));

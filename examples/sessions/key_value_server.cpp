@@ -1,0 +1,35 @@
+// Keeps values under keys for clients of any number: key_value_server 127.0.0.1 7480
+#include <algorithm>
+#include <cstdlib>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "feroce/rtrs/server.hpp"
+
+using namespace feroce;
+
+int main(int, char** argv) {
+    rdma::Loop loop;
+    std::map<std::string, std::vector<std::byte>> values;
+    rtrs::ServerOptions options;
+    options.address = argv[1];
+    options.port = static_cast<std::uint16_t>(std::atoi(argv[2]));
+    rtrs::Server server =
+        rtrs::Server::open(loop, options, [&](rtrs::ServerRequest& request) {
+            const auto text = request.message();
+            const std::string key(reinterpret_cast<const char*>(text.data()), text.size());
+            const std::span<std::byte> data = request.data();
+            if (request.direction() == rtrs::Direction::Write) {
+                values[key].assign(data.begin(), data.end());
+                return request.respond();
+            }
+            const auto found = values.find(key);
+            if (found == values.end()) return request.respond(ENOENT);
+            const std::size_t size = std::min(data.size(), found->second.size());
+            std::copy_n(found->second.begin(), size, data.begin());
+            std::fill(data.begin() + static_cast<std::ptrdiff_t>(size), data.end(), std::byte{0});
+            request.respond();
+        }).value();
+    for (;;) loop.poll_or_wait();
+}
