@@ -48,8 +48,8 @@ TEST(Permits, GoToWaitersInTheirOrder) {
 }
 
 std::vector<std::size_t> choices(PathChooser& chooser, const std::vector<PathLoad>& paths, int n) {
-    std::vector<std::size_t> out;
-    for (int i = 0; i < n; ++i) out.push_back(chooser.choose(paths).value_or(99));
+    std::vector<std::size_t> out(static_cast<std::size_t>(n));
+    for (std::size_t& choice : out) choice = chooser.choose(paths).value_or(99);
     return out;
 }
 
