@@ -13,6 +13,10 @@
 
 namespace feroce::rdma {
 
+// What can travel as it is: no padding, which would show the peer what lay on the stack.
+template <class T>
+concept PlainBytes = std::has_unique_object_representations_v<T> && sizeof(T) <= 256;
+
 // What ends tell each other while they connect. IBTA leaves a program 56 bytes in a request, 196 in
 // a reply and 148 in a rejection; it pads with zeros, so a format must say its own length.
 class PrivateData {
@@ -23,16 +27,15 @@ public:
     PrivateData(std::span<const std::byte> bytes) : size_(std::min(bytes.size(), kMost)) {
         std::copy_n(bytes.begin(), size_, bytes_.begin());
     }
-    template <class T>
-    requires std::is_trivially_copyable_v<T> &&(sizeof(T) <= kMost) static PrivateData
-        of(const T& value) {
+    template <PlainBytes T>
+    static PrivateData of(const T& value) {
         return std::as_bytes(std::span(&value, 1));
     }
 
     std::span<const std::byte> bytes() const { return std::span(bytes_).first(size_); }
     // A value that of() made at the other end, or a similar machine; zeros where bytes lack.
-    template <class T>
-    requires std::is_trivially_copyable_v<T> &&(sizeof(T) <= kMost) T as() const {
+    template <PlainBytes T>
+    T as() const {
         T value;
         std::memcpy(&value, bytes_.data(), sizeof value);
         return value;

@@ -203,6 +203,7 @@ Result<rdma_event_channel*> Loop::cm_channel() {
 
 void Loop::attach(PolledQueue& queue) {
     queues_.push_back(&queue);
+    fds_.reserve(queues_.capacity() + 1);  // Going to sleep allocates nothing.
 }
 
 void Loop::detach(PolledQueue& queue) {

@@ -1,0 +1,136 @@
+// Handles beyond the plain connection: devices, shared completion queues, windows, loops of other
+// threads.
+#include <gtest/gtest.h>
+
+#include <future>
+#include <optional>
+#include <thread>
+
+#include "rdma/test_programs.hpp"
+
+namespace feroce::rdma {
+namespace {
+
+TEST(Devices, AreFoundByAddress) {
+    Result<Device> device = Device::open("127.0.0.1");
+    ASSERT_TRUE(device) << device.error().why;
+    EXPECT_STREQ(device->name(), "feroce_lo");
+    EXPECT_FALSE(Device::open("0.0.0.0"));
+    Result<Device> elsewhere = Device::open("192.0.2.1");
+    ASSERT_FALSE(elsewhere);
+    EXPECT_NE(elsewhere.error().why.find("no device of this machine has the address 192.0.2.1"),
+              std::string::npos)
+        << elsewhere.error().why;
+    EXPECT_EQ(Device::open("somewhere").error().code, EINVAL);
+}
+
+// Two ends on one loop that share a domain and a completion queue.
+class Handles : public testing::Test {
+public:
+    void SetUp() override {
+        options.domain = domain.raw();
+        options.completions = &completions;
+        options.send_depth = options.recv_depth = 8;
+        TaskGroup servers(loop);
+        servers.spawn([](Handles& test) -> Task<void> {
+            Request request = (co_await test.listener.next()).value();
+            test.far = (co_await std::move(request).accept(test.loop, test.options)).value();
+        }(*this));
+        near = loop.run(Connection::connect(loop, listener.address(), options)).value();
+        ASSERT_TRUE(loop.run(servers.join()));
+        here = near->allocate(4096).value();
+        there = far->allocate(4096, Access::Remote | Access::WindowBind).value();
+    }
+
+    Loop loop;
+    Device device = Device::open("127.0.0.1").value();
+    ProtectionDomain domain = ProtectionDomain::create(device.raw()).value();
+    // Room for two connections of depth 8, with one entry more each way.
+    CompletionQueue completions = CompletionQueue::create(loop, device.raw(), 36).value();
+    ConnectionOptions options;
+    Listener listener = Listener::listen(loop, "127.0.0.1:0").value();
+    std::optional<Connection> near, far;
+    std::optional<Buffer> here, there;
+};
+
+TEST_F(Handles, ASharedQueueCountsItsRoom) {
+    EXPECT_TRUE(near->read(here->local(), there->remote()).wait());
+    Result<Connection> third = loop.run(Connection::resolve(loop, listener.address(), options));
+    ASSERT_FALSE(third);
+    EXPECT_EQ(third.error().code, ENOSPC);
+    near.reset();
+    third = loop.run(Connection::resolve(loop, listener.address(), options));
+    EXPECT_TRUE(third) << third.error().why;
+}
+
+TEST_F(Handles, AQueueOfAnotherLoopIsRefused) {
+    Loop other;
+    CompletionQueue foreign = CompletionQueue::create(other, device.raw(), 64).value();
+    options.completions = &foreign;
+    Result<Connection> made = loop.run(Connection::resolve(loop, listener.address(), options));
+    ASSERT_FALSE(made);
+    EXPECT_EQ(made.error().code, EINVAL);
+}
+
+TEST_F(Handles, AWindowGivesAKeyAndTakesItBack) {
+    MemoryWindow window = MemoryWindow::create(domain.raw()).value();
+    const auto bind = [&](LocalRegion part) {
+        test::Counter bound;
+        Result<> posted =
+            window.bind(far->queue_pair(), there->region(), part, Access::RemoteWrite, &bound);
+        ASSERT_TRUE(posted) << posted.error().why;
+        while (bound.completions == 0) loop.poll_or_wait();
+        EXPECT_EQ(bound.last.status, IBV_WC_SUCCESS);
+    };
+    bind(there->local(1024, 512));
+    const RemoteRegion first = window.remote();
+    EXPECT_EQ(first.size, 512u);
+    test::fill(here->bytes(), 3);
+    EXPECT_TRUE(near->write(first, here->local(0, 512)).wait());
+    EXPECT_TRUE(test::holds(there->bytes().subspan(1024, 512), 3));
+
+    bind(there->local(2048, 512));
+    EXPECT_NE(window.remote().rkey, first.rkey);
+    EXPECT_TRUE(near->write(window.remote(), here->local(0, 512)).wait());
+    Result<> late = near->write(first, here->local(0, 512)).wait();
+    ASSERT_FALSE(late);
+    EXPECT_EQ(late.error().code, EACCES);
+}
+
+// A listener in one thread, the connection in another's loop.
+TEST(Threads, ARequestIsAcceptedOnAnotherLoop) {
+    Loop loop;
+    Listener listener = Listener::listen(loop, "127.0.0.1:0").value();
+    std::promise<Loop*> ready;
+    std::optional<Request> handed;
+    bool served = false;
+    std::thread worker([&] {
+        Loop own;
+        ready.set_value(&own);
+        while (!handed) own.poll_or_wait();
+        const auto serve = [](Loop& on, Request request) -> Task<bool> {
+            Connection made = std::move(request).prepare(on).value();
+            Buffer memory = made.allocate(4096, Access::RemoteRead).value();
+            test::fill(memory.bytes(), 9);
+            (co_await made.accept(PrivateData::of(memory.remote()))).value();
+            co_return (co_await made.closed()).has_value();
+        };
+        served = own.run(serve(own, *std::move(handed)));
+    });
+    Loop* other = ready.get_future().get();
+    loop.spawn([](Listener& at, Loop& to, std::optional<Request>& slot) -> Task<void> {
+        auto request = std::make_shared<Request>((co_await at.next()).value());
+        to.post([request, &slot] { slot = std::move(*request); });
+    }(listener, *other, handed));
+    {
+        Connection peer = loop.run(Connection::connect(loop, listener.address())).value();
+        Buffer here = peer.allocate(4096).value();
+        EXPECT_TRUE(peer.read(here.local(), peer.peer_data().as<RemoteRegion>()).wait());
+        EXPECT_TRUE(test::holds(here.bytes(), 9));
+    }
+    worker.join();
+    EXPECT_TRUE(served);
+}
+
+}  // namespace
+}  // namespace feroce::rdma
