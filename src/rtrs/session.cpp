@@ -184,6 +184,7 @@ rdma::Task<rdma::Result<Session>> Client::open(std::string name, std::vector<Pat
     if (auto good = check_session_name(name); !good) co_return good.error();
     if (options.connections >= kMaxConnections)
         co_return rdma::Error(EINVAL, "a path has at most 4095 connections for requests");
+    std::erase_if(sessions_, [](const auto& entry) { return entry.second.expired(); });
     std::shared_ptr<SessionCore> core = sessions_[name].lock();
     if (!core) {
         core = std::make_shared<SessionCore>(loop_, name, std::move(options));
