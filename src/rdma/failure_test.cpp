@@ -186,40 +186,65 @@ TEST_F(Failures, ABatchTellsWhatFailedFirst) {
     EXPECT_EQ(done.error().status, IBV_WC_REM_ACCESS_ERR) << done.error().why;
 }
 
-TEST(VanishedPeer, IsNamed) {
-    int to_parent[2];
-    ASSERT_EQ(::pipe(to_parent), 0);
-    const pid_t child = ::fork();
-    if (child == 0) {
-        RealRuntime runtime;
-        Loop loop(runtime);
-        Listener listener = Listener::listen(loop, "127.0.0.1:0").value();
-        const std::uint16_t port = listener.address().port();
-        if (::write(to_parent[1], &port, sizeof port) != sizeof port) ::_exit(1);
-        loop.run(test::serve(loop, listener, 1));
-        ::_exit(0);
+// A server in a process of its own, killed in the end.
+class OtherProcess : public testing::Test {
+public:
+    void SetUp() override {
+        int pipe[2];
+        ASSERT_EQ(::pipe(pipe), 0);
+        child = ::fork();
+        if (child == 0) serve_forever(pipe[1]);
+        std::uint16_t port = 0;
+        ASSERT_EQ(::read(pipe[0], &port, sizeof port), ssize_t{sizeof port});
+        server = Address("127.0.0.1").with_port(port);
+        ::close(pipe[0]);
+        ::close(pipe[1]);
     }
-    std::uint16_t port = 0;
-    ASSERT_EQ(::read(to_parent[0], &port, sizeof port), ssize_t{sizeof port});
-    {
-        RealRuntime runtime;
-        Loop loop(runtime);
-        ConnectionOptions options{.retry_count = 1};
-        Connection peer =
-            loop.run(Connection::connect(loop, Address("127.0.0.1").with_port(port), options))
-                .value();
-        Buffer here = peer.allocate(4096).value();
-        const auto memory = peer.peer_data().as<RemoteRegion>().subregion(0, 4096);
-        EXPECT_TRUE(peer.read(here.local(), memory).wait());
+    void TearDown() override { stop(); }
+
+    void stop() {
+        if (child <= 0) return;
         ::kill(child, SIGKILL);
         ::waitpid(child, nullptr, 0);
-        Result<> done = peer.read(here.local(), memory).wait();
-        ASSERT_FALSE(done);
-        EXPECT_EQ(done.error().code, EHOSTUNREACH) << done.error().why;
-        EXPECT_TRUE(contains(done.error().why, "does not answer")) << done.error().why;
+        child = 0;
     }
-    ::close(to_parent[0]);
-    ::close(to_parent[1]);
+
+    [[noreturn]] static void serve_forever(int tell) {
+        Loop loop;
+        Listener listener = Listener::listen(loop, "127.0.0.1:0").value();
+        const std::uint16_t port = listener.address().port();
+        if (::write(tell, &port, sizeof port) != sizeof port) ::_exit(1);
+        for (;;) loop.run(test::serve(loop, listener, 1));
+    }
+
+    pid_t child = 0;
+    Address server{"127.0.0.1"};
+};
+
+TEST_F(OtherProcess, ThatVanishesIsNamed) {
+    Loop loop;
+    ConnectionOptions options{.retry_count = 1};
+    Connection peer = loop.run(Connection::connect(loop, server, options)).value();
+    Buffer here = peer.allocate(4096).value();
+    const auto memory = peer.peer_data().as<RemoteRegion>().subregion(0, 4096);
+    EXPECT_TRUE(peer.read(here.local(), memory).wait());
+    stop();
+    Result<> done = peer.read(here.local(), memory).wait();
+    ASSERT_FALSE(done);
+    EXPECT_EQ(done.error().code, EHOSTUNREACH) << done.error().why;
+    EXPECT_TRUE(contains(done.error().why, "does not answer")) << done.error().why;
+}
+
+TEST_F(OtherProcess, ThatRefusesSaysWhy) {
+    Loop loop;
+    Connection peer = loop.run(Connection::connect(loop, server)).value();
+    Buffer here = peer.allocate(64).value();
+    RemoteRegion beyond = peer.peer_data().as<RemoteRegion>();
+    beyond.address += beyond.size;
+    Result<> done = peer.read(here.local(), beyond).wait();
+    ASSERT_FALSE(done);
+    EXPECT_EQ(done.error().code, EACCES) << done.error().why;
+    EXPECT_TRUE(contains(done.error().why, ", because rdma_test: QP 0x")) << done.error().why;
 }
 
 }  // namespace

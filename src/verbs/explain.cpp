@@ -18,7 +18,7 @@ namespace {
 
 // Others answer in well under a millisecond; the caller may have more to do than to wait for one
 // that is stopped.
-constexpr std::chrono::milliseconds kPatience{20};
+constexpr std::chrono::milliseconds kPatience{100};
 
 struct Failure {
     process::StateReason reason;
