@@ -11,6 +11,7 @@
  * -DFAST     a head that sees the other tail empty enters without touching `victim`: with the READ
  *            chained behind the CAS this is one round trip.
  * -DSWAP     `victim` is set by a compare-and-swap loop of the NIC instead of a plain WRITE.
+ * -DTRY      a head that would have to play may leave instead, as try_lock does.
  * -DFAIR     the fair lock: all of the above guards only the drawing of a ticket.
  *
  * Invariants:
@@ -123,6 +124,9 @@ inline enter() {
     if
     :: atomic { alone -> alone = 0 }
     :: else -> gate()
+#ifdef TRY
+    :: !alone -> gives_up = 1
+#endif
     fi
 #endif
 }
@@ -148,13 +152,13 @@ inline acquire() {
 #endif
     if
     :: atomic { seen == NOBODY -> seen = 0 };
-        enter(); budget[me] = BUDGET
+        enter(); budget[me] = (gives_up -> 0 : BUDGET)
     :: else ->
         alone = 0;
         next[seen] = me; seen = 0;
         budget[me] != WAITING;
         if
-        :: budget[me] == 0 -> enter(); budget[me] = BUDGET
+        :: budget[me] == 0 -> enter(); budget[me] = (gives_up -> 0 : BUDGET)
         :: else
         fi
     fi
@@ -183,7 +187,7 @@ inline release() {
 #ifdef BUG_NO_BUDGET
         budget[next[me]] = budget[me]
 #else
-        budget[next[me]] = budget[me] - 1
+        budget[next[me]] = (budget[me] > 0 -> budget[me] - 1 : 0)
 #endif
     fi
 }
@@ -208,7 +212,8 @@ proctype user(byte me; bit side) {
     byte seen;          /* Result of the last atomic. */
     byte expected;
     byte ticket;
-    bit alone;          /* The other queue was, when looked at. */
+    bit alone;          /* The other queue was empty, when looked at. */
+    bit gives_up;
 
     do
     :: acquire();
@@ -226,8 +231,12 @@ proctype user(byte me; bit side) {
         critical_section();
         owner = (ticket + 1) % TICKETS; ticket = 0
 #else
-        critical_section();
-        release()
+        if
+        :: !gives_up -> critical_section()
+        :: else
+        fi;
+        release();
+        gives_up = 0
 #endif
     od
 }

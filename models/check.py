@@ -29,6 +29,7 @@ RUNS = [
     ("alock", [], NO_CLAIM, [], None),
     ("alock", ["-DSWAP"], NO_CLAIM, [], None),
     ("alock", ["-DFAST"], NO_CLAIM, [], None),
+    ("alock", ["-DFAST", "-DTRY"], NO_CLAIM, [], None),
     ("alock", ["-DFAST", "-DWATCH=1"], FAIR, SERVED, None),
     ("alock", ["-DFAST", "-DWATCH=3"], FAIR, SERVED, None),
     ("alock", ["-DWATCH=1"], FAIR, SERVED, None),

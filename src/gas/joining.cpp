@@ -90,7 +90,7 @@ bool Joining::connects_to(std::size_t node) const {
 Result<> Joining::run() {
     const Result<> met = core_.loop().run(meet().until(deadline_));
     if (!met) return met.error().code == ETIMEDOUT ? who_is_missing() : met;
-    if (const Result<> made = make_completions(); !made) return made;
+    if (Result<> made = make_completions(); !made) return made;
     for (std::size_t i = 0; i < core_.options.threads; ++i) core_.make_lanes(i);
     if (core_.size() == 1 && core_.global_atomics) return {};
     connecting_ = true;
@@ -108,7 +108,7 @@ Result<> Joining::run() {
         core_.loop().poll_or_wait(core_.loop().after(pause));
     }
     for (auto& part : parts)
-        if (const Result<> done = part.await_resume(); !done) return done;
+        if (Result<> done = part.await_resume(); !done) return done;
     return {};
 }
 
@@ -133,7 +133,7 @@ Result<> Joining::prepare(const rdma::Address& local) {
     ibv_query_device(core_.device->raw(), &attributes);
     core_.global_atomics =
         core_.options.trust_global_atomics && attributes.atomic_cap == IBV_ATOMIC_GLOB;
-    if (const auto made = core_.make_segment(); !made) return made;
+    if (auto made = core_.make_segment(); !made) return made;
     auto listener = rdma::Listener::listen(core_.loop(), local, 1024);
     if (!listener) return listener.error();
     listener_ = *std::move(listener);

@@ -60,7 +60,7 @@ Result<> Node::barrier() {
 }
 
 Result<> Node::leave() {
-    const Result<> all = barrier();
+    Result<> all = barrier();
     if (all) loop().run(core_->say_goodbye());
     for (auto& set : core_->lanes) set->close();
     core_->accepted.clear();

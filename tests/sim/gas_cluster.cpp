@@ -45,7 +45,7 @@ gas::NodeOptions GasCluster::options_of(std::size_t node) const {
     out.placement.rank = static_cast<std::uint16_t>(node);
     out.placement.size = static_cast<std::uint16_t>(options_.nodes);
     out.placement.seed = text_of(const_cast<GasCluster*>(this)->world_.node(0));
-    out.memory = options_.memory;
+    out.memory = node < options_.memory_nodes ? options_.memory : 0;
     out.threads = options_.threads;
     out.patience = options_.patience;
     out.trust_global_atomics = options_.trust_global_atomics;

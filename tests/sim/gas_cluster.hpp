@@ -21,6 +21,7 @@ struct ClusterOptions {
     Faults faults = {};
     Duration limit = std::chrono::seconds(600);
     std::uint64_t memory = 256 << 10;
+    std::size_t memory_nodes = 64;  // The others only compute.
     Duration patience = std::chrono::seconds(60);
 };
 

@@ -175,6 +175,31 @@ TEST(GasNode, TwoOfOneRankAreRefused) {
     EXPECT_NE(why.find("another node has this rank"), std::string::npos) << why;
 }
 
+TEST(GasNode, NodesThatOnlyComputeUseTheMemoryOfOthers) {
+    GasCluster cluster(10, {.nodes = 3, .memory_nodes = 1});
+    cluster.run([](gas::Node& node, std::size_t) {
+        const auto counter = node.share<nic<std::uint64_t>>("counter");
+        ASSERT_TRUE(counter && node.fetch_add(*counter, 1) && node.barrier());
+        EXPECT_EQ(*node.read(*counter), 3u);
+        EXPECT_TRUE(node.allocate_on(NodeId{0}, Item()));
+        const auto there = node.allocate_on(NodeId{1}, Item());
+        ASSERT_FALSE(there);
+        EXPECT_EQ(there.error().code, ENOMEM);
+        ASSERT_TRUE(node.barrier());
+    });
+}
+
+TEST(GasNode, AClusterOfOneNeedsNoDevice) {
+    auto node = gas::Node::join(gas::NodeOptions());
+    ASSERT_TRUE(node) << node.error().why;
+    const auto counter = node->share<nic<std::uint64_t>>("counter");
+    ASSERT_TRUE(counter);
+    EXPECT_EQ(*node->fetch_add(*counter, 5), 0u);
+    EXPECT_EQ(*node->read(*counter), 5u);
+    EXPECT_TRUE(node->barrier());
+    EXPECT_TRUE(node->leave());
+}
+
 TEST(GasNode, FreedMemoryIsUsedAgainByAll) {
     GasCluster cluster(9, {.memory = 192 << 10});
     cluster.run([](gas::Node& node, std::size_t) {

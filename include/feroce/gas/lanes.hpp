@@ -41,7 +41,7 @@ public:
     T& place() { return value_; }
 
 private:
-    Result<T> with(Result<> done) {
+    Result<T> with(const Result<>& done) {
         if (!done) return done.error();
         return value_;
     }

@@ -48,7 +48,7 @@ std::uint64_t offset_of_member() {
 }  // namespace detail
 
 template <class T>
-class ptr {
+class ptr {  // NOLINT(readability-identifier-naming): read like std::span.
 public:
     using Element = T;
     static constexpr unsigned kAddressBits = 48;
@@ -118,7 +118,7 @@ static_assert(sizeof(ptr<int>) == 8 && Shareable<ptr<int>>);
 
 // `size` objects side by side on one node.
 template <class T>
-class span {
+class span {  // NOLINT(readability-identifier-naming): read like std::span.
 public:
     constexpr span() = default;
     constexpr span(ptr<T> data, std::size_t size) : data_(data), size_(size) {}

@@ -75,7 +75,7 @@ private:
 }  // namespace detail
 
 template <WordValue T>
-class cpu {
+class cpu {  // NOLINT(readability-identifier-naming): read like std::atomic.
 public:
     using Value = T;
     constexpr cpu() = default;
@@ -99,7 +99,7 @@ private:
 };
 
 template <WordValue T>
-class nic {
+class nic {  // NOLINT(readability-identifier-naming): read like std::atomic.
 public:
     using Value = T;
     constexpr nic() = default;
@@ -112,7 +112,7 @@ private:
 };
 
 template <WordValue T>
-class plain {
+class plain {  // NOLINT(readability-identifier-naming): read like std::atomic.
 public:
     using Value = T;
     constexpr plain() = default;
