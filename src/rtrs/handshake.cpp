@@ -86,14 +86,15 @@ Result<ConnectResponse> ConnectResponse::parse(ByteView data) {
     TRY(check_magic(data.first(4)));
     ConnectResponse response;
     response.error = -static_cast<std::int16_t>(load_le16(data.subspan<4, 2>()));
+    if (response.error < 0) response.error = ECONNRESET;
+    if (response.error != 0) return response;  // The rest of a rejection means nothing.
     response.geometry.queue_depth = load_le16(data.subspan<6, 2>());
     response.geometry.max_io_size = load_le32(data.subspan<8, 4>());
     response.geometry.max_header_size = load_le32(data.subspan<12, 4>());
     response.new_keys = (load_le32(data.subspan<16, 4>()) & kNewKeysFlag) != 0;
     response.extension = extension_level(data.subspan(20, 36));
     if (response.extension != 0) response.epoch = load_le64(data.subspan<28, 8>());
-    if (response.error < 0) response.error = ECONNRESET;
-    if (response.error == 0) TRY(response.geometry.check());
+    TRY(response.geometry.check());
     return response;
 }
 

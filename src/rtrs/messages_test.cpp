@@ -149,6 +149,8 @@ TEST(ConnectResponse, HasTheKernelsLayout) {
     expected.resize(56);
     EXPECT_EQ(emitted(reject), expected);
     EXPECT_EQ(*ConnectResponse::parse(expected), reject);
+    expected[6] = std::byte{9};  // Found by fuzzing: a depth in a rejection.
+    EXPECT_EQ(*ConnectResponse::parse(expected), reject);
 }
 
 TEST(ConnectResponse, AnnouncesTheExtensionAndItsEpoch) {
