@@ -218,6 +218,14 @@ bool Engine::has_work() const {
     return !ready_.empty() || windows_.next_pacing(last_run_) <= last_run_;
 }
 
+bool Engine::owes_only_acks(Instant now) const {
+    constexpr std::size_t kFew = 4;
+    if (ready_.empty() || ready_.size() > kFew) return false;
+    for (std::size_t i = 0; i < ready_.size(); ++i)
+        if (!ready_[i]->machine().owes_only_ack(now)) return false;
+    return windows_.next_pacing(now) > now;
+}
+
 Instant Engine::next_wakeup() const {
     if (!ready_.empty()) return last_run_;
     return std::min(timers_.next(), windows_.next_pacing(last_run_));

@@ -73,6 +73,8 @@ public:
     void run(Instant now);  // Timers that are due, acknowledgements owed, work, then transmit.
     Instant next_wakeup() const;  // When run() should be called at the latest; kNever if idle.
     bool has_work() const;        // run() would send something now.
+    // And all of it is acknowledgements, of a few queue pairs.
+    bool owes_only_acks(Instant now) const;
 
     const transport::Counters& counters() const { return counters_; }
     const transport::ReasonLog& reasons() const { return reasons_; }

@@ -23,6 +23,10 @@ constexpr int kRoundsMax = 8;
 // Completions that a poller must take and come back from, arrivals apart, before we believe that it
 // always comes back; see Shard::doubts_.
 constexpr int kDoubtsMax = 64;
+// Arrivals in a row that a program must have answered, and how soon, before acknowledgements wait
+// for its answer.
+constexpr int kAnswersNeeded = 16;
+constexpr Duration kAnswerGap = 50us;
 // How often a poller steps aside for a thread that waits for the lock: a mutex favours whoever
 // spins.
 constexpr int kYieldsMax = 16;
@@ -70,6 +74,7 @@ Shard::Session::Session(Shard& shard, Work work) : shard_(shard), work_(work) {
 }
 
 Shard::Session::~Session() {
+    if (work_ == Work::Posts) shard_.note_post(now_);
     if (work_ != Work::Receives) {
         shard_.send_pending(now_);
         shard_.wake_if_late(now_);
@@ -96,8 +101,10 @@ bool Shard::receive(Instant now) {
     return port_->poll(now, *engine_);
 }
 
-void Shard::run_engine(Instant now, bool received) {
-    if (received || engine_->has_work() || engine_->next_wakeup() <= now) engine_->run(now);
+bool Shard::run_engine(Instant now, bool received) {
+    if (!received && engine_->next_wakeup() > now) return false;
+    engine_->run(now);
+    return true;
 }
 
 void Shard::arm() {
@@ -131,6 +138,23 @@ void Shard::drive(device::CompletionQueue& cq) {
     if (give_way) std::this_thread::yield();
 }
 
+void Shard::note_arrival(Instant now) {
+    if (!engine_->has_work()) return;  // Acknowledgements: nothing to be answered.
+    if (unanswered_) answers_ = 0;     // Whoever sends twice does not wait for an answer.
+    unanswered_ = true;
+    arrived_at_ = now;
+}
+
+void Shard::note_post(Instant now) {
+    if (!unanswered_) return;
+    unanswered_ = false;
+    answers_ = now - arrived_at_ < kAnswerGap ? std::min(answers_ + 1, kAnswersNeeded) : 0;
+}
+
+bool Shard::answer_expected(Instant now) const {
+    return answers_ == kAnswersNeeded && engine_->owes_only_acks(now);
+}
+
 void Shard::drive_locked(device::CompletionQueue& cq) {
     const Instant now = parts_.host.now();
     if (returned_completion_) {
@@ -140,14 +164,14 @@ void Shard::drive_locked(device::CompletionQueue& cq) {
     }
     polls_.store(polls_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
     const bool received = receive(now);
-    // A program that always comes back gets its completion first: what we owe the peer then leaves
-    // together with the program's answer, or with its next poll. If it stays away, the thread
-    // looks.
-    const bool program_first = doubts_ == 0 && !armed() && !cq.empty();
-    if (!program_first) {
-        run_engine(now, received);
-        wake_if_late(now);
-    }
+    if (received) note_arrival(now);
+    // A program that always comes back, or answers, gets its completion first: what we owe the peer
+    // then leaves together with the program's answer, or with its next poll. If it stays away, the
+    // thread looks.
+    const bool comes_back = doubts_ == 0 && !armed();
+    const bool watched = thread_sleeps_until_.load(std::memory_order_relaxed) <= now + 2 * kWatch;
+    const bool program_first = !cq.empty() && (comes_back || (watched && answer_expected(now)));
+    if (!program_first && run_engine(now, received)) wake_if_late(now);
     if (!cq.empty()) {
         empty_polls_ = 0;
         returned_completion_ = true;
@@ -232,17 +256,25 @@ void Shard::body_turn() {
     {
         const std::lock_guard lock(mutex_);
         Instant now = parts_.host.now();
-        bool received = true;
+        bool received = true, answer_first = false;
         for (int i = 0; i < kRoundsMax && received; ++i) {
             received = receive(now);
+            if (received) {
+                note_arrival(now);
+                note_needed();
+            } else if (unanswered_ && engine_->has_work()) {
+                answers_ = 0;  // The time for an answer is over.
+            }
+            answer_first = received && answer_expected(now);
+            if (answer_first) break;
             run_engine(now, received);
             now = parts_.host.now();
-            if (received) note_needed();
         }
-        if (received || engine_->has_work()) return;  // Others first, then go on.
+        if (!answer_first && (received || engine_->has_work()))
+            return;  // Others first, then go on.
         arm();
         polls_seen_ = polls_.load(std::memory_order_relaxed);
-        until = engine_->next_wakeup();
+        until = answer_first ? now + kAnswerGap : engine_->next_wakeup();
         thread_sleeps_until_.store(until, std::memory_order_relaxed);
     }
     for (;;) {

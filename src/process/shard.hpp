@@ -9,6 +9,10 @@
 // asks for a completion event is about to sleep: armed until the next completion. A poller that
 // just stops is noticed by the thread, which looks every millisecond as long as somebody polled
 // lately.
+//
+// What we owe a peer is best sent together with what the program sends next: one packet on the
+// way instead of two, and the peer's poller finds both at once. So where programs were seen to
+// answer arrivals with posts, acknowledgements wait for the answer, but not for long.
 #pragma once
 
 #include <atomic>
@@ -82,8 +86,11 @@ private:
     void drive_locked(device::CompletionQueue& cq);
     bool try_to_drive();  // True: the lock is ours.
     void note_needed();
+    void note_arrival(Instant now);
+    void note_post(Instant now);
+    bool answer_expected(Instant now) const;
     bool receive(Instant now);
-    void run_engine(Instant now, bool received);
+    bool run_engine(Instant now, bool received);  // False if there was no reason to.
     void send_pending(Instant now);
     void wake_if_late(Instant now);
     void arm();
@@ -99,6 +106,10 @@ private:
     bool returned_completion_ = false;  // And nobody has polled since.
     bool watched_ = false;              // Armed since it was last disarmed for long.
     bool sleep_expected_ = false;       // An event was asked for, and no completion returned since.
+    // How often of late a post followed an arrival closely, up to kAnswersNeeded.
+    int answers_ = 0;
+    bool unanswered_ = false;  // Something arrived that we owe an answer, and no post followed.
+    Instant arrived_at_{};
     Instant last_empty_poll_{};
     Instant last_recheck_{};
     // Written under the lock; read without it as hints only, hence relaxed.

@@ -90,6 +90,8 @@ public:
     // Sends up to `packets_max` packets into the transmit batch.
     virtual void pump(Instant now, std::uint32_t packets_max) = 0;
     virtual bool wants_to_send(Instant now) const = 0;  // pump() would make progress now.
+    // All it would send is an acknowledgement, which may travel with what the program sends next.
+    virtual bool owes_only_ack(Instant) const { return false; }
     // It would, if only the window were open.
     virtual bool waits_for_window(Instant) const { return false; }
     virtual void on_timer(Instant now) = 0;

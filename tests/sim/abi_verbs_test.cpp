@@ -193,6 +193,57 @@ std::uint64_t run_once(std::uint64_t seed) {
     return world.trace_hash();
 }
 
+// Ping-pong through memory: each end waits for a byte to change and answers with a WRITE.
+constexpr std::uint8_t kRounds = 100;
+
+void answer(Side& side, const Card& peer, std::uint8_t value) {
+    side.memory[1] = value;
+    ibv_send_wr wr{};
+    wr.opcode = IBV_WR_RDMA_WRITE;
+    wr.wr.rdma = {peer.address, peer.rkey};
+    side.perform(wr, side.piece(1, 1));
+}
+
+void await_byte(const Side& side, std::uint8_t value) {
+    while (side.memory[0] != value) pause();
+}
+
+// The peers learn that posts follow arrivals and let acknowledgements wait for them. When the
+// answer stays out, the acknowledgement must not.
+// `gap`: how long the server has been away when the last WRITE comes.
+Duration time_without_answer(Duration gap) {
+    AbiWorld world(1, {});
+    Run run(1);
+    Duration last{};
+    world.node(0).start("server", [&] {
+        Side side;
+        side.introduce(run.server, 77);
+        side.connect(run.server, run.client);
+        for (std::uint8_t i = 1; i <= kRounds; ++i) {
+            await_byte(side, i);
+            answer(side, run.client, i);
+        }
+        while (!run.client.done)
+            sleep_for(std::chrono::milliseconds(10));  // Neither polls nor posts.
+    });
+    world.node(1).start("client", [&] {
+        Side side;
+        side.introduce(run.client, 99);
+        side.connect(run.client, run.server);
+        for (std::uint8_t i = 1; i <= kRounds; ++i) {
+            answer(side, run.server, i);
+            await_byte(side, i);
+        }
+        sleep_for(gap);
+        const Instant start = world.now();
+        answer(side, run.server, kRounds + 1);
+        last = world.now() - start;
+        run.client.done = true;
+    });
+    EXPECT_EQ(world.run_all(std::chrono::seconds(60)), "");
+    return last;
+}
+
 std::uint64_t seeds() {
     const char* wanted = std::getenv("FEROCE_SEEDS");
     return wanted == nullptr ? 100 : std::strtoull(wanted, nullptr, 10);
@@ -205,6 +256,12 @@ TEST(AbiVerbs, EverySeedRunsTwiceTheSame) {
         ASSERT_EQ(first, run_once(seed));
         if (HasFailure()) return;
     }
+}
+
+TEST(AbiVerbs, AnAcknowledgementWaitsForAnAnswerButNotForLong) {
+    using namespace std::chrono_literals;
+    EXPECT_LT(time_without_answer(0ms), 2ms) << "the server had just polled";
+    EXPECT_LT(time_without_answer(10ms), 200us) << "our thread takes it";
 }
 
 TEST(AbiVerbs, SeedsDiffer) {

@@ -58,6 +58,10 @@ bool RcMachine::wants_to_send(Instant now) const {
     return responder_.wants_to_send() || requester_.wants_to_send(now);
 }
 
+bool RcMachine::owes_only_ack(Instant now) const {
+    return responder_.owes_only_ack() && !requester_.wants_to_send(now);
+}
+
 void RcMachine::on_timer(Instant now) {
     requester_.on_timer(now);
 }

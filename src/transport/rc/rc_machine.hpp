@@ -18,6 +18,7 @@ public:
     bool expects(const wire::Packet& packet) const override;
     void pump(Instant now, std::uint32_t packets_max) override;
     bool wants_to_send(Instant now) const override;
+    bool owes_only_ack(Instant now) const override;
     bool waits_for_window(Instant now) const override { return requester_.waits_for_window(now); }
     void on_timer(Instant now) override;
     Instant deadline() const override { return requester_.deadline(); }

@@ -32,6 +32,7 @@ public:
     void pump_ack();                                    // The bare acknowledgement, if owed.
     bool expects(Psn psn) const { return psn == expected_; }
     bool wants_to_send() const { return !jobs_.empty() || ack_owed_; }
+    bool owes_only_ack() const { return jobs_.empty() && ack_owed_; }
 
 private:
     // Why a request is not executed, and what the peer is told.
