@@ -103,19 +103,30 @@ stage_asan() {
 }
 
 # New inputs land in a scratch folder; a finding is left in build-fuzz/ under libFuzzer's name.
+fuzz_one() { # TARGET SECONDS
+    local name scratch
+    name=$(basename "$1" _fuzz)
+    scratch=$(mktemp -d)
+    say "fuzzing $name for $2 s"
+    "$1" -max_total_time="$2" -print_final_stats=1 -artifact_prefix="$root/build-fuzz/" \
+        "$scratch" "$root/fuzz/corpus/$name" >"$scratch.log" 2>&1 ||
+        { cat "$scratch.log" >&2; return 1; }
+    grep -E 'number_of_executed_units|new_units_added' "$scratch.log" | sed "s/^/$name: /" >&2
+    rm -rf "$scratch" "$scratch.log"
+}
+
 fuzz_for() { # SECONDS
-    local target name scratch
+    local target running=0
     preset_build fuzz fuzzers
     for target in "$root"/build-fuzz/fuzz/*_fuzz; do
-        name=$(basename "$target" _fuzz)
-        scratch=$(mktemp -d)
-        say "fuzzing $name for $1 s"
-        "$target" -max_total_time="$1" -print_final_stats=1 -artifact_prefix="$root/build-fuzz/" \
-            "$scratch" "$root/fuzz/corpus/$name" >"$scratch.log" 2>&1 ||
-            { cat "$scratch.log" >&2; return 1; }
-        grep -E 'number_of_executed_units|new_units_added' "$scratch.log" >&2
-        rm -rf "$scratch" "$scratch.log"
+        if ((running == jobs)); then
+            wait -n || { wait; return 1; }
+            running=$((running - 1))
+        fi
+        fuzz_one "$target" "$1" &
+        running=$((running + 1))
     done
+    for ((; running > 0; running--)); do wait -n || { wait; return 1; }; done
 }
 
 run_seeds() { # COUNT
