@@ -3,36 +3,16 @@
 // name them, and what the manager sends to itself can be delivered, late, often or never. At the
 // end everything is released, and nothing may be left. What a message may look like is the business
 // of cm_mad_fuzz.
-#include <algorithm>
 #include <deque>
 #include <set>
 
 #include "cm/connection_manager.hpp"
+#include "program.hpp"
 
 namespace {
 
 using namespace feroce;
 using namespace feroce::cm;
-
-class Program {
-public:
-    explicit Program(ByteView bytes) : rest_(bytes) {}
-    bool done() const { return rest_.empty(); }
-    std::uint8_t byte() {
-        if (rest_.empty()) return 0;
-        const auto value = std::to_integer<std::uint8_t>(rest_.front());
-        rest_ = rest_.subspan(1);
-        return value;
-    }
-    ByteView bytes(std::size_t count) {
-        const ByteView front = rest_.first(std::min(count, rest_.size()));
-        rest_ = rest_.subspan(front.size());
-        return front;
-    }
-
-private:
-    ByteView rest_;
-};
 
 class Counting final : public RandomSource {
 public:
@@ -177,7 +157,7 @@ private:
         ASSERT(manager_.connections() == 0);
     }
 
-    Program program_;
+    fuzz::Program program_;
     Counting random_;
     Instant now_{};
     std::set<std::uint32_t> held_;

@@ -2,13 +2,13 @@
 // request, through paths that come, fence each other and go, while handlers answer now, later or
 // after the server's end. The input is a program: one byte says what to do, the next ones are its
 // operands.
-#include <algorithm>
 #include <map>
 #include <memory>
 #include <memory_resource>
 #include <vector>
 
 #include "base/assert.hpp"
+#include "program.hpp"
 #include "rtrs/server_session.hpp"
 
 namespace {
@@ -18,28 +18,6 @@ using namespace feroce::rtrs;
 
 constexpr Geometry kGeometry{4, 512, 512};
 constexpr PathNumber kPaths = 4;
-
-class Program {
-public:
-    explicit Program(ByteView bytes) : rest_(bytes) {}
-    bool done() const { return rest_.empty(); }
-    std::uint32_t number(std::size_t bytes) {
-        std::uint32_t value = 0;
-        for (std::size_t i = 0; i < bytes && !rest_.empty(); ++i) {
-            value = value << 8 | std::to_integer<std::uint32_t>(rest_.front());
-            rest_ = rest_.subspan(1);
-        }
-        return value;
-    }
-    ByteView bytes(std::size_t count) {
-        const ByteView front = rest_.first(std::min(count, rest_.size()));
-        rest_ = rest_.subspan(front.size());
-        return front;
-    }
-
-private:
-    ByteView rest_;
-};
 
 struct FakePath final : AnsweringPath {
     bool asked_to_close = false;
@@ -133,7 +111,7 @@ private:
         request->respond(static_cast<int>(error % 512));
     }
 
-    Program program_;
+    fuzz::Program program_;
     std::vector<ServerRequest*> kept_;
     bool answers_at_once_ = false;
     RequestHandler handler_ = [this](ServerRequest& request) {
