@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 """Runs an unmodified verbs program as server and client on the drop-in library.
 
-run_pair.py --library DIR [--device lo] [--address 127.0.0.1] [--pairs N] -- TOOL ARGS
-Both sides get `-p PORT` with a free TCP port; the client gets the address as last argument. Fails
-if either side does, or if they do not end in time.
+run_pair.py --library DIR [--device lo] [--address 127.0.0.1] [--pairs N] [--through FEROCE]
+            [--set NAME=VALUE]... -- TOOL ARGS
+Both sides get `-p PORT` with a free TCP port; the client gets the address as last argument.
+--through runs the tool by `FEROCE run`, for tools that look at /sys/class/infiniband. Fails if
+either side does, or if they do not end in time.
 """
 import argparse
 import os
@@ -84,13 +86,17 @@ def main():
     parser.add_argument("--device", default="lo")
     parser.add_argument("--address", default="127.0.0.1")
     parser.add_argument("--pairs", type=int, default=1)
+    parser.add_argument("--through", metavar="FEROCE")
+    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE")
     parser.add_argument("--timeout", type=float, default=60)
     parser.add_argument("command", nargs="+")
     options = parser.parse_args()
     environment = dict(os.environ, LD_LIBRARY_PATH=options.library,
-                       FEROCE_DEVICES=options.device)
-    good = run_pairs(lambda: Pair(options.command, options.address, environment), options.pairs,
-                     options.timeout)
+                       FEROCE_DEVICES=options.device,
+                       **dict(setting.split("=", 1) for setting in options.set))
+    place = [options.through, "run", "--"] if options.through else []
+    good = run_pairs(lambda: Pair(options.command, options.address, environment, place, place),
+                     options.pairs, options.timeout)
     sys.exit(0 if good else 1)
 
 
