@@ -26,7 +26,7 @@ void* QueueMemory::Chunks::do_allocate(std::size_t bytes, std::size_t alignment)
 }
 
 void QueueMemory::Chunks::do_deallocate(void* chunk, std::size_t bytes, std::size_t alignment) {
-    ::operator delete(chunk, bytes, chunk_alignment(bytes, alignment));
+    ::operator delete(chunk, chunk_alignment(bytes, alignment));
 }
 
 }  // namespace feroce::device
