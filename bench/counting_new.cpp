@@ -5,7 +5,7 @@
 
 namespace {
 
-std::uint64_t count = 0;  // Programs that use this have one thread.
+thread_local std::uint64_t count = 0;
 
 void* counted(std::size_t size) {
     ++count;
