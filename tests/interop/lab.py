@@ -7,9 +7,12 @@ import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 GUEST = "a"
-TAP = "guest-a"
+TAPS = ("guest-a", "guest-a1")
+TAP = TAPS[0]
 ADDRESS = {"rxe": {"IPv4": "198.51.100.11", "IPv6": "2001:db8::11"},
            "feroce": {"IPv4": "198.51.100.1", "IPv6": "2001:db8::1"}}
+# On the second rail.
+SECOND = {"rxe": "203.0.113.11", "feroce": "203.0.113.1"}
 DEVICES = {"feroce": "feroce_br0", "rxe": "rxe0"}
 PAIR_SECONDS = 60
 # Once one side has failed the other has nothing to wait for; rxe would repeat for ever.

@@ -3,10 +3,11 @@
 
 run.py --build FOLDER --work FOLDER [--keep] [NAME...]
 Builds and boots the guest (see vm), compares rxe's queue pair table with ours, makes each wire
-operation once and compares what both sides see, then runs unmodified programs in pairs: all in both
-directions, over IPv4 and IPv6, and tshark reads what was on the wire. Writes WORK/results.md. NAME
-runs only the pairs whose name has that text (wireprobe is one); --keep leaves the guest up for the
-next run. Needs root, and the packages of .ci/packages/interop*.txt.
+operation once and compares what both sides see, holds sessions with the kernel's RTRS, then runs
+unmodified programs in pairs: all in both directions, over IPv4 and IPv6, and tshark reads what was
+on the wire. Writes WORK/results.md. NAME runs only the pairs whose name has that text (wireprobe
+and sessions are such); --keep leaves the guest up for the next run. Needs root, and the packages of
+.ci/packages/interop*.txt.
 """
 import argparse
 import os
@@ -19,6 +20,7 @@ import time
 import pairs
 import probes
 import qp_table
+import sessions
 import wire
 from lab import ADDRESS, DEVICES, GUEST, HERE, TAP, Failure, Lab, Vm
 
@@ -138,6 +140,8 @@ def run_all(lab, chosen):
     table = Table()
     if not chosen or "wireprobe" in chosen:
         run_probes(lab, table)
+    if not chosen or "sessions" in chosen:
+        sessions.run(lab, table)
     for program in pairs.PROGRAMS:
         if chosen and not any(text in program.name for text in chosen):
             continue
