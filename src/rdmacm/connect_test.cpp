@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <pthread.h>
 
 #include <cerrno>
 #include <cstring>
@@ -188,6 +189,22 @@ TEST_F(Connect, MigrationTakesQueuedEventsAlong) {
     EXPECT_EQ(errno, EAGAIN);
     ASSERT_EQ(rdma_migrate_id(client, channel), 0);
     rdma_destroy_event_channel(other);
+}
+
+// libiscsi has a thread that waits for events, and ends it so.
+TEST_F(Connect, AThreadThatWaitsForEventsCanBeCancelled) {
+    const auto wait = [](void* here) -> void* {
+        rdma_cm_event* event = nullptr;
+        rdma_get_cm_event(static_cast<rdma_event_channel*>(here), &event);
+        return nullptr;
+    };
+    pthread_t waiting{};
+    ASSERT_EQ(::pthread_create(&waiting, nullptr, wait, channel), 0);
+    ASSERT_EQ(::pthread_cancel(waiting), 0);
+    void* result = nullptr;
+    ASSERT_EQ(::pthread_join(waiting, &result), 0);
+    EXPECT_EQ(result, PTHREAD_CANCELED);
+    resolve(port);  // Nothing was lost or left locked.
 }
 
 TEST_F(Connect, MistakesAreRefusedWithTheRightErrno) {

@@ -98,6 +98,20 @@ TEST_F(PairTest, OneEventForOneArming) {
     EXPECT_EQ(errno, EAGAIN);
 }
 
+// libiscsi acknowledges an event whether it got one or not.
+TEST_F(PairTest, AQueueWithMoreAcknowledgementsThanEventsCanBeDestroyed) {
+    ibv_comp_channel* channel = ibv_create_comp_channel(context);
+    ASSERT_NE(channel, nullptr);
+    ::fcntl(channel->fd, F_SETFL, O_NONBLOCK);
+    ibv_cq* cq = ibv_create_cq(context, 4, nullptr, channel, 0);
+    ibv_cq* found = nullptr;
+    void* cq_context = nullptr;
+    EXPECT_EQ(ibv_get_cq_event(channel, &found, &cq_context), -1);
+    ibv_ack_cq_events(cq, 1);
+    EXPECT_EQ(ibv_destroy_cq(cq), 0);
+    EXPECT_EQ(ibv_destroy_comp_channel(channel), 0);
+}
+
 TEST_F(PairTest, AnEventWakesASleeperWithoutPolling) {
     ASSERT_EQ(right->post_receive(0, 100), 0);
     ASSERT_EQ(ibv_req_notify_cq(right->cq, 0), 0);
