@@ -24,6 +24,7 @@ stages=(
     "full|function|seeds100|100 simulated runs, each twice: engines, C ABI, library, sessions"
     "full|function|fuzz60|60 seconds of libFuzzer a target under ASan and UBSan"
     "full|function|netns|every Debian program pair across two network namespaces, IPv4 and IPv6"
+    "full|function|iser|libiscsi's whole suite to tgt: over iser:// as over iscsi://"
     "full|function|pyverbs|rdma-core's own Python tests end as tests/pyverbs/expected.tsv says"
     "full|function|lossy3|256 MiB by SEND, WRITE, READ each, 10^5 adds, under faults, 3 seeds"
     "full|function|tsan|ctest of what has threads under ThreadSanitizer"
@@ -149,6 +150,12 @@ stage_fuzz600() { fuzz_for 600; }
 stage_netns() {
     build_tests
     python3 "$root/tests/netns/run.py" --library "$build/lib" --all
+}
+
+stage_iser() {
+    build_tests
+    python3 "$root/tests/iser/run.py" --feroce "$program" --all
+    python3 "$root/tests/iser/run.py" --netns --family ipv6 --library "$build/lib"
 }
 
 # As root the tests of huge pages run too.
