@@ -13,7 +13,7 @@
 namespace feroce::rdma {
 
 // A completion queue as its loop sees it.
-class PolledQueue {
+class PolledQueue final : public Source {
 public:
     PolledQueue(Loop& loop, ibv_comp_channel* channel, ibv_cq* cq);
     ~PolledQueue();
@@ -22,10 +22,10 @@ public:
 
     Loop& loop() const { return loop_; }
     ibv_cq* cq() const { return cq_; }
-    int fd() const { return channel_->fd; }
-    bool poll();         // Calls the operations of what has completed; true if there was any.
-    void arm();          // The next completion makes fd() readable.
-    void take_events();  // What made it so.
+    int fd() const override { return channel_->fd; }
+    bool poll() override;  // Calls the operations of what has completed.
+    void arm() override;
+    void take_events() override;
     bool reserve(std::uint32_t entries);
     void release(std::uint32_t entries) { reserved_ -= entries; }
 

@@ -18,8 +18,20 @@
 
 namespace feroce::rdma {
 
-class PolledQueue;
 class TaskGroup;
+
+// What a loop asks for news in every round: a completion queue, or something else with a queue of
+// its own, such as io_uring.
+class Source {
+public:
+    virtual bool poll() = 0;         // Tells who waits for what has come; true if there was any.
+    virtual void arm() = 0;          // Called before the loop waits, and poll() once more then:
+    virtual int fd() const = 0;      // what comes later makes this readable,
+    virtual void take_events() = 0;  // until this.
+
+protected:
+    ~Source() = default;
+};
 
 // A binary heap of armed timers; grows, and otherwise allocates nothing.
 class TimerHeap {
@@ -77,8 +89,8 @@ public:
 
     // For what is built on loops.
     Result<rdma_event_channel*> cm_channel();
-    void attach(PolledQueue& queue);
-    void detach(PolledQueue& queue);
+    void attach(Source& source);
+    void detach(Source& source);
     void make_ready(Suspension& waiting) { ready_.push_back(waiting); }
     void throw_later(std::exception_ptr exception) { exception_ = std::move(exception); }
 
@@ -93,7 +105,7 @@ private:
     void withdraw(Message& message);
     void fetch_mail();
     bool deliver_mail();
-    bool poll_queues();
+    bool poll_sources();
     bool poll_cm();
     bool resume_ready();
     void wait_for_news(Instant until);
@@ -109,7 +121,7 @@ private:
     List<Message> inbox_;  // Taken off mail_, oldest first.
     // Sequentially consistent with mail_: either who posts sees the sleeper, or it sees the mail.
     std::atomic<bool> sleeping_ = false;
-    std::vector<PolledQueue*> queues_;
+    std::vector<Source*> sources_;
     rdma_event_channel* cm_channel_ = nullptr;
     Instant next_cm_look_{};
     Instant idle_since_ = kNever;

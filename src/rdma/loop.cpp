@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "base/assert.hpp"
-#include "feroce/completion_queue.hpp"
 #include "feroce/task_group.hpp"
 #include "rdma/failure.hpp"
 
@@ -69,7 +68,8 @@ Loop::~Loop() {
 }
 
 void Loop::spawn(Task<void> task) {
-    background_->spawn(std::move(task));
+    // A loop that ends begins nothing more.
+    if (background_) background_->spawn(std::move(task));
 }
 
 void Loop::post(std::function<void()> work) {
@@ -117,10 +117,10 @@ bool Loop::deliver_mail() {
     return any;
 }
 
-bool Loop::poll_queues() {
+bool Loop::poll_sources() {
     bool any = false;
-    // By index: operations may make queues, though not end any that is being polled.
-    for (std::size_t i = 0; i < queues_.size(); ++i) any |= queues_[i]->poll();
+    // By index: operations may make sources, though not end any that is being polled.
+    for (std::size_t i = 0; i < sources_.size(); ++i) any |= sources_[i]->poll();
     return any;
 }
 
@@ -153,7 +153,7 @@ bool Loop::resume_ready() {
 
 bool Loop::poll() {
     bool any = deliver_mail();
-    any |= poll_queues();
+    any |= poll_sources();
     const Instant moment = now();
     if (moment >= next_cm_look_) {
         next_cm_look_ = moment + kCmInterval;
@@ -177,17 +177,17 @@ void Loop::poll_or_wait(Instant until) {
 }
 
 void Loop::wait_for_news(Instant until) {
-    for (PolledQueue* queue : queues_) queue->arm();
+    for (Source* source : sources_) source->arm();
     // What completed before it was armed makes no event.
-    if (poll_queues()) return;
+    if (poll_sources()) return;
     fds_.clear();
     if (cm_channel_ != nullptr) fds_.push_back(cm_channel_->fd);
-    for (const PolledQueue* queue : queues_) fds_.push_back(queue->fd());
+    for (const Source* source : sources_) fds_.push_back(source->fd());
     sleeping_.store(true, std::memory_order_seq_cst);
     if (mail_.load(std::memory_order_seq_cst) == nullptr && ready_.empty())
         runtime_.wait(until, fds_);
     sleeping_.store(false, std::memory_order_relaxed);
-    for (PolledQueue* queue : queues_) queue->take_events();
+    for (Source* source : sources_) source->take_events();
     next_cm_look_ = {};
 }
 
@@ -201,13 +201,13 @@ Result<rdma_event_channel*> Loop::cm_channel() {
     return cm_channel_;
 }
 
-void Loop::attach(PolledQueue& queue) {
-    queues_.push_back(&queue);
-    fds_.reserve(queues_.capacity() + 1);  // Going to sleep allocates nothing.
+void Loop::attach(Source& source) {
+    sources_.push_back(&source);
+    fds_.reserve(sources_.capacity() + 1);  // Going to sleep allocates nothing.
 }
 
-void Loop::detach(PolledQueue& queue) {
-    std::erase(queues_, &queue);
+void Loop::detach(Source& source) {
+    std::erase(sources_, &source);
 }
 
 Loop::Sleep Loop::sleep_until(Instant when) {
