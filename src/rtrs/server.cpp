@@ -31,7 +31,7 @@ public:
           tasks_(loop) {
         tasks_.spawn(listen());
         tasks_.spawn(reap());
-        tasks_.spawn(forget());
+        tasks_.spawn(forget_deserted());
     }
     ~State() {
         for (const auto& [uuid, place] : sessions_) place.session->abandon();
@@ -53,12 +53,13 @@ private:
 
     rdma::Task<void> listen();
     rdma::Task<void> reap();
-    rdma::Task<void> forget();
+    rdma::Task<void> forget_deserted();
     void take(rdma::Request request);
     Result<ServerPath*> path_for(const ConnectRequest& request);
     Result<std::shared_ptr<ServerSession>> session_for(const ConnectRequest& request);
     void end_closed_paths();
     ServerPath* find_path(const Uuid& uuid);
+    void forget(const ServerSession& session);
 
     Result<void> on_info(ServerPath& path, const std::string& name) override;
     void on_fence(ServerPath& path, const Fence& fence) override;
@@ -171,12 +172,18 @@ Result<void> Server::State::on_info(ServerPath& path, const std::string& name) {
         ServerSession& other = *at->second.session;
         if (&other == &path.session() || other.name() != name) continue;
         if (other.paths() > 0) return Error{EPERM, "another session has this name"};
-        sessions_.erase(at);  // Its client is gone; this is the next one of that name.
+        forget(other);  // Its client is gone; this is the next one of that name.
+        sessions_.erase(at);
         break;
     }
     ServerSession& session = path.session();
     if (!session.name().empty() && session.name() != name)
         return Error{EPERM, "paths of one session give different names"};
+    if (options_.on_path) {
+        const Visitor visitor{session.identity().epoch, name, path.peer()};
+        if (const int error = options_.on_path(visitor); error != 0)
+            return Error{error, "the server's owner does not let this client in"};
+    }
     session.set_name(name);
     return {};
 }
@@ -217,19 +224,27 @@ void Server::State::end_closed_paths() {
         const auto place = sessions_.find(session.identity().uuid);
         if (place == sessions_.end()) continue;
         place->second.deserted = loop_.now();
-        if (session.paths() == 1 && !session.identity().extended) sessions_.erase(place);
+        if (session.paths() > 1 || session.identity().extended) continue;
+        forget(session);
+        sessions_.erase(place);
     }
     // No path that a fence names is left.
     for (const Asked& asked : std::exchange(fences_, {}))
         asked.session->fenced(asked.fence, asked.asker);
 }
 
-rdma::Task<void> Server::State::forget() {
+void Server::State::forget(const ServerSession& session) {
+    if (options_.on_session_end) options_.on_session_end(session.identity().epoch);
+}
+
+rdma::Task<void> Server::State::forget_deserted() {
     while (co_await loop_.sleep(options_.session_linger / 4 + std::chrono::milliseconds(1))) {
         const Instant now = loop_.now();
         std::erase_if(sessions_, [&](const auto& entry) {
-            return entry.second.session->paths() == 0 &&
-                   now - entry.second.deserted > options_.session_linger;
+            const bool over = entry.second.session->paths() == 0 &&
+                              now - entry.second.deserted > options_.session_linger;
+            if (over) forget(*entry.second.session);
+            return over;
         });
     }
 }

@@ -71,6 +71,10 @@ Channel::Shape ServerPath::shape_of(std::uint16_t number) const {
         .outbox_size = static_cast<std::uint32_t>(InfoResponse::max_size(session_->geometry()))};
 }
 
+std::string ServerPath::peer() const {
+    return lines_[0].connection->peer().with_port(0).text();
+}
+
 Result<void> ServerPath::check(const ConnectRequest& request) const {
     if (state_ != State::Connecting)
         return Error{ECONNRESET, "a connection for a path that is set up already"};

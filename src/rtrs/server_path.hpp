@@ -50,6 +50,7 @@ public:
     const Identity& identity() const { return identity_; }
     ServerSession& session() { return *session_; }
     bool closed() const { return state_ == State::Closed; }
+    std::string peer() const;  // The client's address, without port.
     // Whether this is the next connection of this path; else why it is refused.
     Result<void> check(const ConnectRequest& request) const;
     // Accepts; an error is for the log, the peer has its answer then or never.

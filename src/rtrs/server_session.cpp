@@ -139,6 +139,10 @@ const std::string& ServerRequest::session_name() const {
     return session_->name();
 }
 
+std::uint64_t ServerRequest::session() const {
+    return session_->identity().epoch;
+}
+
 void ServerRequest::respond(int error) {
     ASSERT(session_ != nullptr && error >= 0);
     session_->respond(chunk_, error);

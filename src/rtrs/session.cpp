@@ -120,6 +120,10 @@ std::uint16_t Session::queue_depth() const {
     return core_->geometry().value().queue_depth;
 }
 
+bool Session::extended() const {
+    return core_->extended();
+}
+
 SessionTransfer Session::read(ConstSegment message, Segment into) const {
     return {*core_, message, into};
 }

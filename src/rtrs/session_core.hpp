@@ -33,6 +33,7 @@ public:
     // Until the first path is up, or every path has failed once.
     rdma::Task<rdma::Result<>> ready();
     bool connected() const { return up_ > 0; }
+    bool extended() const { return announced_ && announced_->extension != 0; }
 
     void submit(Request& request);
     // Gives a request up if it is not under way; if it is, its answer is awaited.

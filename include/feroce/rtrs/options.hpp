@@ -66,6 +66,13 @@ struct SessionOptions {
     std::function<void(LinkEvent event, std::size_t path)> on_link = {};
 };
 
+// Who comes in by a path.
+struct Visitor {
+    std::uint64_t session = 0;  // As ServerRequest::session() tells; never used again.
+    std::string name;           // Of the session, as its client calls it.
+    std::string peer;           // The client's address, without port.
+};
+
 struct ServerOptions {
     std::string address = {};  // Numeric; empty: all of the machine.
     std::uint16_t port = kDefaultPort;
@@ -81,6 +88,10 @@ struct ServerOptions {
     // How long a session without paths is remembered: a request that was executed is known to a
     // client that comes back within this time. Sessions of the kernel end with their last path.
     Duration session_linger = std::chrono::seconds(60);
+    // Asked before a path is taken: 0, or an errno and it is closed. Called from the loop.
+    std::function<int(const Visitor& visitor)> on_path = {};
+    // A session that on_path saw is forgotten: nobody comes back to it.
+    std::function<void(std::uint64_t session)> on_session_end = {};
 };
 
 }  // namespace feroce::rtrs

@@ -36,6 +36,7 @@ public:
     std::span<const std::byte> message() const { return message_; }
     std::span<std::byte> data() const { return data_; }
     const std::string& session_name() const;
+    std::uint64_t session() const;  // No two sessions have the same, whatever their names.
 
     // 0, or an errno below 512 for the client. Any time, but once, in the loop's thread.
     void respond(int error = 0);

@@ -97,6 +97,7 @@ public:
     bool connected() const;           // At least one path is up.
     std::size_t max_io_size() const;  // Of one request's data.
     std::uint16_t queue_depth() const;
+    bool extended() const;  // The server is one of ours: requests are not repeated by failover.
 
     // What message and segments refer to must stay until the transfer is done.
     SessionTransfer read(ConstSegment message, Segment into) const;
