@@ -17,21 +17,24 @@ stages=(
     "part|label|share|processes and users on one address: kills, guests, attacks, forged packets"
     "part|label|cli|the feroce program: run, env, dev, res, stat, explain, trace"
     "part|label|gas|clusters of real processes: feroce launch, the examples, a node that dies"
+    "part|label|block|disks: feroce export and attach, nbdinfo, nbdcopy, qemu-img, fio"
     "part|label|fuzz|the stored fuzz corpora, replayed"
     "full|function|format|clang-format leaves the tree as it is"
     "full|function|lint|clang-tidy finds nothing"
     "full|function|clang|the second compiler, -Werror, and its unit, golden and script tests"
-    "full|function|seeds100|100 simulated runs, each twice: engines, C ABI, library, sessions"
+    "full|function|seeds100|100 simulated runs, each twice: engines, C ABI, library, disks"
     "full|function|fuzz60|60 seconds of libFuzzer a target under ASan and UBSan"
     "full|function|netns|every Debian program pair across two network namespaces, IPv4 and IPv6"
     "full|function|iser|libiscsi's whole suite to tgt: over iser:// as over iscsi://"
+    "full|function|disks20|fio verifies a disk while networks are cut and its server is killed"
     "full|function|pyverbs|rdma-core's own Python tests end as tests/pyverbs/expected.tsv says"
     "full|function|lossy3|256 MiB by SEND, WRITE, READ each, 10^5 adds, under faults, 3 seeds"
     "full|function|tsan|ctest of what has threads under ThreadSanitizer"
     "full|function|asan|ctest under AddressSanitizer and UndefinedBehaviorSanitizer"
     "soak|function|interop|the kernel's rxe in a virtual machine as peer: state table and programs"
     "soak|function|lossy20|256 MiB by SEND, WRITE, READ each, 10^5 adds, under faults, 20 seeds"
-    "soak|function|seeds1000|1,000 simulated runs, each twice: engines, C ABI, library, sessions"
+    "soak|function|seeds1000|1,000 simulated runs, each twice: engines, C ABI, library, disks"
+    "soak|function|disks600|the same for 10 minutes, and a 1 GiB image there and back"
     "soak|function|fuzz600|10 minutes of libFuzzer a target under ASan and UBSan"
 )
 
@@ -140,6 +143,7 @@ run_seeds() { # COUNT
     FEROCE_SEEDS=$1 "$build/tests/sim/sim_rdma_test"
     FEROCE_SEEDS=$1 "$build/tests/sim/sim_gas_test"
     FEROCE_SEEDS=$1 "$build/tests/sim/sim_rtrs_test"
+    FEROCE_SEEDS=$1 "$build/tests/sim/sim_block_test"
 }
 
 stage_seeds100() { run_seeds 100; }
@@ -156,6 +160,17 @@ stage_iser() {
     build_tests
     python3 "$root/tests/iser/run.py" --feroce "$program" --all
     python3 "$root/tests/iser/run.py" --netns --family ipv6 --library "$build/lib"
+}
+
+stage_disks20() {
+    build_tests
+    python3 "$root/tests/block/cut_disk.py" "$build/bin" 20
+}
+
+stage_disks600() {
+    build_tests
+    python3 "$root/tests/block/cut_disk.py" "$build/bin" 600
+    FEROCE_TEST_MIB=1024 python3 "$root/tests/block/nbd_test.py" "$build/bin" copies
 }
 
 # As root the tests of huge pages run too.

@@ -15,7 +15,7 @@ from typing import NamedTuple
 LEVELS = {
     "base": 0, "wire": 1, "mem": 2, "transport": 3, "cm": 3, "device": 4, "port": 5, "sim": 5,
     "process": 5.5, "verbs": 6, "rdmacm": 6, "preload": 6, "rdma": 7, "rtrs": 8, "gas": 8,
-    "block": 9, "cli": 9,
+    "block": 9, "cli": 10,
 }
 # include/feroce/: the public face of src/rdma/, and in folders of their names of other rooms.
 PUBLIC = "feroce"

@@ -1,5 +1,5 @@
-// The Linux kernel's RTRS in the golden captures: every message of a session's life is parsed by
-// rtrs/, found sound, and rebuilt byte for byte.
+// The Linux kernel's RTRS and RNBD in the golden captures: every message of a session's and of a
+// disk's life is parsed by rtrs/ and block/, found sound, and rebuilt byte for byte.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -9,6 +9,7 @@
 #include <set>
 #include <vector>
 
+#include "block/messages.hpp"
 #include "rtrs/handshake.hpp"
 #include "rtrs/immediate.hpp"
 #include "rtrs/request_header.hpp"
@@ -53,6 +54,7 @@ public:
         message.data.insert(message.data.end(), packet.payload.begin(), packet.payload.end());
         if (opcode == Opcode::RcSendOnly || opcode == Opcode::RcSendLast) return plain(message);
         if (packet.info->has(Header::Immediate)) return immediate(packet.immediate(), message);
+        if (opcode == Opcode::RcWriteOnly || opcode == Opcode::RcWriteLast) return pushed(message);
         if (opcode == Opcode::RcSendOnlyInvalidate) {
             EXPECT_EQ(keys_.count(packet.invalidate().raw), 1u);
             ++counts["invalidate"];
@@ -141,6 +143,78 @@ private:
         for (std::size_t i = 0; i < header->segment_count; ++i)
             keys_.insert(header->segments[i].key);
         ++counts[header->direction == rtrs::Direction::Read ? "read" : "write"];
+        const std::size_t message_at = place->header_offset - start - header->message_size;
+        const auto type =
+            user_message(*header, ByteView(message.data).subspan(message_at, header->message_size));
+        if (header->segment_count > 0) asked_[header->segments[0].address] = type;
+    }
+
+    block::MessageType user_message(const rtrs::RequestHeader& header, ByteView bytes) {
+        const auto type = block::message_type(bytes).value();
+        switch (type) {
+            case block::MessageType::SessionInfo:
+                check_session_info(bytes, type);
+                break;
+            case block::MessageType::Open: {
+                const auto parsed = block::OpenRequest::parse(bytes);
+                EXPECT_TRUE(parsed);
+                EXPECT_EQ(rebuilt(*parsed), copy(bytes));
+                EXPECT_EQ(parsed->access, block::AccessMode::ReadWrite);
+                ++counts["rnbd open"];
+                break;
+            }
+            case block::MessageType::Io:
+                check_io(header, bytes);
+                break;
+            case block::MessageType::Close: {
+                const auto parsed = block::CloseRequest::parse(bytes);
+                EXPECT_TRUE(parsed);
+                EXPECT_EQ(rebuilt(*parsed), copy(bytes));
+                ++counts["rnbd close"];
+                break;
+            }
+            default:
+                ADD_FAILURE() << "a client sent a message of type " << static_cast<int>(type);
+        }
+        return type;
+    }
+
+    void check_session_info(ByteView bytes, block::MessageType type) {
+        const auto parsed = block::SessionInfo::parse(bytes, type);
+        ASSERT_TRUE(parsed);
+        Bytes again(block::SessionInfo::kSize);
+        parsed->emit(std::span<std::byte, block::SessionInfo::kSize>(again), type);
+        EXPECT_EQ(again, copy(bytes));
+        EXPECT_EQ(parsed->version, 2);
+        ++counts[type == block::MessageType::SessionInfo ? "rnbd hello" : "rnbd hello response"];
+    }
+
+    void check_io(const rtrs::RequestHeader& header, ByteView bytes) {
+        const auto parsed = block::IoRequest::parse(bytes);
+        ASSERT_TRUE(parsed);
+        // Behind the priority stands what lay on the kernel's stack.
+        const std::size_t used = block::IoRequest::kUsedSize;
+        EXPECT_EQ(copy(ByteView(rebuilt(*parsed)).first(used)), copy(bytes.first(used)));
+        const bool reads = header.direction == rtrs::Direction::Read;
+        if (parsed->kind == block::IoKind::Read) {
+            EXPECT_EQ(header.segments[0].length, parsed->size);
+        }
+        EXPECT_EQ(reads,
+                  parsed->kind == block::IoKind::Read || parsed->kind == block::IoKind::Flush);
+        ++counts["rnbd io"];
+    }
+
+    // Data of a read, by the message that asked for it.
+    void pushed(const Message& message) {
+        const auto asked = asked_.find(message.address);
+        ASSERT_NE(asked, asked_.end());
+        if (asked->second == block::MessageType::SessionInfo)
+            check_session_info(message.data, block::MessageType::SessionInfoResponse);
+        if (asked->second != block::MessageType::Open) return;
+        const auto parsed = block::OpenResponse::parse(message.data);
+        ASSERT_TRUE(parsed) << parsed.error().why;
+        EXPECT_EQ(rebuilt(*parsed), message.data);
+        ++counts["rnbd open response"];
     }
 
     void response(const rtrs::Immediate& immediate, const Message& message) {
@@ -155,7 +229,8 @@ private:
     }
 
     std::map<std::pair<Bytes, std::uint32_t>, Message> open_;
-    std::set<std::uint32_t> keys_;  // That reads lent to the server.
+    std::set<std::uint32_t> keys_;                       // That reads lent to the server.
+    std::map<std::uint64_t, block::MessageType> asked_;  // By the address for the answer.
 };
 
 TEST(GoldenRtrs, EveryMessageIsRebuiltByteForByte) {
@@ -187,7 +262,13 @@ TEST(GoldenRtrs, EveryMessageIsRebuiltByteForByte) {
                                               {"write", 5},
                                               {"response", 5},
                                               {"invalidate", 8},
-                                              {"response after invalidate", 8}};
+                                              {"response after invalidate", 8},
+                                              {"rnbd hello", 2},
+                                              {"rnbd hello response", 2},
+                                              {"rnbd open", 2},
+                                              {"rnbd open response", 2},
+                                              {"rnbd io", 7},
+                                              {"rnbd close", 2}};
     EXPECT_EQ(counts, expected);
 }
 

@@ -1,0 +1,64 @@
+// Where a disk's bytes are: a file or block device, memory, or nowhere. Programs may bring their
+// own. A back end belongs to one loop's thread; it ends when nothing that was submitted is left.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "feroce/block/types.hpp"
+#include "feroce/error.hpp"
+#include "feroce/list.hpp"
+#include "feroce/loop.hpp"
+
+namespace feroce::block {
+
+// Lives in its submitter until `done` is called, with 0 or an errno. May be done before submit()
+// returns. Range and alignment have been checked.
+struct BackendRequest : rdma::ListNode {
+    IoKind kind = IoKind::Read;
+    bool fua = false;       // Done only when it is durable.
+    bool preflush = false;  // What was done before it is durable before it begins.
+    bool no_unmap = false;  // Zeroes keep their space.
+    std::uint64_t offset = 0;
+    std::uint64_t length = 0;
+    std::span<std::byte> data;  // Of reads and writes.
+    void (*done)(BackendRequest& request, int error) = nullptr;
+
+    // The back end's.
+    void* owner = nullptr;
+    std::uint64_t progress = 0;
+    std::uint8_t step = 0;
+};
+
+class Backend {
+public:
+    Backend() = default;
+    virtual ~Backend() = default;
+    Backend(const Backend&) = delete;
+    Backend& operator=(const Backend&) = delete;
+
+    virtual Shape shape() = 0;  // As it is now: the size may change.
+    virtual void submit(BackendRequest& request) = 0;
+};
+
+// Forgets when it ends; so its identity is to be another each time, drawn at random.
+rdma::Result<std::shared_ptr<Backend>> memory_backend(std::uint64_t size, std::uint64_t identity);
+// Keeps nothing and reads as zeroes, for measuring what is around it.
+std::shared_ptr<Backend> null_backend(std::uint64_t size);
+
+struct FileOptions {
+    bool read_only = false;
+    // Around the page cache, where the file system allows it.
+    bool direct = true;
+    // Without it, and where the kernel refuses it, every call blocks the loop.
+    bool io_uring = true;
+};
+
+// A file or a block device. Reads and writes of many files of one loop share an io_uring.
+rdma::Result<std::shared_ptr<Backend>> file_backend(rdma::Loop& loop, const std::string& path,
+                                                    const FileOptions& options = {});
+
+}  // namespace feroce::block

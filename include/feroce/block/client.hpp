@@ -1,0 +1,93 @@
+// A disk of an RNBD server, ours or the kernel's, for reading and writing.
+//
+//     block::Client client(loop);
+//     block::Disk disk = (co_await client.open("backup", {{"10.0.0.1"}, {"10.0.1.1"}}, "data"))
+//                            .value();
+//     co_await disk.write(0, bytes);
+//     co_await disk.flush();
+//
+// Requests survive the loss of paths as those of sessions do. When a server was started anew the
+// disk is opened again by itself; should it have lost what was written but not flushed, the next
+// flush fails, once. Everything belongs to its loop's thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "feroce/block/types.hpp"
+#include "feroce/error.hpp"
+#include "feroce/loop.hpp"
+#include "feroce/rtrs/session.hpp"
+#include "feroce/task.hpp"
+
+namespace feroce::block {
+
+class DiskCore;
+
+struct DiskInfo {
+    Shape shape;
+    bool read_only = false;
+    std::uint64_t max_io = 0;       // Larger reads and writes are cut into pieces of this.
+    std::uint64_t max_discard = 0;  // Bytes; 0: it cannot.
+    std::uint64_t max_zeroes = 0;
+};
+
+struct WriteOptions {
+    bool fua = false;       // Done only when it is durable.
+    bool preflush = false;  // And what was done before it, before it.
+};
+
+struct ZeroOptions {
+    bool unmap = true;  // The space may be given back.
+    bool fua = false;
+};
+
+// A handle; copies share the disk, which is closed with the last of them or by close().
+class Disk {
+public:
+    const std::string& name() const;
+    const DiskInfo& info() const;
+    const rtrs::Session& session() const;
+
+    // In whole blocks (info().shape.logical_block). What spans refer to must stay until it is done;
+    // memory from session().allocate() is used directly, any other through a copy.
+    rdma::Task<rdma::Result<>> read(std::uint64_t offset, std::span<std::byte> into) const;
+    rdma::Task<rdma::Result<>> write(std::uint64_t offset, std::span<const std::byte> from,
+                                     WriteOptions options = {}) const;
+    // What was done before it is durable.
+    rdma::Task<rdma::Result<>> flush() const;
+    rdma::Task<rdma::Result<>> discard(std::uint64_t offset, std::uint64_t length) const;
+    rdma::Task<rdma::Result<>> zero(std::uint64_t offset, std::uint64_t length,
+                                    ZeroOptions options = {}) const;
+    // Asks for the size anew.
+    rdma::Task<rdma::Result<>> refresh() const;
+    rdma::Task<rdma::Result<>> close() const;
+
+private:
+    friend class Client;
+    explicit Disk(std::shared_ptr<DiskCore> core) : core_(std::move(core)) {}
+    std::shared_ptr<DiskCore> core_;
+};
+
+class Client {
+public:
+    explicit Client(rdma::Loop& loop) : loop_(loop), sessions_(loop) {}
+
+    // Disks of one session name share its paths. Towards a kernel's server a session holds one
+    // disk, because its numbers may mean other disks after a reconnect.
+    rdma::Task<rdma::Result<Disk>> open(std::string session, std::vector<rtrs::PathAddress> paths,
+                                        std::string disk, AccessMode access = AccessMode::ReadWrite,
+                                        rtrs::SessionOptions options = {});
+
+private:
+    rdma::Loop& loop_;
+    rtrs::Client sessions_;
+    std::map<std::string, std::vector<std::weak_ptr<DiskCore>>> disks_;  // By session.
+};
+
+}  // namespace feroce::block

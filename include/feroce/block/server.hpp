@@ -1,0 +1,76 @@
+// The server of disks: exports back ends by name to RNBD clients, the kernel's and ours.
+//
+//     block::Server server = block::Server::open(loop, {}, {
+//         {.name = "data", .backend = block::file_backend(loop, "/srv/data.img").value()},
+//     }).value();
+//     for (;;) loop.poll_or_wait();
+//
+// Nothing is exported that was not named. A client gets what it was promised: a flush is answered
+// when the back end's is done. Belongs to its loop's thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "feroce/block/backend.hpp"
+#include "feroce/error.hpp"
+#include "feroce/loop.hpp"
+#include "feroce/rtrs/options.hpp"
+#include "feroce/rtrs/server.hpp"
+#include "feroce/task.hpp"
+
+namespace feroce::block {
+
+struct Export {
+    // "SESSION/NAME" is what sessions called SESSION find as NAME, before one that is called NAME.
+    std::string name;
+    std::shared_ptr<Backend> backend;
+    bool read_only = false;
+    // Who may open it. A session's name, which may end in '*'; an address or network such as
+    // 10.0.0.0/8. Empty: all. Every path of a session must come from such an address.
+    std::vector<std::string> sessions = {};
+    std::vector<std::string> addresses = {};
+};
+
+struct ServerStatistics {
+    std::size_t open = 0;  // Disks that sessions have open.
+    std::size_t under_way = 0;
+    std::uint64_t reads = 0;
+    std::uint64_t writes = 0;
+    std::uint64_t flushes = 0;
+    std::uint64_t discards = 0;
+    std::uint64_t zeroes = 0;
+    std::uint64_t refused = 0;  // Requests that made no sense or were not allowed.
+    std::uint64_t failed = 0;   // That the back end failed.
+    std::string last_refusal;
+    rtrs::ServerStatistics sessions;
+};
+
+class Server {
+public:
+    static rdma::Result<Server> open(rdma::Loop& loop, rtrs::ServerOptions options,
+                                     std::vector<Export> exports);
+    Server(Server&&) noexcept;
+    Server& operator=(Server&&) noexcept;
+    // After stop(), or when nothing is under way in the back ends.
+    ~Server();
+
+    std::uint16_t port() const;
+    ServerStatistics statistics() const;
+    // While it runs. One that is withdrawn is closed for all who have it open.
+    rdma::Result<> add(Export what);
+    rdma::Result<> withdraw(const std::string& name);
+    // Takes nothing more in, lets the back ends finish, and flushes them. Clients go on with the
+    // server's successor, if there is one in time.
+    rdma::Task<rdma::Result<>> stop();
+
+private:
+    class State;
+    explicit Server(std::unique_ptr<State> state);
+    std::unique_ptr<State> state_;
+};
+
+}  // namespace feroce::block

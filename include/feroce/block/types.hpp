@@ -1,0 +1,40 @@
+// The words of block devices: what is asked of a disk, who may open it how, and what a disk is
+// like. The numbers are those of the Linux kernel's RNBD.
+#pragma once
+
+#include <cstdint>
+
+namespace feroce::block {
+
+inline constexpr std::uint32_t kSectorSize = 512;  // Of the wire, whatever the disk's blocks are.
+
+enum class IoKind : std::uint8_t {
+    Read = 0,
+    Write = 1,
+    Flush = 2,
+    Discard = 3,
+    SecureErase = 4,
+    WriteZeroes = 5,
+};
+
+enum class AccessMode : std::uint8_t {
+    ReadOnly = 0,   // Any number at a time.
+    ReadWrite = 1,  // One at a time.
+    Migration = 2,  // A second writer beside the first, while a virtual machine moves.
+};
+
+// What a disk is like.
+struct Shape {
+    std::uint64_t size = 0;  // Bytes.
+    std::uint32_t logical_block = kSectorSize;
+    std::uint32_t physical_block = 4096;
+    std::uint32_t discard_granularity = 0;  // 0: it cannot discard.
+    bool zeroes = true;                     // It can write zeroes without being sent any.
+    bool volatile_cache = false;  // What was written is durable only after a flush or with FUA.
+    bool rotational = false;
+    // Another value than before: what had not been flushed may be lost since then, and without a
+    // volatile cache the whole content is. 0: not known.
+    std::uint64_t cache_identity = 0;
+};
+
+}  // namespace feroce::block

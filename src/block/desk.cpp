@@ -1,0 +1,326 @@
+// See desk.hpp.
+#include "block/desk.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <utility>
+
+#include "base/assert.hpp"
+
+namespace feroce::block {
+
+namespace {
+
+constexpr std::uint32_t kMaxSpan =
+    UINT32_MAX / kSectorSize / 8 * 8;        // Sectors, in 32 bits of bytes.
+constexpr std::uint16_t kMaxSegments = 128;  // The kernel's own limit.
+
+// What the request is about must lie on the disk and on the disk's blocks.
+Result<void> check_range(const IoRequest& io, const Shape& shape) {
+    if (io.kind == IoKind::Flush) return {};
+    if (io.size == 0) return Error{EINVAL, "a request for nothing"};
+    if (io.sector > shape.size / kSectorSize)
+        return Error{ENOSPC, "a request lies behind the disk's end"};
+    const std::uint64_t offset = io.sector * kSectorSize;
+    if (shape.size - offset < io.size) return Error{ENOSPC, "a request goes over the disk's end"};
+    if (offset % shape.logical_block != 0 || io.size % shape.logical_block != 0)
+        return Error{EINVAL, "a request is not made of whole blocks"};
+    return {};
+}
+
+Result<void> check_data(const IoRequest& io, const rtrs::ServerRequest& request) {
+    const std::size_t carried = request.data().size();
+    const bool reads = request.direction() == rtrs::Direction::Read;
+    switch (io.kind) {
+        case IoKind::Read:
+            if (!reads || carried != io.size) break;
+            return {};
+        case IoKind::Write:
+            if (reads || carried != io.size) break;
+            return {};
+        case IoKind::Flush:
+        case IoKind::Discard:
+        case IoKind::WriteZeroes:
+            if (carried != 0) break;
+            return {};
+        case IoKind::SecureErase:
+            return Error{EOPNOTSUPP, "secure erase is not offered"};
+    }
+    return Error{EINVAL, "a request's data is not what it says"};
+}
+
+bool changes(IoKind kind) {
+    return kind != IoKind::Read && kind != IoKind::Flush;
+}
+
+template <std::size_t size>
+Result<std::span<std::byte, size>> room_for_answer(rtrs::ServerRequest& request) {
+    if (request.direction() != rtrs::Direction::Read || request.data().size() < size)
+        return Error{EINVAL, "a question leaves no room for its answer"};
+    // What lay there before is nobody's business.
+    std::fill(request.data().begin(), request.data().end(), std::byte{0});
+    return request.data().first<size>();
+}
+
+}  // namespace
+
+std::uint32_t device_number(const std::string& name) {
+    std::uint32_t hash = 0x811c9dc5;
+    for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x01000193;
+    return hash;
+}
+
+Desk::Opened::Opened(std::shared_ptr<Place> of, AccessMode mode)
+    : place(std::move(of)), access(mode) {
+    if (access != AccessMode::ReadOnly) ++place->writers;
+}
+
+Desk::Opened::~Opened() {
+    if (access != AccessMode::ReadOnly) --place->writers;
+}
+
+Desk::~Desk() {
+    ASSERT(statistics_.under_way == 0);
+}
+
+rdma::Result<> Desk::add(Export what) {
+    if (what.name.empty() || what.name.size() > kMaxNameSize ||
+        what.name.find("..") != std::string::npos)
+        return rdma::Error(EINVAL, "an export's name has 1 to 254 characters and no '..' in it");
+    auto guests = GuestList::parse(what.sessions, what.addresses);
+    if (!guests) return rdma::Error(guests.error().code, what.name + ": " + guests.error().why);
+    auto& place = places_[device_number(what.name)];
+    if (place != nullptr)
+        return rdma::Error(EEXIST, "the exports " + place->what.name + " and " + what.name +
+                                       " have the same name or number; rename one");
+    const Shape shape = what.backend->shape();
+    place = std::make_shared<Place>(Place{std::move(what), *std::move(guests), 0, shape});
+    return {};
+}
+
+bool Desk::withdraw(const std::string& name) {
+    const std::uint32_t number = device_number(name);
+    const auto found = places_.find(number);
+    if (found == places_.end() || found->second->what.name != name) return false;
+    places_.erase(found);
+    for (auto& [id, session] : sessions_) session.devices.erase(number);
+    return true;
+}
+
+std::vector<std::shared_ptr<Backend>> Desk::backends() const {
+    std::vector<std::shared_ptr<Backend>> out;
+    for (const auto& [number, place] : places_) out.push_back(place->what.backend);
+    return out;
+}
+
+ServerStatistics Desk::statistics() const {
+    ServerStatistics out = statistics_;
+    for (const auto& [id, session] : sessions_) out.open += session.devices.size();
+    return out;
+}
+
+int Desk::admit(const rtrs::Visitor& visitor) {
+    Session& session = sessions_[visitor.session];
+    for (const auto& [number, device] : session.devices)
+        if (!device->place->guests.admits_address(visitor.peer)) return EACCES;
+    session.name = visitor.name;
+    session.addresses.insert(visitor.peer);
+    return 0;
+}
+
+Desk::Session& Desk::session_of(const rtrs::ServerRequest& request) {
+    return sessions_[request.session()];
+}
+
+void Desk::handle(rtrs::ServerRequest& request) {
+    // The client may write while we read, so the message is read once, from a copy.
+    std::array<std::byte, kMaxMessageSize> copy;
+    const std::size_t size = std::min(request.message().size(), copy.size());
+    std::copy_n(request.message().begin(), size, copy.begin());
+    const auto fine = answer(request, ByteView(copy).first(size));
+    if (fine) return;
+    ++statistics_.refused;
+    statistics_.last_refusal = fine.error().why;
+    request.respond(fine.error().code);
+}
+
+Result<void> Desk::answer(rtrs::ServerRequest& request, ByteView message) {
+    const auto type = message_type(message);
+    if (!type) return type.error();
+    switch (*type) {
+        case MessageType::SessionInfo:
+            return introduce(request, message);
+        case MessageType::Open:
+            return open(request, message);
+        case MessageType::Io:
+            return start(request, message);
+        case MessageType::Close:
+            return close(request, message);
+        case MessageType::SessionInfoResponse:
+        case MessageType::OpenResponse:
+            break;
+    }
+    return Error{EINVAL, "a message of a kind that clients do not send"};
+}
+
+Result<void> Desk::introduce(rtrs::ServerRequest& request, ByteView message) {
+    const auto info = SessionInfo::parse(message, MessageType::SessionInfo);
+    if (!info) return info.error();
+    const auto room = room_for_answer<SessionInfo::kSize>(request);
+    if (!room) return room.error();
+    SessionInfo{std::min(info->version, kVersion)}.emit(*room, MessageType::SessionInfoResponse);
+    request.respond();
+    return {};
+}
+
+Result<void> Desk::open(rtrs::ServerRequest& request, ByteView message) {
+    const auto asked = OpenRequest::parse(message);
+    if (!asked) return asked.error();
+    const auto room = room_for_answer<OpenResponse::kSize>(request);
+    if (!room) return room.error();
+    const auto granted = grant(session_of(request), *asked);
+    if (!granted) return granted.error();
+    describe(*(*granted)->place).emit(*room);
+    request.respond();
+    return {};
+}
+
+std::shared_ptr<Desk::Place> Desk::find(const Session& session, const std::string& name) const {
+    for (const std::string& full : {session.name + "/" + name, name}) {
+        const auto found = places_.find(device_number(full));
+        if (found != places_.end() && found->second->what.name == full) return found->second;
+    }
+    return nullptr;
+}
+
+Result<std::shared_ptr<Desk::Opened>> Desk::grant(Session& session, const OpenRequest& asked) {
+    const std::shared_ptr<Place> place = find(session, asked.name);
+    if (place == nullptr) return Error{ENOENT, "no disk of this name is exported"};
+    const auto admitted = [&](const std::string& at) { return place->guests.admits_address(at); };
+    if (!place->guests.admits_name(session.name) ||
+        !std::all_of(session.addresses.begin(), session.addresses.end(), admitted))
+        return Error{EACCES, "the disk is not exported to this client"};
+    const std::uint32_t number = device_number(place->what.name);
+    const auto old = session.devices.find(number);
+    // Asked again: for its size, or after a reconnect.
+    if (old != session.devices.end()) return old->second;
+    if (asked.access != AccessMode::ReadOnly) {
+        if (place->what.read_only) return Error{EROFS, "the disk is exported for reading only"};
+        const int limit = asked.access == AccessMode::Migration ? 2 : 1;
+        if (place->writers >= limit)
+            return Error{EPERM, "another client has the disk open for writing"};
+    }
+    auto opened = std::make_shared<Opened>(place, asked.access);
+    session.devices[number] = opened;
+    return opened;
+}
+
+OpenResponse Desk::describe(Place& place) const {
+    place.shape = place.what.backend->shape();
+    const Shape& shape = place.shape;
+    OpenResponse response;
+    response.device = device_number(place.what.name);
+    response.sectors = shape.size / kSectorSize;
+    response.max_io_sectors = max_io_ / kSectorSize;
+    response.max_zeroes_sectors = shape.zeroes ? kMaxSpan : 0;
+    response.discard_granularity = shape.discard_granularity;
+    response.max_discard_sectors = shape.discard_granularity != 0 ? kMaxSpan : 0;
+    response.physical_block = static_cast<std::uint16_t>(std::min(shape.physical_block, 32768u));
+    response.logical_block = static_cast<std::uint16_t>(shape.logical_block);
+    response.max_segments = kMaxSegments;
+    response.rotational = shape.rotational;
+    response.fua = shape.volatile_cache;
+    response.volatile_cache = shape.volatile_cache;
+    response.cache_identity = shape.cache_identity;
+    return response;
+}
+
+Result<void> Desk::close(rtrs::ServerRequest& request, ByteView message) {
+    const auto asked = CloseRequest::parse(message);
+    if (!asked) return asked.error();
+    if (session_of(request).devices.erase(asked->device) == 0)
+        return Error{ENOTCONN, "this session has no such disk open"};
+    request.respond();
+    return {};
+}
+
+Result<void> Desk::start(rtrs::ServerRequest& request, ByteView message) {
+    const auto io = IoRequest::parse(message);
+    if (!io) return io.error();
+    const auto& devices = session_of(request).devices;
+    const auto found = devices.find(io->device);
+    if (found == devices.end()) return Error{ENOTCONN, "this session has no such disk open"};
+    TRY(check_data(*io, request));
+    Place& place = *found->second->place;
+    if (!check_range(*io, place.shape)) {
+        place.shape = place.what.backend->shape();  // It may have grown.
+        TRY(check_range(*io, place.shape));
+    }
+    if (changes(io->kind) && found->second->access == AccessMode::ReadOnly)
+        return Error{EROFS, "the disk was opened for reading only"};
+    submit(request, *io, found->second);
+    return {};
+}
+
+void Desk::submit(rtrs::ServerRequest& request, const IoRequest& io,
+                  std::shared_ptr<Opened> device) {
+    count(io.kind);
+    Job& job = take_job();
+    job.kind = io.kind;
+    job.fua = io.fua;
+    job.preflush = io.preflush;
+    job.no_unmap = io.no_unmap;
+    job.offset = io.sector * kSectorSize;
+    job.length = io.size;
+    job.data = request.data();
+    job.request = &request;
+    job.device = std::move(device);
+    ++statistics_.under_way;
+    job.device->place->what.backend->submit(job);
+}
+
+void Desk::count(IoKind kind) {
+    switch (kind) {
+        case IoKind::Read:
+            ++statistics_.reads;
+            return;
+        case IoKind::Write:
+            ++statistics_.writes;
+            return;
+        case IoKind::Flush:
+            ++statistics_.flushes;
+            return;
+        case IoKind::Discard:
+            ++statistics_.discards;
+            return;
+        case IoKind::WriteZeroes:
+            ++statistics_.zeroes;
+            return;
+        case IoKind::SecureErase:
+            return;
+    }
+}
+
+Desk::Job& Desk::take_job() {
+    if (BackendRequest* const old = free_.pop_front()) return static_cast<Job&>(*old);
+    Job& job = jobs_.emplace_back();
+    job.desk = this;
+    job.done = [](BackendRequest& request, int error) {
+        Job& self = static_cast<Job&>(request);
+        self.desk->job_done(self, error);
+    };
+    return job;
+}
+
+void Desk::job_done(Job& job, int error) {
+    // The 9 bits of an answer carry any errno of Linux.
+    if (error != 0) ++statistics_.failed;
+    --statistics_.under_way;
+    rtrs::ServerRequest& request = *std::exchange(job.request, nullptr);
+    job.device.reset();
+    free_.push_back(job);
+    request.respond(error);
+}
+
+}  // namespace feroce::block

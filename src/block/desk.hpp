@@ -1,0 +1,97 @@
+// Desk: where requests of clients are looked at: who asks, for which disk, whether that is
+// allowed, and what the back end is to do. No network and no coroutine in it, so that it can be
+// fuzzed as it is.
+//
+// A device number is a function of the export's name, so it is the same in the server's next life:
+// a request that a client repeats after a restart finds its own disk or none, never another.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/bytes.hpp"
+#include "block/guest_list.hpp"
+#include "block/messages.hpp"
+#include "feroce/block/server.hpp"
+
+namespace feroce::block {
+
+std::uint32_t device_number(const std::string& name);
+
+class Desk {
+public:
+    explicit Desk(std::uint32_t max_io) : max_io_(max_io) {}
+    ~Desk();
+    Desk(const Desk&) = delete;
+    Desk& operator=(const Desk&) = delete;
+
+    rdma::Result<> add(Export what);
+    bool withdraw(const std::string& name);
+    std::vector<std::shared_ptr<Backend>> backends() const;
+
+    // A path of a session: 0, or an errno if a disk that it has open is not for that address.
+    int admit(const rtrs::Visitor& visitor);
+    void end_session(std::uint64_t session) { sessions_.erase(session); }
+    void handle(rtrs::ServerRequest& request);
+
+    std::size_t under_way() const { return statistics_.under_way; }
+    ServerStatistics statistics() const;
+
+private:
+    struct Place {  // An export with its rules.
+        Export what;
+        GuestList guests;
+        int writers = 0;
+        Shape shape;  // As it was when last looked at: asking a file costs a call.
+    };
+    // A disk that a session has open. Requests under way keep it, and with it the right to write:
+    // the next writer comes when the last request of this one has ended.
+    struct Opened {
+        Opened(std::shared_ptr<Place> of, AccessMode mode);
+        ~Opened();
+        Opened(const Opened&) = delete;
+        Opened& operator=(const Opened&) = delete;
+
+        std::shared_ptr<Place> place;
+        AccessMode access;
+    };
+    struct Session {
+        std::string name;
+        std::set<std::string> addresses;
+        std::map<std::uint32_t, std::shared_ptr<Opened>> devices;
+    };
+    struct Job : BackendRequest {
+        Desk* desk = nullptr;
+        rtrs::ServerRequest* request = nullptr;
+        std::shared_ptr<Opened> device;
+    };
+
+    Result<void> answer(rtrs::ServerRequest& request, ByteView message);
+    Result<void> introduce(rtrs::ServerRequest& request, ByteView message);
+    Result<void> open(rtrs::ServerRequest& request, ByteView message);
+    Result<void> close(rtrs::ServerRequest& request, ByteView message);
+    Result<void> start(rtrs::ServerRequest& request, ByteView message);
+    Result<std::shared_ptr<Opened>> grant(Session& session, const OpenRequest& asked);
+    // Its own disk of that name comes before everybody's.
+    std::shared_ptr<Place> find(const Session& session, const std::string& name) const;
+    OpenResponse describe(Place& place) const;
+    Session& session_of(const rtrs::ServerRequest& request);
+    void submit(rtrs::ServerRequest& request, const IoRequest& io, std::shared_ptr<Opened> device);
+    void count(IoKind kind);
+    Job& take_job();
+    void job_done(Job& job, int error);
+
+    std::uint32_t max_io_;
+    std::map<std::uint32_t, std::shared_ptr<Place>> places_;  // By device number.
+    std::map<std::uint64_t, Session> sessions_;
+    std::deque<Job> jobs_;  // All there are; grows to the most that were ever under way.
+    rdma::List<BackendRequest> free_;
+    ServerStatistics statistics_;
+};
+
+}  // namespace feroce::block

@@ -1,0 +1,279 @@
+// See disk_core.hpp.
+#include "block/disk_core.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "base/assert.hpp"
+#include "feroce/task_group.hpp"
+
+namespace feroce::block {
+
+namespace {
+
+// Between two of them the server must have forgotten the disk again.
+constexpr int kMaxReopens = 16;
+
+bool is_write(IoKind kind) {
+    return kind == IoKind::Write || kind == IoKind::WriteZeroes || kind == IoKind::Discard;
+}
+
+}  // namespace
+
+struct DiskCore::Pieces {
+    rdma::Result<> result;
+};
+
+DiskCore::DiskCore(rdma::Loop& loop, rtrs::Session session, std::string name, AccessMode access)
+    : loop_(loop),
+      session_(std::move(session)),
+      name_(std::move(name)),
+      access_(access),
+      opened_(loop) {}
+
+DiskCore::~DiskCore() {
+    if (life_ > 0 && !closed_) loop_.spawn(say_goodbye(session_, device_));
+}
+
+rdma::Task<void> DiskCore::say_goodbye(rtrs::Session session, std::uint32_t device) {
+    std::array<std::byte, CloseRequest::kSize> message;
+    CloseRequest{device}.emit(message);
+    (void)co_await session.write(message, std::span<const rtrs::ConstSegment>{}).service();
+}
+
+rdma::Error DiskCore::refusal(int code) const {
+    std::string why = "the server refused the disk " + name_ + ": ";
+    switch (code) {
+        case ENOENT:
+            why += "it exports none of this name";
+            break;
+        case EPERM:
+            why += "another client has it open for writing; open it for reading, or close it there";
+            break;
+        case EROFS:
+            why += "it is exported for reading only; open it for reading";
+            break;
+        case EACCES:
+            why += "it is not exported to this session name and address";
+            break;
+        default:
+            why += std::strerror(code);
+    }
+    return {code, why};
+}
+
+rdma::Task<rdma::Result<>> DiskCore::open() {
+    opening_ = true;
+    auto done = co_await introduce();
+    if (done) done = co_await ask_to_open();
+    opening_ = false;
+    opened_.notify_all();
+    co_return done;
+}
+
+rdma::Task<rdma::Result<>> DiskCore::introduce() {
+    std::array<std::byte, SessionInfo::kSize> message, answer{};
+    SessionInfo{}.emit(message, MessageType::SessionInfo);
+    auto done = co_await session_.read(message, answer).service();
+    if (!done) co_return done;
+    const auto info = SessionInfo::parse(answer, MessageType::SessionInfoResponse);
+    if (!info) co_return rdma::Error(EPROTO, "the server does not speak RNBD; ask another port");
+    co_return rdma::Result<>{};
+}
+
+rdma::Task<rdma::Result<>> DiskCore::ask_to_open() {
+    std::array<std::byte, OpenRequest::kSize> message;
+    std::array<std::byte, OpenResponse::kSize> answer{};
+    OpenRequest{access_, name_}.emit(message);
+    auto done = co_await session_.read(message, answer).service();
+    if (!done) co_return refusal(done.error().code);
+    const auto response = OpenResponse::parse(answer);
+    if (!response) co_return rdma::Error(response.error());
+    co_return learn(*response);
+}
+
+rdma::Result<> DiskCore::learn(const OpenResponse& response) {
+    const std::uint64_t before = info_.shape.cache_identity;
+    const bool changed = life_ > 0 && before != 0 && before != response.cache_identity;
+    if (changed && !response.volatile_cache) gone_ = true;
+    if (changed && written_ != flushed_) ++losses_;
+    ++life_;
+    device_ = response.device;
+    fua_ = response.fua;
+    Shape& shape = info_.shape;
+    shape.size = response.sectors * kSectorSize;
+    shape.logical_block = response.logical_block;
+    shape.physical_block = response.physical_block;
+    shape.discard_granularity = response.discard_granularity;
+    shape.zeroes = response.max_zeroes_sectors != 0;
+    shape.volatile_cache = response.volatile_cache;
+    shape.rotational = response.rotational;
+    shape.cache_identity = response.cache_identity;
+    const std::uint64_t block = shape.logical_block;
+    info_.read_only = access_ == AccessMode::ReadOnly;
+    info_.max_io = session_.max_io_size() / block * block;
+    info_.max_discard = std::uint64_t{response.max_discard_sectors} * kSectorSize / block * block;
+    info_.max_zeroes = std::uint64_t{response.max_zeroes_sectors} * kSectorSize / block * block;
+    return {};
+}
+
+rdma::Task<rdma::Result<>> DiskCore::close() {
+    if (std::exchange(closed_, true)) co_return rdma::Result<>{};
+    std::array<std::byte, CloseRequest::kSize> message;
+    CloseRequest{device_}.emit(message);
+    auto done = co_await session_.write(message, std::span<const rtrs::ConstSegment>{}).service();
+    // A server that does not know the disk any more has it closed.
+    if (!done && done.error().code == ENOTCONN) co_return rdma::Result<>{};
+    co_return done;
+}
+
+rdma::Result<> DiskCore::check(std::uint64_t offset, std::uint64_t length) const {
+    const Shape& shape = info_.shape;
+    if (closed_) return rdma::Error(EBADF, "the disk " + name_ + " is closed");
+    if (offset > shape.size || shape.size - offset < length)
+        return rdma::Error(ENOSPC, "the disk " + name_ + " ends at byte " +
+                                       std::to_string(shape.size) +
+                                       "; if it has grown, ask for its size anew");
+    if (offset % shape.logical_block != 0 || length % shape.logical_block != 0)
+        return rdma::Error(EINVAL, "the disk " + name_ + " is read and written in blocks of " +
+                                       std::to_string(shape.logical_block) + " bytes");
+    return {};
+}
+
+rdma::Task<rdma::Result<>> DiskCore::reopen(std::uint64_t life) {
+    while (opening_)
+        if (auto waited = co_await opened_.wait(); !waited) co_return waited;
+    if (life != life_) co_return rdma::Result<>{};  // Somebody else did it.
+    co_return co_await open();
+}
+
+rdma::Task<rdma::Result<>> DiskCore::request(IoRequest io, std::span<std::byte> data) {
+    std::array<std::byte, IoRequest::kSize> message;
+    const rtrs::Segment into = data;
+    const rtrs::ConstSegment from = data;
+    const std::size_t parts = data.empty() ? 0 : 1;
+    for (int i = 0; i < kMaxReopens; ++i) {
+        if (closed_) co_return rdma::Error(EBADF, "the disk " + name_ + " is closed");
+        if (gone_)
+            co_return rdma::Error(ESTALE, "the content of the disk " + name_ +
+                                              " was lost when its server ended; open it anew");
+        const std::uint64_t life = life_;
+        io.device = device_;
+        io.emit(message);
+        rdma::Result<> done;
+        // The kernel's client sends a flush as a read of nothing.
+        if (io.kind == IoKind::Read || io.kind == IoKind::Flush)
+            done = co_await session_.read(message, std::span(&into, parts));
+        else
+            done = co_await session_.write(message, std::span(&from, parts));
+        // An answer may overtake that to a reopening, and only that tells what was lost.
+        while (opening_)
+            if (auto waited = co_await opened_.wait(); !waited) co_return waited;
+        if (done && gone_) continue;
+        if (done && is_write(io.kind) && !io.fua) ++written_;
+        if (done || done.error().code != ENOTCONN) co_return done;
+        if (auto opened = co_await reopen(life); !opened) co_return opened;
+    }
+    co_return rdma::Error(EIO, "the server forgets the disk " + name_ + " again and again");
+}
+
+rdma::Task<void> DiskCore::transfer_piece(IoRequest io, std::span<std::byte> data, Pieces& pieces) {
+    auto done = co_await request(io, data);
+    if (!done) pieces.result = done;
+}
+
+rdma::Task<rdma::Result<>> DiskCore::transfer(IoRequest io, std::uint64_t offset,
+                                              std::span<std::byte> data) {
+    if (auto fine = check(offset, data.size()); !fine) co_return fine;
+    io.sector = offset / kSectorSize;
+    io.size = static_cast<std::uint32_t>(std::min<std::uint64_t>(data.size(), info_.max_io));
+    if (data.size() <= info_.max_io) {
+        if (data.empty()) co_return rdma::Result<>{};
+        co_return co_await request(io, data);
+    }
+    Pieces pieces;
+    rdma::TaskGroup group(loop_);
+    for (std::uint64_t at = 0; at < data.size(); at += info_.max_io) {
+        const auto part = data.subspan(at, std::min<std::uint64_t>(data.size() - at, info_.max_io));
+        io.sector = (offset + at) / kSectorSize;
+        io.size = static_cast<std::uint32_t>(part.size());
+        group.spawn(transfer_piece(io, part, pieces));
+    }
+    if (auto joined = co_await group.join(); !joined) co_return joined;
+    co_return pieces.result;
+}
+
+rdma::Task<rdma::Result<>> DiskCore::read(std::uint64_t offset, std::span<std::byte> into) {
+    IoRequest io;
+    io.kind = IoKind::Read;
+    io.sync = true;
+    return transfer(io, offset, into);
+}
+
+rdma::Task<rdma::Result<>> DiskCore::write(std::uint64_t offset, std::span<const std::byte> from,
+                                           WriteOptions options) {
+    if (!info_.shape.volatile_cache) options = {};
+    // Kernels before 7.0 do not know PREFLUSH, and pieces would each have it.
+    const bool alone = session_.extended() && from.size() <= info_.max_io;
+    if ((options.preflush && !alone) || (options.fua && !fua_))
+        return write_with_flushes(offset, from, options);
+    IoRequest io;
+    io.kind = IoKind::Write;
+    io.preflush = options.preflush;
+    io.fua = io.sync = options.fua;
+    // Requests of both directions are described alike; this one is only read.
+    return transfer(io, offset, {const_cast<std::byte*>(from.data()), from.size()});
+}
+
+rdma::Task<rdma::Result<>> DiskCore::write_with_flushes(std::uint64_t offset,
+                                                        std::span<const std::byte> from,
+                                                        WriteOptions options) {
+    if (options.preflush)
+        if (auto flushed = co_await flush(); !flushed) co_return flushed;
+    const bool flushes = options.fua && !fua_;
+    auto done = co_await write(offset, from, {.fua = options.fua && fua_});
+    if (done && flushes) co_return co_await flush();
+    co_return done;
+}
+
+rdma::Task<rdma::Result<>> DiskCore::flush() {
+    if (!info_.shape.volatile_cache && !gone_) co_return check(0, 0);
+    IoRequest io;
+    io.kind = IoKind::Flush;
+    io.sync = io.fua = true;  // As the kernel's client sends it.
+    io.preflush = true;
+    const std::uint64_t before = written_;
+    const std::uint64_t told = told_;
+    auto done = co_await request(io, {});
+    if (!done) co_return done;
+    flushed_ = std::max(flushed_, before);
+    // Every flush that was under way or came next must tell it: each has its own writes in mind.
+    if (losses_ > told) {
+        told_ = losses_;
+        co_return rdma::Error(EIO, "the server of the disk " + name_ +
+                                       " lost what was written since the last flush when its "
+                                       "machine ended");
+    }
+    co_return done;
+}
+
+rdma::Task<rdma::Result<>> DiskCore::clear(IoRequest what, std::uint64_t offset,
+                                           std::uint64_t length, std::uint64_t piece) {
+    if (auto fine = check(offset, length); !fine) co_return fine;
+    if (piece == 0)
+        co_return rdma::Error(EOPNOTSUPP, "the server's disk " + name_ + " does not offer this");
+    const bool fua = what.fua && info_.shape.volatile_cache;
+    what.fua = fua && fua_;
+    for (std::uint64_t at = 0; at < length; at += piece) {
+        what.sector = (offset + at) / kSectorSize;
+        what.size = static_cast<std::uint32_t>(std::min(length - at, piece));
+        if (auto done = co_await request(what, {}); !done) co_return done;
+    }
+    if (fua && !fua_) co_return co_await flush();
+    co_return rdma::Result<>{};
+}
+
+}  // namespace feroce::block

@@ -1,0 +1,79 @@
+// DiskCore: an open disk behind its handles. It opens the disk again when the server does not know
+// it any more (ENOTCONN: another life of the server, or of the session there), and keeps account of
+// what was written since the last flush, so that a loss in between does not go unnoticed.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "block/messages.hpp"
+#include "feroce/block/client.hpp"
+#include "feroce/signal.hpp"
+
+namespace feroce::block {
+
+class DiskCore {
+public:
+    DiskCore(rdma::Loop& loop, rtrs::Session session, std::string name, AccessMode access);
+    ~DiskCore();  // Lets the server know, in the background.
+    DiskCore(const DiskCore&) = delete;
+    DiskCore& operator=(const DiskCore&) = delete;
+
+    const std::string& name() const { return name_; }
+    const DiskInfo& info() const { return info_; }
+    const rtrs::Session& session() const { return session_; }
+    bool closed() const { return closed_; }
+
+    rdma::Task<rdma::Result<>> refresh() { return reopen(life_); }  // Opens it, too.
+    rdma::Task<rdma::Result<>> close();
+    rdma::Task<rdma::Result<>> read(std::uint64_t offset, std::span<std::byte> into);
+    rdma::Task<rdma::Result<>> write(std::uint64_t offset, std::span<const std::byte> from,
+                                     WriteOptions options);
+    rdma::Task<rdma::Result<>> flush();
+    // Discards and zeroes: no data travels.
+    rdma::Task<rdma::Result<>> clear(IoRequest what, std::uint64_t offset, std::uint64_t length,
+                                     std::uint64_t piece);
+
+private:
+    struct Pieces;  // Of a transfer that is larger than one request.
+
+    static rdma::Task<void> say_goodbye(rtrs::Session session, std::uint32_t device);
+    rdma::Result<> check(std::uint64_t offset, std::uint64_t length) const;
+    // One request; opens the disk anew and tries again while the server does not know it.
+    rdma::Task<rdma::Result<>> request(IoRequest io, std::span<std::byte> data);
+    // One or several, side by side.
+    rdma::Task<rdma::Result<>> transfer(IoRequest io, std::uint64_t offset,
+                                        std::span<std::byte> data);
+    rdma::Task<rdma::Result<>> write_with_flushes(std::uint64_t offset,
+                                                  std::span<const std::byte> from,
+                                                  WriteOptions options);
+    rdma::Task<void> transfer_piece(IoRequest io, std::span<std::byte> data, Pieces& pieces);
+    // Unless it was opened since that life.
+    rdma::Task<rdma::Result<>> reopen(std::uint64_t life);
+    rdma::Task<rdma::Result<>> open();
+    rdma::Task<rdma::Result<>> introduce();
+    rdma::Task<rdma::Result<>> ask_to_open();
+    rdma::Result<> learn(const OpenResponse& response);
+    rdma::Error refusal(int code) const;
+
+    rdma::Loop& loop_;
+    rtrs::Session session_;
+    std::string name_;
+    AccessMode access_;
+    DiskInfo info_;
+    std::uint32_t device_ = 0;
+    bool fua_ = false;
+    bool closed_ = false;
+    bool gone_ = false;       // Its content was lost with its server.
+    std::uint64_t life_ = 0;  // How often it was opened.
+    bool opening_ = false;
+    rdma::Signal opened_;
+    // Writes done, and how many of them the last flush made durable.
+    std::uint64_t written_ = 0;
+    std::uint64_t flushed_ = 0;
+    // How often writes that were not flushed were lost, and what of it a flush has told.
+    std::uint64_t losses_ = 0;
+    std::uint64_t told_ = 0;
+};
+
+}  // namespace feroce::block

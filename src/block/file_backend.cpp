@@ -1,0 +1,274 @@
+// Files and block devices. A request is done in steps, each one call of the kernel: perhaps a sync
+// before, the thing itself (again for the rest if it was done in part), and perhaps a sync after.
+// The calls go through the loop's io_uring, or block where the kernel refuses one.
+#include <fcntl.h>
+#include <linux/falloc.h>
+#include <linux/fs.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <memory>
+
+#include "base/assert.hpp"
+#include "block/file_call.hpp"
+#include "block/io_ring.hpp"
+
+namespace feroce::block {
+
+namespace {
+
+constexpr std::size_t kAlignment = 4096;
+constexpr std::size_t kZeroes = 64 << 10;
+
+enum class Step : std::uint8_t { SyncBefore, Main, Fill, SyncAfter };
+
+alignas(kAlignment) std::array<std::byte, kZeroes> zeroes{};
+
+// What survives in the kernel's caches does so until the machine starts anew.
+std::uint64_t boot_identity() {
+    std::ifstream in("/proc/sys/kernel/random/boot_id");
+    std::string text;
+    in >> text;
+    std::uint64_t hash = 0xcbf29ce484222325u;
+    for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
+    return text.empty() ? 0 : hash;
+}
+
+class FileBackend final : public Backend, private FileCaller {
+public:
+    FileBackend(int fd, std::shared_ptr<IoRing> ring) : fd_(fd), ring_(std::move(ring)) {}
+    ~FileBackend() override {
+        // Who ends a back end with requests under way would have the kernel write freed memory.
+        ASSERT(under_way_ == 0);
+        ::close(fd_);
+    }
+
+    rdma::Result<> probe(const FileOptions& options);
+    Shape shape() override;
+    void submit(BackendRequest& request) override;
+
+private:
+    rdma::Result<> probe_device();
+    bool probe_direct();
+    bool reads(std::size_t size) const;
+    std::uint64_t size() const;
+
+    FileCall call_of(const BackendRequest& request) const;
+    FileCall main_call(const BackendRequest& request) const;
+    void call(BackendRequest& request);
+    void called(BackendRequest& request, int result) override;
+    // What a call's result means: true if another is to follow.
+    bool advance(BackendRequest& request, int result);
+    bool after_main(BackendRequest& request, int result);
+    bool finish(BackendRequest& request, int error);
+
+    int fd_;
+    std::shared_ptr<IoRing> ring_;
+    Shape shape_;
+    bool is_device_ = false;
+    std::size_t under_way_ = 0;
+};
+
+rdma::Result<> FileBackend::probe(const FileOptions& options) {
+    struct stat status {};
+    if (::fstat(fd_, &status) != 0) return rdma::Error(errno, std::strerror(errno));
+    is_device_ = S_ISBLK(status.st_mode);
+    if (!is_device_ && !S_ISREG(status.st_mode))
+        return rdma::Error(ENOTBLK, "it is neither a file nor a block device");
+    shape_.volatile_cache = true;
+    shape_.cache_identity = boot_identity();
+    if (is_device_)
+        if (auto known = probe_device(); !known) return known;
+    if (options.direct && !probe_direct()) ::fcntl(fd_, F_SETFL, 0);
+    // At the end there is nothing to punch: this only asks whether it could be.
+    const int punch = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
+    const auto end = static_cast<off_t>(size());
+    const bool punches =
+        is_device_ || options.read_only || ::fallocate(fd_, punch, end, kAlignment) == 0;
+    shape_.discard_granularity = punches ? std::max(shape_.logical_block, 4096u) : 0;
+    return {};
+}
+
+rdma::Result<> FileBackend::probe_device() {
+    int logical = 0;
+    unsigned physical = 0;
+    if (::ioctl(fd_, BLKSSZGET, &logical) != 0 || ::ioctl(fd_, BLKPBSZGET, &physical) != 0)
+        return rdma::Error(errno, "the device does not tell its block size");
+    shape_.logical_block = static_cast<std::uint32_t>(logical);
+    shape_.physical_block = physical;
+    unsigned short rotational = 0;
+    if (::ioctl(fd_, BLKROTATIONAL, &rotational) == 0) shape_.rotational = rotational != 0;
+    return {};
+}
+
+// Whether the page cache can be gone around, and in which units. The file system tells only when
+// it is tried.
+bool FileBackend::probe_direct() {
+    if (::fcntl(fd_, F_SETFL, O_DIRECT) != 0) return false;
+    if (reads(shape_.logical_block)) return true;
+    if (is_device_ || !reads(kAlignment)) return false;
+    shape_.logical_block = kAlignment;
+    return true;
+}
+
+bool FileBackend::reads(std::size_t bytes) const {
+    const std::unique_ptr<void, void (*)(void*)> buffer(std::aligned_alloc(kAlignment, kAlignment),
+                                                        std::free);
+    return ::pread(fd_, buffer.get(), bytes, 0) >= 0;
+}
+
+std::uint64_t FileBackend::size() const {
+    std::uint64_t bytes = 0;
+    struct stat status {};
+    if (is_device_) return ::ioctl(fd_, BLKGETSIZE64, &bytes) == 0 ? bytes : 0;
+    return ::fstat(fd_, &status) == 0 ? static_cast<std::uint64_t>(status.st_size) : 0;
+}
+
+Shape FileBackend::shape() {
+    shape_.size = size() / shape_.logical_block * shape_.logical_block;
+    return shape_;
+}
+
+void FileBackend::submit(BackendRequest& request) {
+    if (request.kind == IoKind::SecureErase) return request.done(request, EOPNOTSUPP);
+    ++under_way_;
+    FileCaller& caller = *this;
+    request.owner = &caller;
+    request.progress = 0;
+    const bool first = request.preflush && request.kind != IoKind::Flush;
+    request.step = static_cast<std::uint8_t>(first ? Step::SyncBefore : Step::Main);
+    call(request);
+}
+
+void FileBackend::call(BackendRequest& request) {
+    if (ring_ != nullptr) return ring_->submit(request, call_of(request));
+    while (advance(request, call_of(request).perform())) continue;
+}
+
+void FileBackend::called(BackendRequest& request, int result) {
+    if (advance(request, result)) call(request);
+}
+
+FileCall FileBackend::call_of(const BackendRequest& request) const {
+    switch (static_cast<Step>(request.step)) {
+        case Step::Main:
+            return main_call(request);
+        case Step::Fill: {
+            const std::uint64_t left = request.length - request.progress;
+            return {FileCall::What::Write,   fd_, zeroes.data(), request.offset + request.progress,
+                    std::min(left, kZeroes), 0};
+        }
+        case Step::SyncBefore:
+        case Step::SyncAfter:
+            break;
+    }
+    return {.what = FileCall::What::Sync, .fd = fd_};
+}
+
+FileCall FileBackend::main_call(const BackendRequest& request) const {
+    const std::uint64_t at = request.offset + request.progress;
+    const std::uint64_t left = request.length - request.progress;
+    std::byte* const data = request.data.data() + request.progress;
+    switch (request.kind) {
+        case IoKind::Read:
+            return {FileCall::What::Read, fd_, data, at, left, 0};
+        case IoKind::Write:
+            return {FileCall::What::Write, fd_, data, at, left, request.fua ? RWF_DSYNC : 0};
+        case IoKind::Discard:
+        case IoKind::WriteZeroes: {
+            const int how = request.no_unmap ? FALLOC_FL_ZERO_RANGE : FALLOC_FL_PUNCH_HOLE;
+            return {FileCall::What::Allocate, fd_, nullptr, at, left, how | FALLOC_FL_KEEP_SIZE};
+        }
+        case IoKind::Flush:
+        case IoKind::SecureErase:
+            break;
+    }
+    return {.what = FileCall::What::Sync, .fd = fd_};
+}
+
+bool FileBackend::advance(BackendRequest& request, int result) {
+    if (result == -EINTR) return true;
+    switch (static_cast<Step>(request.step)) {
+        case Step::SyncBefore:
+            if (result < 0) return finish(request, -result);
+            request.step = static_cast<std::uint8_t>(Step::Main);
+            return true;
+        case Step::SyncAfter:
+            break;
+        case Step::Main:
+        case Step::Fill:
+            return after_main(request, result);
+    }
+    return finish(request, -result);
+}
+
+bool FileBackend::after_main(BackendRequest& request, int result) {
+    const bool fills = request.step == static_cast<std::uint8_t>(Step::Fill);
+    if (result == -EOPNOTSUPP && request.kind == IoKind::WriteZeroes && !fills) {
+        request.step = static_cast<std::uint8_t>(Step::Fill);
+        return true;
+    }
+    if (result < 0) return finish(request, -result);
+    const bool moves = fills || request.kind == IoKind::Read || request.kind == IoKind::Write;
+    if (moves) {
+        // The file ended before its size: somebody has cut it.
+        if (result == 0) return finish(request, EIO);
+        request.progress += static_cast<std::uint64_t>(result);
+        if (request.progress < request.length) return true;
+    }
+    const bool unmaps = request.kind == IoKind::Discard || request.kind == IoKind::WriteZeroes;
+    if (!request.fua || !unmaps) return finish(request, 0);
+    request.step = static_cast<std::uint8_t>(Step::SyncAfter);
+    return true;
+}
+
+bool FileBackend::finish(BackendRequest& request, int error) {
+    --under_way_;
+    request.done(request, error);
+    return false;
+}
+
+}  // namespace
+
+int FileCall::perform() const {
+    const iovec part{data, length};
+    const auto at = static_cast<off_t>(offset);
+    ssize_t result = 0;
+    switch (what) {
+        case What::Sync:
+            result = ::fdatasync(fd);
+            break;
+        case What::Read:
+            result = ::preadv2(fd, &part, 1, at, 0);
+            break;
+        case What::Write:
+            result = ::pwritev2(fd, &part, 1, at, flags);
+            break;
+        case What::Allocate:
+            result = ::fallocate(fd, flags, at, static_cast<off_t>(length));
+            break;
+    }
+    return result < 0 ? -errno : static_cast<int>(result);
+}
+
+rdma::Result<std::shared_ptr<Backend>> file_backend(rdma::Loop& loop, const std::string& path,
+                                                    const FileOptions& options) {
+    const int fd = ::open(path.c_str(), (options.read_only ? O_RDONLY : O_RDWR) | O_CLOEXEC);
+    if (fd < 0) {
+        const int code = errno;
+        return rdma::Error(code, path + " cannot be opened: " + std::strerror(code));
+    }
+    auto backend = std::make_shared<FileBackend>(fd, options.io_uring ? IoRing::of(loop) : nullptr);
+    if (auto fine = backend->probe(options); !fine)
+        return rdma::Error(fine.error().code, path + " cannot be exported: " + fine.error().why);
+    return std::shared_ptr<Backend>(std::move(backend));
+}
+
+}  // namespace feroce::block

@@ -1,0 +1,102 @@
+#include "sim/volatile_disk.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+namespace feroce::sim {
+
+using block::kSectorSize;
+
+void VolatileDisk::read(std::uint64_t offset, std::span<std::byte> into) const {
+    std::copy_n(seen_.begin() + static_cast<std::ptrdiff_t>(offset), into.size(), into.begin());
+}
+
+void VolatileDisk::settle(const Write& write, std::size_t from, std::size_t size) {
+    std::copy_n(write.bytes.begin() + static_cast<std::ptrdiff_t>(from), size,
+                platter_.begin() + static_cast<std::ptrdiff_t>(write.offset + from));
+}
+
+void VolatileDisk::write(std::uint64_t offset, std::span<const std::byte> from, bool through) {
+    Write write{offset, {from.begin(), from.end()}};
+    std::copy(from.begin(), from.end(), seen_.begin() + static_cast<std::ptrdiff_t>(offset));
+    // An older write of the log may reach the platter later than this one: only a flush puts them
+    // into their order, so a write-through begins with one.
+    if (through) {
+        end_flush(begin_flush());
+        settle(write, 0, write.bytes.size());
+    } else {
+        log_.push_back(std::move(write));
+    }
+}
+
+void VolatileDisk::zero(std::uint64_t offset, std::uint64_t length) {
+    write(offset, std::vector<std::byte>(length), false);
+}
+
+void VolatileDisk::end_flush(std::size_t mark) {
+    while (first_ < mark && !log_.empty()) {
+        settle(log_.front(), 0, log_.front().bytes.size());
+        log_.erase(log_.begin());
+        ++first_;
+    }
+}
+
+void VolatileDisk::crash() {
+    for (const Write& write : log_)
+        for (std::size_t at = 0; at < write.bytes.size(); at += kSectorSize) {
+            if (random_.chance(0.5))
+                settle(write, at, kSectorSize);
+            else
+                ++forgotten_;
+        }
+    first_ += log_.size();
+    log_.clear();
+    seen_ = platter_;
+    ++life_;
+}
+
+block::Shape VolatileBackend::shape() {
+    block::Shape shape;
+    shape.size = disk_.size();
+    shape.discard_granularity = kSectorSize;
+    shape.volatile_cache = true;
+    shape.cache_identity = tells_ ? life_ : 0;
+    return shape;
+}
+
+rdma::Task<void> VolatileBackend::work(block::BackendRequest& request) {
+    const bool slow = random_.chance(0.2);
+    const auto pause = [&] {
+        return std::chrono::microseconds(random_.below(slow ? 50'000 : 200));
+    };
+    (void)co_await loop_.sleep(pause());
+    // What has not happened by the crash does not happen, and its answer reaches nobody.
+    if (crashed()) co_return request.done(request, EIO);
+    if (request.preflush || request.kind == block::IoKind::Flush) {
+        const std::size_t mark = disk_.begin_flush();
+        (void)co_await loop_.sleep(pause());
+        if (crashed()) co_return request.done(request, EIO);
+        disk_.end_flush(mark);
+    }
+    execute(request);
+    (void)co_await loop_.sleep(pause());
+    request.done(request, crashed() ? EIO : 0);
+}
+
+void VolatileBackend::execute(block::BackendRequest& request) {
+    switch (request.kind) {
+        case block::IoKind::Read:
+            return disk_.read(request.offset, request.data);
+        case block::IoKind::Write:
+            return disk_.write(request.offset, request.data, request.fua);
+        case block::IoKind::Discard:
+        case block::IoKind::WriteZeroes:
+            return disk_.zero(request.offset, request.length);
+        case block::IoKind::Flush:
+        case block::IoKind::SecureErase:
+            return;
+    }
+}
+
+}  // namespace feroce::sim

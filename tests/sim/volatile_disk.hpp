@@ -1,0 +1,79 @@
+// A disk with a cache that forgets: what was written counts as done at once, a flush brings it to
+// the platter, and a crash keeps any part of what was not flushed, sector by sector. It outlives
+// the servers that export it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/random.hpp"
+#include "feroce/block/backend.hpp"
+#include "feroce/task_group.hpp"
+
+namespace feroce::sim {
+
+class VolatileDisk {
+public:
+    VolatileDisk(std::size_t bytes, std::uint64_t seed)
+        : random_(seed), seen_(bytes), platter_(bytes) {}
+
+    std::size_t size() const { return seen_.size(); }
+    std::uint64_t life() const { return life_; }
+    int crashes() const { return static_cast<int>(life_) - 1; }
+    std::uint64_t forgotten() const { return forgotten_; }  // Sectors, of all crashes.
+
+    void read(std::uint64_t offset, std::span<std::byte> into) const;
+    void write(std::uint64_t offset, std::span<const std::byte> from, bool through);
+    void zero(std::uint64_t offset, std::uint64_t length);
+    // A flush covers what was written before it began.
+    std::size_t begin_flush() const { return first_ + log_.size(); }
+    void end_flush(std::size_t mark);
+    void crash();
+
+private:
+    struct Write {
+        std::uint64_t offset;
+        std::vector<std::byte> bytes;
+    };
+    void settle(const Write& write, std::size_t from, std::size_t size);
+
+    Prng random_;
+    std::uint64_t life_ = 1;
+    std::uint64_t forgotten_ = 0;
+    std::size_t first_ = 0;  // The number of the log's first entry.
+    std::vector<Write> log_;
+    std::vector<std::byte> seen_;
+    std::vector<std::byte> platter_;
+};
+
+// It as a back end of one server's life, which takes its time.
+class VolatileBackend final : public block::Backend {
+public:
+    // `tells`: whether clients learn that a crash has happened.
+    VolatileBackend(rdma::Loop& loop, VolatileDisk& disk, Prng& random, bool tells)
+        : loop_(loop),
+          disk_(disk),
+          random_(random),
+          tells_(tells),
+          life_(disk.life()),
+          jobs_(loop) {}
+
+    block::Shape shape() override;
+    void submit(block::BackendRequest& request) override { jobs_.spawn(work(request)); }
+
+private:
+    rdma::Task<void> work(block::BackendRequest& request);
+    void execute(block::BackendRequest& request);
+    bool crashed() const { return disk_.life() != life_; }
+
+    rdma::Loop& loop_;
+    VolatileDisk& disk_;
+    Prng& random_;
+    bool tells_;
+    std::uint64_t life_;
+    rdma::TaskGroup jobs_;
+};
+
+}  // namespace feroce::sim
