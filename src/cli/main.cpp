@@ -7,7 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "cli/attach.hpp"
 #include "cli/explain.hpp"
+#include "cli/export.hpp"
 #include "cli/launch.hpp"
 #include "cli/output.hpp"
 #include "cli/run.hpp"
@@ -24,6 +26,9 @@ struct Arguments {
     std::vector<std::string> words;
     std::string file;
     std::string which;
+    std::string config;
+    ExportConfig exports;
+    AttachOptions attached;
 };
 
 std::optional<std::uint32_t> number(const std::string& text) {
@@ -44,6 +49,43 @@ CLI::App* add_show(CLI::App& app, Arguments& arguments, const char* name, const 
     command->add_option("words", arguments.words, "[show] [OBJECT] [DEV] [KEY VALUE]...");
     command->callback([&arguments, show] { show(arguments.words, arguments.options); });
     return command;
+}
+
+int export_disks(Arguments& arguments, const CLI::App& command) {
+    // What stands on the command line counts more than the file.
+    ExportConfig config;
+    if (!arguments.config.empty()) read_export_file(arguments.config, config);
+    if (command.count("--address") > 0) config.address = arguments.exports.address;
+    if (command.count("--port") > 0) config.port = arguments.exports.port;
+    for (const std::string& word : arguments.words) config.exports.push_back(parse_export(word));
+    if (config.exports.empty())
+        throw UsageError("export needs a disk: feroce export NAME=PATH, or --config FILE");
+    return serve_exports(config);
+}
+
+void add_disk_commands(CLI::App& app, Arguments& arguments, int& status) {
+    CLI::App* serve = app.add_subcommand("export", "serve disks to RNBD clients");
+    serve->add_option("exports", arguments.words, "NAME=PATH[,ro][,session=NAME][,from=NETWORK]");
+    serve->add_option("--config", arguments.config, "a file with more of them");
+    serve->add_option("--address", arguments.exports.address, "to listen on; all if left out");
+    serve->add_option("--port", arguments.exports.port, "1234 if left out");
+    serve->callback([&arguments, &status, serve] { status = export_disks(arguments, *serve); });
+
+    AttachOptions& to = arguments.attached;
+    CLI::App* take = app.add_subcommand("attach", "a server's disk as an NBD socket here");
+    take->add_option("server", to.servers, "its address, or several with commas")->required();
+    take->add_option("disk", to.disk, "as the server calls it")->required();
+    take->add_option("--port", to.port, "1234 if left out");
+    take->add_option("--session", to.session, "who we are to the server");
+    take->add_option("--access", to.access, "ro, rw or migration; rw if left out");
+    take->add_option("--socket", to.socket, "where NBD clients find it");
+    take->add_option("--patience", to.patience, "seconds to wait while no path is up; 30");
+    take->add_flag("--foreground", to.foreground, "stay until it ends");
+    take->callback([&to, &status] { status = attach(to); });
+
+    CLI::App* leave = app.add_subcommand("detach", "end what attach began");
+    leave->add_option("socket", arguments.which, "the socket, or the URI")->required();
+    leave->callback([&] { status = detach(arguments.which); });
 }
 
 void add_commands(CLI::App& app, Arguments& arguments, int& status) {
@@ -69,6 +111,7 @@ void add_commands(CLI::App& app, Arguments& arguments, int& status) {
     packets->add_option("file", arguments.file, "as FEROCE_PCAP or Wireshark writes it")
         ->required();
     packets->callback([&] { status = trace(arguments.file); });
+    add_disk_commands(app, arguments, status);
 }
 
 int parse_and_do(int argc, char** argv) {

@@ -1,0 +1,207 @@
+// See attach.hpp. nbdkit runs in its foreground mode, under a process of ours in the background:
+// when it goes there by itself it closes its stderr, and a server's refusal is heard by nobody.
+#include "cli/attach.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstring>
+#include <fstream>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "cli/run.hpp"
+
+namespace feroce::cli {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr std::string_view kUri = "nbd+unix:///?socket=";
+constexpr auto kPatience = 30s;  // For nbdkit to come up, or to end.
+constexpr auto kLook = 10ms;
+
+int complain(const std::string& sentence) {
+    fmt::print(stderr, "feroce: {}\n", sentence);
+    return 1;
+}
+
+std::string default_session() {
+    std::array<char, 65> host{};
+    ::gethostname(host.data(), host.size() - 1);
+    std::string name = fmt::format("{}-{}", host.data(), ::getpid());
+    // Dots and slashes are not for session names.
+    std::replace_if(
+        name.begin(), name.end(), [](char c) { return c == '.' || c == '/'; }, '-');
+    return name;
+}
+
+std::string default_socket() {
+    const char* const folder = std::getenv("XDG_RUNTIME_DIR");
+    return fmt::format("{}/feroce-{}.sock", folder != nullptr ? folder : "/tmp", ::getpid());
+}
+
+std::vector<std::string> command(const AttachOptions& options, const std::string& plugin) {
+    std::vector<std::string> out{"nbdkit",    "--foreground",          "--unix", options.socket,
+                                 "--pidfile", options.socket + ".pid", plugin};
+    std::string_view rest = options.servers;
+    while (!rest.empty()) {
+        const auto comma = std::min(rest.find(','), rest.size());
+        out.push_back(fmt::format("server={}", rest.substr(0, comma)));
+        rest.remove_prefix(std::min(comma + 1, rest.size()));
+    }
+    out.push_back("disk=" + options.disk);
+    out.push_back("session=" + options.session);
+    out.push_back("access=" + options.access);
+    out.push_back(fmt::format("port={}", options.port));
+    out.push_back(fmt::format("patience={}", options.patience));
+    return out;
+}
+
+[[noreturn]] void become_nbdkit(const std::vector<std::string>& words) {
+    std::vector<char*> arguments;
+    for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
+    arguments.push_back(nullptr);
+    ::execvp(arguments[0], arguments.data());
+    const std::string why = errno == ENOENT
+                                ? "nbdkit is not installed; apt-get install nbdkit"
+                                : fmt::format("nbdkit cannot be run: {}", std::strerror(errno));
+    (void)!::write(STDERR_FILENO, why.data(), why.size());
+    ::_exit(126);
+}
+
+void forget(const std::string& socket) {
+    ::unlink(socket.c_str());
+    ::unlink((socket + ".pid").c_str());
+}
+
+// In the child, in the background: nbdkit in the foreground ends with its parent, so this one waits
+// for it, and tidies up. Its stderr is a file in memory that we read if it fails.
+[[noreturn]] void keep_nbdkit(const std::vector<std::string>& words, const std::string& socket,
+                              int words_file) {
+    ::setsid();
+    const int nothing = ::open("/dev/null", O_RDWR);
+    ::dup2(nothing, STDIN_FILENO);
+    ::dup2(nothing, STDOUT_FILENO);
+    ::dup2(words_file, STDERR_FILENO);
+    const pid_t child = ::fork();
+    if (child == 0) become_nbdkit(words);
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    forget(socket);
+    ::_exit(WIFEXITED(status) ? WEXITSTATUS(status) : 1);
+}
+
+int connect_to(const std::string& path) {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    if (path.size() >= sizeof address.sun_path) return -1;
+    std::copy(path.begin(), path.end(), address.sun_path);
+    const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (::connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0) return fd;
+    ::close(fd);
+    return -1;
+}
+
+// nbdkit listens before the plugin has opened the disk, but greets only afterwards.
+bool greeted(int fd) {
+    pollfd look{fd, POLLIN, 0};
+    if (::poll(&look, 1, 10) <= 0) return false;
+    std::array<char, 8> magic{};
+    return ::read(fd, magic.data(), magic.size()) == 8 &&
+           std::string_view(magic.data(), 8) == "NBDMAGIC";
+}
+
+bool wait_until_served(const std::string& socket, pid_t child) {
+    const auto end = std::chrono::steady_clock::now() + kPatience;
+    while (std::chrono::steady_clock::now() < end) {
+        if (::waitpid(child, nullptr, WNOHANG) == child) return false;
+        const int fd = connect_to(socket);
+        const bool fine = fd >= 0 && greeted(fd);
+        if (fd >= 0) ::close(fd);
+        if (fine) return true;
+        std::this_thread::sleep_for(kLook);
+    }
+    ::kill(child, SIGTERM);
+    ::waitpid(child, nullptr, 0);
+    return false;
+}
+
+// What nbdkit said, without its own words before it.
+std::string last_words(int file) {
+    std::array<char, 4096> part;
+    const ssize_t size = ::pread(file, part.data(), part.size(), 0);
+    std::string text(part.data(), static_cast<std::size_t>(std::max(size, ssize_t{0})));
+    text = text.substr(0, text.find('\n'));
+    const std::string_view mark = "error: ";
+    const auto at = text.find(mark);
+    if (at != std::string::npos) text = text.substr(at + mark.size());
+    return text.empty() ? "nbdkit did not come up" : text;
+}
+
+}  // namespace
+
+int attach(AttachOptions options) {
+    if (options.session.empty()) options.session = default_session();
+    if (options.socket.empty()) options.socket = default_socket();
+    const std::string plugin = library_folder() + "/nbdkit-feroce-plugin.so";
+    if (::access(plugin.c_str(), R_OK) != 0)
+        return complain("the nbdkit plugin is not where it was installed: " + plugin);
+    if (::access(options.socket.c_str(), F_OK) == 0)
+        return complain(options.socket + " exists; detach it, or name another with --socket");
+    const int said = ::memfd_create("nbdkit-says", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (said < 0) return complain(std::strerror(errno));
+    const auto words = command(options, plugin);
+    const pid_t child = ::fork();
+    if (child == 0 && options.foreground) become_nbdkit(words);
+    if (child == 0) keep_nbdkit(words, options.socket, said);
+    if (!wait_until_served(options.socket, child)) {
+        forget(options.socket);
+        return complain(last_words(said));
+    }
+    ::fcntl(said, F_ADD_SEALS, F_SEAL_GROW);  // Nobody would read what it says later.
+    fmt::print("{}{}\n", kUri, options.socket);
+    std::fflush(stdout);
+    if (!options.foreground) return 0;
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    forget(options.socket);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+}
+
+int detach(const std::string& socket_or_uri) {
+    const bool is_uri = socket_or_uri.starts_with(kUri);
+    const std::string socket = is_uri ? socket_or_uri.substr(kUri.size()) : socket_or_uri;
+    pid_t pid = 0;
+    std::ifstream(socket + ".pid") >> pid;
+    if (pid <= 0) return complain(fmt::format("{} is no disk of feroce attach", socket));
+    if (::kill(pid, SIGTERM) != 0) {
+        if (errno != ESRCH)
+            return complain(
+                fmt::format("nbdkit ({}) cannot be ended: {}", pid, std::strerror(errno)));
+        forget(socket);  // Somebody has killed all of it.
+        return 0;
+    }
+    const auto end = std::chrono::steady_clock::now() + kPatience;
+    // Its keeper tidies up at the end.
+    while (::access((socket + ".pid").c_str(), F_OK) == 0) {
+        if (std::chrono::steady_clock::now() > end)
+            return complain(fmt::format("nbdkit ({}) does not end", pid));
+        std::this_thread::sleep_for(kLook);
+    }
+    return 0;
+}
+
+}  // namespace feroce::cli

@@ -1,0 +1,25 @@
+// `feroce attach` and `feroce detach`: a disk of a server as an NBD socket of this machine, served
+// by nbdkit with our plugin.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace feroce::cli {
+
+struct AttachOptions {
+    std::string servers;  // Addresses, with commas between them.
+    std::string disk;
+    std::string session;  // Empty: made of the machine's name and our pid.
+    std::string access = "rw";
+    std::string socket;  // Empty: one in the user's runtime folder.
+    std::uint16_t port = 1234;
+    unsigned patience = 30;
+    bool foreground = false;
+};
+
+// Prints the NBD URI when the disk is open. The exit status.
+int attach(AttachOptions options);
+int detach(const std::string& socket_or_uri);
+
+}  // namespace feroce::cli

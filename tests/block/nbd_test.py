@@ -1,0 +1,131 @@
+#!/usr/bin/env python3
+"""Disks through nbdkit, as users use them: nbd_test.py FOLDER_OF_FEROCE NAME.
+
+Each test exports over loopback, attaches, and lets unmodified programs read and write.
+"""
+import filecmp
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+from disks import attached, exported, fail, run
+
+PORT = str(7500 + os.getpid() % 400)
+MIB = 1 << 20
+
+
+def image(path, size):
+    with open(path, "wb") as out:
+        for _ in range(size // MIB // 2):
+            out.write(os.urandom(MIB))
+            out.seek(MIB, os.SEEK_CUR)  # Holes, too.
+        out.truncate(size)
+
+
+def equal(got, wanted, what):
+    if got != wanted:
+        fail(f"{what}: wanted {wanted!r}, got {got!r}")
+
+
+def test_info(feroce, scratch):
+    """Size, flags and block sizes are the true ones."""
+    path = f"{scratch}/disk"
+    image(path, 8 * MIB)
+    with exported(feroce, f"data={path}", f"fixed={path},ro", "m=memory:64M", "--port", PORT):
+        with attached(feroce, scratch, "127.0.0.1", "data", "--port", PORT) as uri:
+            shown = json.loads(run("nbdinfo", "--json", uri))["exports"][0]
+            equal(shown["export-size"], 8 * MIB, "size")
+            wanted = {"is_read_only": False, "can_flush": True, "can_fua": True, "can_trim": True,
+                      "can_zero": True, "can_multi_conn": True, "is_rotational": False,
+                      "block_size_minimum": 512, "block_size_preferred": 4096}
+            equal({key: shown.get(key) for key in wanted}, wanted, "what nbdinfo shows")
+            os.truncate(path, 16 * MIB)
+            equal(run("nbdinfo", "--size", uri).strip(), str(16 * MIB), "size after it has grown")
+            with attached(feroce, scratch, "127.0.0.1", "fixed", "--port", PORT, "--access",
+                          "ro") as other:
+                shown = json.loads(run("nbdinfo", "--json", other))["exports"][0]
+                equal(shown["is_read_only"], True, "read only")
+
+
+def test_copies(feroce, scratch):
+    """nbdcopy and qemu-img bring an image there and back, unchanged."""
+    size = int(os.environ.get("FEROCE_TEST_MIB", "48")) * MIB
+    source, disk, back = f"{scratch}/source", f"{scratch}/disk", f"{scratch}/back"
+    image(source, size)
+    with open(disk, "wb") as out:
+        out.truncate(size)
+    with exported(feroce, f"data={disk}", f"m=memory:{size}", "--port", PORT):
+        for name in ("data", "m"):
+            with attached(feroce, scratch, "127.0.0.1", name, "--port", PORT) as uri:
+                run("nbdcopy", "--flush", source, uri)
+                run("nbdcopy", uri, back)
+                if not filecmp.cmp(source, back, shallow=False):
+                    fail(f"nbdcopy through {name} changed the image")
+                run("qemu-img", "convert", "-n", "-f", "raw", "-O", "raw", source, uri)
+                run("qemu-img", "compare", "-f", "raw", "-F", "raw", source, uri)
+        os.remove(back)
+    if not filecmp.cmp(source, disk, shallow=False):
+        fail("the exported file is not the image")
+
+
+def test_fio(feroce, scratch):
+    """What fio wrote it finds again, in every size from 4 KiB to 1 MiB."""
+    with exported(feroce, "m=memory:64M", "--port", PORT):
+        with attached(feroce, scratch, "127.0.0.1", "m", "--port", PORT) as uri:
+            run("fio", "--name=verify", "--ioengine=nbd", f"--uri={uri}", "--rw=randwrite",
+                "--bsrange=4k-1m", "--size=64m", "--iodepth=16", "--verify=crc32c",
+                "--verify_fatal=1", "--fsync=32", "--minimal", cwd=scratch)
+
+
+def refused(feroce, *words):
+    """The one sentence of a command that must fail."""
+    done = subprocess.run([feroce, *words], capture_output=True, text=True, timeout=60, check=False)
+    if done.returncode == 0 or done.stdout:
+        fail(f"{' '.join(words)} went well: {done.stdout}")
+    lines = done.stderr.strip().split("\n")
+    if len(lines) != 1:
+        fail(f"{' '.join(words)} says more than one sentence: {done.stderr}")
+    return lines[0]
+
+
+def test_mistakes(feroce, scratch):
+    """Every mistake gets one sentence that says what to do."""
+    missing = refused(feroce, "export", f"x={scratch}/none", "--port", PORT)
+    equal(missing, f"feroce: {scratch}/none cannot be opened: No such file or directory", "missing")
+    if "is no export" not in refused(feroce, "export", "x"):
+        fail("a word that is no export")
+    if "export needs a disk" not in refused(feroce, "export"):
+        fail("nothing to export")
+    with open(f"{scratch}/config", "w", encoding="ascii") as out:
+        out.write("port = 1\nexport a = memory:1M, wr\n")
+    if "config line 2" not in refused(feroce, "export", "--config", f"{scratch}/config"):
+        fail("a mistake in the file")
+    nobody = refused(feroce, "attach", "127.0.0.1", "m", "--port", PORT, "--socket", f"{scratch}/s")
+    if "feroce: " not in nobody:
+        fail(nobody)
+    with exported(feroce, "m=memory:1M", "--port", PORT):
+        words = ("attach", "127.0.0.1", "none", "--port", PORT, "--socket", f"{scratch}/s")
+        equal(refused(feroce, *words),
+              "feroce: the server refused the disk none: it exports none of this name", "no disk")
+        with attached(feroce, scratch, "127.0.0.1", "m", "--port", PORT):
+            words = ("attach", "127.0.0.1", "m", "--port", PORT, "--socket", f"{scratch}/s")
+            if "another client has it open" not in refused(feroce, *words):
+                fail("a second writer")
+        if "already" not in refused(feroce, "export", "m=memory:1M", "--port", PORT) and \
+                "use" not in refused(feroce, "export", "m=memory:1M", "--port", PORT):
+            fail("a port that is taken")
+    if "is no disk of feroce attach" not in refused(feroce, "detach", f"{scratch}/s"):
+        fail("nothing to detach")
+
+
+def main():
+    os.environ["FEROCE_DEVICES"] = "lo"
+    feroce = os.path.join(os.path.abspath(sys.argv[1]), "feroce")
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as scratch:
+        globals()[f"test_{sys.argv[2]}"](feroce, scratch)
+
+
+if __name__ == "__main__":
+    main()
