@@ -198,7 +198,8 @@ int detach(const std::string& socket_or_uri) {
     // Its keeper tidies up at the end.
     while (::access((socket + ".pid").c_str(), F_OK) == 0) {
         if (std::chrono::steady_clock::now() > end)
-            return complain(fmt::format("nbdkit ({}) does not end", pid));
+            return complain(
+                fmt::format("nbdkit ({}) does not end: an NBD client still uses the disk", pid));
         std::this_thread::sleep_for(kLook);
     }
     return 0;
