@@ -27,7 +27,8 @@ namespace feroce::rdma {
 struct ConnectionOptions {
     std::optional<Address> from = {};        // A local address, where there is a choice.
     ibv_pd* domain = nullptr;                // Null: the device's common one.
-    CompletionQueue* completions = nullptr;  // Of the same loop. Null: one of its own.
+    CompletionQueue* completions = nullptr;  // Of the same loop. Null: one of its own,
+    bool common_completions = false;         // or the loop's for the device, if it has room.
     std::uint32_t send_depth = 128;
     std::uint32_t recv_depth = 128;
     std::uint32_t sge = 4;  // Regions of one work request.

@@ -21,6 +21,7 @@ public:
 
     const PrivateData& peer_data() const { return data_; }
     Address peer() const;
+    Address local() const;
     rdma_cm_id* raw() const { return id_.get(); }
 
     // Makes the queue pair, on a loop of any thread (then called on it): receives can be posted,

@@ -8,6 +8,7 @@
 #include <exception>
 #include <functional>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "feroce/cm_event.hpp"
@@ -18,6 +19,8 @@
 
 namespace feroce::rdma {
 
+class CompletionQueue;
+class PolledQueue;
 class TaskGroup;
 
 // What a loop asks for news in every round: a completion queue, or something else with a queue of
@@ -91,12 +94,16 @@ public:
     Result<rdma_event_channel*> cm_channel();
     void attach(Source& source);
     void detach(Source& source);
+    // One queue for all connections of a device that want no other: one to poll instead of many.
+    // Null if the device refuses.
+    PolledQueue* common_queue(ibv_context* device);
     void make_ready(Suspension& waiting) { ready_.push_back(waiting); }
     void throw_later(std::exception_ptr exception) { exception_ = std::move(exception); }
 
 private:
     friend class Timer;
     friend class Message;
+    friend class Deferred;
 
     explicit Loop(Runtime* own);
     Loop(std::unique_ptr<Runtime> own, Runtime& runtime, Options options);
@@ -108,6 +115,7 @@ private:
     bool poll_sources();
     bool poll_cm();
     bool resume_ready();
+    void run_deferred();
     void wait_for_news(Instant until);
 
     std::unique_ptr<Runtime> own_runtime_;
@@ -115,6 +123,7 @@ private:
     const Options options_;
     TimerHeap timers_;
     List<Suspension> ready_;
+    List<Deferred> deferred_;
     // Posted messages, newest first. Release when pushed, acquire when taken: a message's content
     // is seen by its delivery.
     std::atomic<Message*> mail_ = nullptr;
@@ -125,6 +134,7 @@ private:
     rdma_event_channel* cm_channel_ = nullptr;
     Instant next_cm_look_{};
     Instant idle_since_ = kNever;
+    std::vector<std::pair<ibv_context*, std::unique_ptr<CompletionQueue>>> common_queues_;
     std::vector<int> fds_;
     std::exception_ptr exception_;
     std::unique_ptr<TaskGroup> background_;  // Ends first: its tasks use the rest.

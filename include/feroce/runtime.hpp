@@ -6,6 +6,7 @@
 #include <memory>
 #include <memory_resource>
 #include <span>
+#include <string>
 
 #include "feroce/time.hpp"
 
@@ -25,6 +26,9 @@ public:
     // For everything that is registered: addresses travel in packets.
     virtual std::pmr::memory_resource& memory() = 0;
     virtual std::uint64_t random() = 0;
+    // A directory that is this user's alone, where programs can be asked about themselves. Empty:
+    // there is none in this world.
+    virtual std::string user_directory() { return {}; }
 };
 
 // Threads of the kernel: steady clock, ppoll, and memory that suits huge pages when it is large.
@@ -41,6 +45,7 @@ public:
     void relax() override;
     std::pmr::memory_resource& memory() override;
     std::uint64_t random() override;
+    std::string user_directory() override;
 
 private:
     int wake_fd_;

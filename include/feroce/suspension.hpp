@@ -59,6 +59,21 @@ private:
     std::atomic<bool> posted_ = false;
 };
 
+// Something to do on the loop before its round ends, once however often it was asked for: what
+// gathers during a round is handed to the device together. Leaves the loop when it ends.
+class Deferred : public ListNode {
+public:
+    Deferred(Loop& loop, void (*on_round_end)(Deferred&)) : loop_(loop), run_(on_round_end) {}
+
+    void schedule();
+
+private:
+    friend class Loop;
+
+    Loop& loop_;
+    void (*run_)(Deferred&);
+};
+
 class Suspension : public ListNode {
 public:
     Suspension(const Suspension&) = delete;

@@ -12,6 +12,11 @@
 
 namespace feroce::rdma {
 
+namespace {
+// What is answered together is sent together: see Deferred.
+constexpr std::size_t kPollMax = 64;
+}  // namespace
+
 PolledQueue::PolledQueue(Loop& loop, ibv_comp_channel* channel, ibv_cq* cq)
     : loop_(loop), channel_(channel), cq_(cq) {
     loop_.attach(*this);
@@ -25,7 +30,7 @@ PolledQueue::~PolledQueue() {
 }
 
 bool PolledQueue::poll() {
-    std::array<ibv_wc, 16> completions;
+    std::array<ibv_wc, kPollMax> completions;
     const int count = ::ibv_poll_cq(cq_, completions.size(), completions.data());
     if (count <= 0) return false;
     const bool nested = std::exchange(calling_, true);

@@ -72,7 +72,11 @@ ConnectionCore::~ConnectionCore() {
 Result<> ConnectionCore::make_queue_pair() {
     // One more each than the program gets, for drain().
     const std::uint32_t entries = options_.send_depth + options_.recv_depth + 2;
-    if (options_.completions == nullptr) {
+    PolledQueue* const common =
+        options_.common_completions ? loop_.common_queue(id_->verbs) : nullptr;
+    if (common != nullptr && common->reserve(entries)) {
+        queue_ = common;
+    } else if (options_.completions == nullptr) {
         Result<CompletionQueue> made = CompletionQueue::create(loop_, id_->verbs, entries);
         if (!made) return made.error();
         own_queue_ = *std::move(made);

@@ -17,6 +17,10 @@ Address Request::peer() const {
     return Address(*::rdma_get_peer_addr(id_.get()));
 }
 
+Address Request::local() const {
+    return Address(*::rdma_get_local_addr(id_.get()));
+}
+
 Result<Connection> Request::prepare(Loop& loop, const ConnectionOptions& options) && {
     Result<rdma_event_channel*> channel = loop.cm_channel();
     if (!channel) return channel.error();

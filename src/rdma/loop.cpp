@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/assert.hpp"
+#include "feroce/completion_queue.hpp"
 #include "feroce/task_group.hpp"
 #include "rdma/failure.hpp"
 
@@ -14,6 +15,9 @@ namespace {
 
 // Looking for connection events is a system call, so a busy loop does it this often only.
 constexpr Duration kCmInterval = std::chrono::microseconds(20);
+
+// Half a dozen connections of sessions with 512 requests under way.
+constexpr std::uint32_t kCommonEntries = 16384;
 
 // Ends itself when delivered.
 struct PostedWork : Message {
@@ -64,6 +68,7 @@ Loop::~Loop() {
         left->posted_.store(false, std::memory_order_relaxed);
         if (left->deliver_ == PostedWork::deliver) delete static_cast<PostedWork*>(left);
     }
+    common_queues_.clear();
     if (cm_channel_ != nullptr) ::rdma_destroy_event_channel(cm_channel_);
 }
 
@@ -151,7 +156,12 @@ bool Loop::resume_ready() {
     return any;
 }
 
+void Loop::run_deferred() {
+    while (Deferred* next = deferred_.pop_front()) next->run_(*next);
+}
+
 bool Loop::poll() {
+    run_deferred();  // Of work that was given to the device between two rounds.
     bool any = deliver_mail();
     any |= poll_sources();
     const Instant moment = now();
@@ -161,6 +171,7 @@ bool Loop::poll() {
     }
     any |= timers_.fire(moment);
     any |= resume_ready();
+    run_deferred();
     if (exception_) std::rethrow_exception(std::exchange(exception_, nullptr));
     return any;
 }
@@ -184,7 +195,7 @@ void Loop::wait_for_news(Instant until) {
     if (cm_channel_ != nullptr) fds_.push_back(cm_channel_->fd);
     for (const Source* source : sources_) fds_.push_back(source->fd());
     sleeping_.store(true, std::memory_order_seq_cst);
-    if (mail_.load(std::memory_order_seq_cst) == nullptr && ready_.empty())
+    if (mail_.load(std::memory_order_seq_cst) == nullptr && ready_.empty() && deferred_.empty())
         runtime_.wait(until, fds_);
     sleeping_.store(false, std::memory_order_relaxed);
     for (Source* source : sources_) source->take_events();
@@ -208,6 +219,15 @@ void Loop::attach(Source& source) {
 
 void Loop::detach(Source& source) {
     std::erase(sources_, &source);
+}
+
+PolledQueue* Loop::common_queue(ibv_context* device) {
+    for (auto& [context, queue] : common_queues_)
+        if (context == device) return &queue->queue();
+    Result<CompletionQueue> made = CompletionQueue::create(*this, device, kCommonEntries);
+    if (!made) return nullptr;
+    common_queues_.emplace_back(device, std::make_unique<CompletionQueue>(*std::move(made)));
+    return &common_queues_.back().second->queue();
 }
 
 Loop::Sleep Loop::sleep_until(Instant when) {

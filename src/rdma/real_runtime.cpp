@@ -2,6 +2,7 @@
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/random.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -100,6 +101,17 @@ std::uint64_t RealRuntime::random() {
     std::uint64_t bits = 0;
     ASSERT(::getrandom(&bits, sizeof bits, 0) == sizeof bits);
     return bits;
+}
+
+std::string RealRuntime::user_directory() {
+    // The one where the soft device keeps what it shows of its processes; above the waist it may
+    // have to be made, since the device may be another.
+    const std::string path = "/dev/shm/feroce-" + std::to_string(::geteuid());
+    ::mkdir(path.c_str(), 0700);
+    struct stat info {};
+    const bool ours = ::lstat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode) &&
+                      info.st_uid == ::geteuid() && (info.st_mode & 0077) == 0;
+    return ours ? path : std::string();
 }
 
 }  // namespace feroce::rdma

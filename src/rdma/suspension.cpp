@@ -25,6 +25,10 @@ void Message::post() {
     if (!posted_.exchange(true, std::memory_order_acq_rel)) loop_.push(*this);
 }
 
+void Deferred::schedule() {
+    if (!linked()) loop_.deferred_.push_back(*this);
+}
+
 Suspension::Deadline::Deadline(Loop& loop, Suspension& of)
     : Timer(loop,
             [](Timer& timer) {
