@@ -3,25 +3,39 @@
 
 #include <endian.h>
 
+#include <array>
+
 #include "base/assert.hpp"
 
 namespace feroce::rtrs {
 
 namespace {
-constexpr std::uint32_t kSignalEvery = 16;
-}
 
-Channel::Channel(Owner& owner, std::uint16_t number, const Shape& shape,
-                 std::pmr::memory_resource& memory)
+constexpr std::uint32_t kSignalEvery = 16;
+constexpr std::size_t kBatch = 64;
+constexpr std::size_t kBatchSges = 4 * kBatch;
+constexpr std::size_t kReceiveBatch = 64;
+
+}  // namespace
+
+Channel::Flush::Flush(rdma::Loop& loop, Channel& of)
+    : Deferred(loop, [](Deferred& self) { static_cast<Flush&>(self).channel.flush(); }),
+      channel(of) {}
+
+Channel::Channel(Owner& owner, std::uint16_t number, const Shape& shape, rdma::Loop& loop)
     : owner_(owner),
       number_(number),
       shape_(shape),
       memory_(shape.outbox_size + shape.first_receive_size +
                   std::size_t{shape.receive_size} * (shape.receives - 1),
-              &memory),
+              &loop.runtime().memory()),
       receives_(shape.receives),
       free_sends_(shape.sends),
-      signalled_(shape.sends) {
+      signalled_(shape.sends),
+      flush_(loop, *this) {
+    batch_.reserve(kBatch);
+    batch_sges_.reserve(kBatchSges);
+    used_receives_.reserve(kReceiveBatch);
     std::uint32_t at = shape.outbox_size;
     for (Receive& receive : receives_) {
         receive.complete = on_receive;
@@ -39,25 +53,33 @@ bool Channel::start(ibv_qp* qp) {
     region_.reset(ibv_reg_mr(qp->pd, memory_.data(), memory_.size(), kAccess));
     if (!region_) return false;
     qp_ = qp;
-    for (Receive& receive : receives_)
-        if (!post_receive(receive)) return false;
+    for (Receive& receive : receives_) {
+        used_receives_.push_back(&receive);
+        if (used_receives_.size() < kReceiveBatch && &receive != &receives_.back()) continue;
+        if (!post_receives(used_receives_)) return false;
+        used_receives_.clear();
+    }
     return true;
 }
 
 void Channel::stop() {
     qp_ = nullptr;
+    discard();
     region_.reset();
 }
 
-bool Channel::post_receive(Receive& receive) {
-    ibv_sge sge{reinterpret_cast<std::uint64_t>(memory_.data()) + receive.at, receive.size,
-                region_->lkey};
-    ibv_recv_wr wr{};
-    wr.wr_id = rdma::to_wr_id(&receive);
-    wr.sg_list = &sge;
-    wr.num_sge = 1;
+bool Channel::post_receives(std::span<Receive* const> receives) {
+    std::array<ibv_recv_wr, kReceiveBatch> chain;
+    std::array<ibv_sge, kReceiveBatch> sges;
+    for (std::size_t i = 0; i < receives.size(); ++i) {
+        const Receive& receive = *receives[i];
+        sges[i] = {reinterpret_cast<std::uint64_t>(memory_.data()) + receive.at, receive.size,
+                   region_->lkey};
+        const bool last = i + 1 == receives.size();
+        chain[i] = {rdma::to_wr_id(receives[i]), last ? nullptr : &chain[i + 1], &sges[i], 1};
+    }
     ibv_recv_wr* bad = nullptr;
-    return ibv_post_recv(qp_, &wr, &bad) == 0;
+    return ibv_post_recv(qp_, chain.data(), &bad) == 0;
 }
 
 void Channel::on_receive(rdma::Operation& operation, const ibv_wc& completion) {
@@ -70,8 +92,10 @@ void Channel::on_receive(rdma::Operation& operation, const ibv_wc& completion) {
     const ByteView data =
         ByteView(self.memory_).subspan(receive.at, send ? completion.byte_len : 0);
     self.owner_.on_receive(self, completion, data);
-    if (self.qp_ != nullptr && !self.post_receive(receive))
-        self.broken("a receive could not be posted again");
+    if (self.qp_ == nullptr) return;
+    self.used_receives_.push_back(&receive);
+    self.flush_.schedule();
+    if (self.used_receives_.size() == kReceiveBatch) self.flush();
 }
 
 bool Channel::wants_signal(std::size_t count) {
@@ -85,13 +109,51 @@ bool Channel::wants_signal(std::size_t count) {
 }
 
 void Channel::post(std::span<ibv_send_wr> chain) {
-    for (std::size_t i = 0; i < chain.size(); ++i) {
-        chain[i].wr_id = rdma::to_wr_id(&send_);
-        chain[i].next = i + 1 < chain.size() ? &chain[i + 1] : nullptr;
+    std::size_t sges = 0;
+    bool is_inline = false;
+    for (const ibv_send_wr& wr : chain) {
+        sges += static_cast<std::size_t>(wr.num_sge);
+        is_inline |= (wr.send_flags & IBV_SEND_INLINE) != 0;
     }
+    ASSERT(chain.size() <= kBatch && sges <= kBatchSges);
+    if (batch_.size() + chain.size() > kBatch || batch_sges_.size() + sges > kBatchSges) flush();
+    if (qp_ == nullptr) return;
     if (wants_signal(chain.size())) chain.back().send_flags |= IBV_SEND_SIGNALED;
+    for (ibv_send_wr& wr : chain) {
+        wr.wr_id = rdma::to_wr_id(&send_);
+        // Into place behind the others, where they stay until the device has seen them.
+        ibv_sge* const first = batch_sges_.data() + batch_sges_.size();
+        batch_sges_.insert(batch_sges_.end(), wr.sg_list, wr.sg_list + wr.num_sge);
+        wr.sg_list = first;
+        batch_.push_back(wr);
+    }
+    // The caller's memory of an inline message ends with this call.
+    if (is_inline) return flush();
+    flush_.schedule();
+}
+
+// Receives first: what is sent may be answered at once.
+void Channel::flush() {
+    flush_.unlink();
+    if (qp_ == nullptr) return discard();
+    if (!used_receives_.empty() && !post_receives(used_receives_))
+        return broken("a receive could not be posted again");
+    used_receives_.clear();
+    if (batch_.empty()) return;
+    for (std::size_t i = 0; i + 1 < batch_.size(); ++i) batch_[i].next = &batch_[i + 1];
+    batch_.back().next = nullptr;
     ibv_send_wr* bad = nullptr;
-    if (ibv_post_send(qp_, chain.data(), &bad) != 0) broken("a send could not be posted");
+    const bool posted = ibv_post_send(qp_, batch_.data(), &bad) == 0;
+    batch_.clear();
+    batch_sges_.clear();
+    if (!posted) broken("a send could not be posted");
+}
+
+void Channel::discard() {
+    flush_.unlink();
+    batch_.clear();
+    batch_sges_.clear();
+    used_receives_.clear();
 }
 
 void Channel::on_sent(rdma::Operation& operation, const ibv_wc& completion) {
@@ -133,6 +195,8 @@ void Channel::post_inline_message(std::span<std::byte> message) {
 }
 
 void Channel::bind(ibv_mw* window, const ibv_mw_bind_info& where, rdma::Operation* operation) {
+    flush();  // In its order among the sends.
+    if (qp_ == nullptr) return;
     ibv_mw_bind request{};
     // A completion of somebody else's gives no room back; that of the next send does.
     const bool signal = operation == nullptr && wants_signal(1);

@@ -1,6 +1,7 @@
 // Channel: one connection of a path, of either end, once it has a queue pair: receives that post
 // themselves again, and an account of the send queue. Most sends ask for no completion; every few
-// do, and their completions give back the room of all before them.
+// do, and their completions give back the room of all before them. What is posted during a round of
+// the loop goes to the device together at its end: one doorbell, and packets that travel together.
 //
 // The owner keeps it until its completion queue is gone. Any failure is told once, after which the
 // channel does nothing more.
@@ -16,6 +17,7 @@
 
 #include "base/bytes.hpp"
 #include "base/ring.hpp"
+#include "feroce/loop.hpp"
 #include "feroce/memory.hpp"
 #include "feroce/operation.hpp"
 #include "rtrs/immediate.hpp"
@@ -43,8 +45,7 @@ public:
         std::uint32_t outbox_size = 0;         // For messages that are sent from here.
     };
 
-    Channel(Owner& owner, std::uint16_t number, const Shape& shape,
-            std::pmr::memory_resource& memory);
+    Channel(Owner& owner, std::uint16_t number, const Shape& shape, rdma::Loop& loop);
     Channel(const Channel&) = delete;
     Channel& operator=(const Channel&) = delete;
 
@@ -59,6 +60,7 @@ public:
     bool has_room(std::size_t count) const { return free_sends_ >= count && qp_ != nullptr; }
     // Posts a chain of work requests, links and signals are set here. There must be room.
     void post(std::span<ibv_send_wr> chain);
+    void discard();  // What was posted and has not reached the device never will.
     void post_immediate(Immediate immediate);                // An empty RDMA WRITE WITH IMM.
     void post_message(std::size_t size);                     // A SEND of the outbox' first bytes.
     void post_inline_message(std::span<std::byte> message);  // At most kInlineSize.
@@ -77,10 +79,15 @@ private:
     struct Send : rdma::Operation {
         Channel* channel = nullptr;
     };
+    struct Flush : rdma::Deferred {
+        Flush(rdma::Loop& loop, Channel& of);
+        Channel& channel;
+    };
 
     static void on_receive(rdma::Operation& operation, const ibv_wc& completion);
     static void on_sent(rdma::Operation& operation, const ibv_wc& completion);
-    bool post_receive(Receive& receive);
+    bool post_receives(std::span<Receive* const> receives);
+    void flush();
     bool wants_signal(std::size_t count);
     void broken(const char* why);
 
@@ -95,6 +102,11 @@ private:
     std::uint32_t free_sends_;
     std::uint32_t unsignalled_ = 0;
     Ring<std::uint32_t> signalled_;  // How much room each awaited completion gives back.
+    // What the device gets at the end of the round; never grow beyond what they have reserved.
+    std::vector<ibv_send_wr> batch_;
+    std::vector<ibv_sge> batch_sges_;
+    std::vector<Receive*> used_receives_;
+    Flush flush_;
 };
 
 }  // namespace feroce::rtrs

@@ -32,16 +32,13 @@ rdma::Error with_errno(const rdma::Error& error) {
 
 }  // namespace
 
-ClientLink::Beat::Beat(ClientLink& of)
-    : Timer(of.loop_, [](Timer& timer) { static_cast<Beat&>(timer).link.on_beat(); }), link(of) {}
-
 ClientLink::ClientLink(rdma::Loop& loop, Plan plan, Owner& owner)
     : loop_(loop),
       plan_(std::move(plan)),
       owner_(owner),
       lines_(line_count()),
       news_(loop),
-      beat_(*this),
+      beat_(loop, *this),
       tasks_(loop) {}
 
 ClientLink::~ClientLink() {
@@ -55,8 +52,10 @@ ClientLink::~ClientLink() {
 }
 
 void ClientLink::stop() {
-    for (Line& line : lines_)
+    for (Line& line : lines_) {
+        if (line.channel) line.channel->discard();
         if (line.connection) line.connection->close();
+    }
 }
 
 Channel::Shape ClientLink::shape_of(std::uint16_t number) const {
@@ -92,6 +91,7 @@ rdma::Task<rdma::Result<>> ClientLink::connect_line(std::uint16_t number) {
     wanted.sge = kMaxGather;
     wanted.inline_bytes = Channel::kInlineSize;
     wanted.reads = 0;
+    wanted.common_completions = true;
     wanted.timeout = options.connect_timeout;
     const auto to = rdma::Address(plan_.address.destination).with_port(options.port);
     auto resolved = co_await rdma::Connection::resolve(loop_, to, wanted);
@@ -99,7 +99,7 @@ rdma::Task<rdma::Result<>> ClientLink::connect_line(std::uint16_t number) {
     Line& line = lines_[number];
     line.connection = *std::move(resolved);
     if (number != 0) {
-        line.channel = std::make_unique<Channel>(*this, number, guess, loop_.runtime().memory());
+        line.channel = std::make_unique<Channel>(*this, number, guess, loop_);
         if (!line.channel->start(line.connection->queue_pair()))
             co_return rdma::Error(ENOMEM, "the device refuses memory for a session's receives");
     }
@@ -121,7 +121,7 @@ rdma::Task<rdma::Result<>> ClientLink::connect_line(std::uint16_t number) {
     const auto response = ConnectResponse::parse(line.connection->peer_data().bytes());
     if (!response) co_return response.error();
     announced_ = *response;
-    line.channel = std::make_unique<Channel>(*this, number, shape_of(0), loop_.runtime().memory());
+    line.channel = std::make_unique<Channel>(*this, number, shape_of(0), loop_);
     if (!line.channel->start(line.connection->queue_pair()))
         co_return rdma::Error(ENOMEM, "the device refuses memory for a session's receives");
     co_return connected;

@@ -10,18 +10,18 @@
 #include <string>
 #include <vector>
 
-#include "feroce/connection.hpp"
 #include "feroce/rtrs/options.hpp"
 #include "feroce/task_group.hpp"
 #include "rtrs/channel.hpp"
 #include "rtrs/handshake.hpp"
 #include "rtrs/heartbeat.hpp"
+#include "rtrs/line.hpp"
 #include "rtrs/request_book.hpp"
 #include "rtrs/request_sender.hpp"
 
 namespace feroce::rtrs {
 
-class ClientLink final : public Channel::Owner {
+class ClientLink final : public Channel::Owner, private Beat::Owner {
 public:
     struct Plan {
         std::string name;  // Of the session.
@@ -73,16 +73,6 @@ private:
     // Room on every channel that is kept for heartbeats and fences.
     static constexpr std::size_t kSpare = 8;
 
-    // The channel's memory must outlive what the connection posted.
-    struct Line {
-        std::unique_ptr<Channel> channel;
-        std::optional<rdma::Connection> connection;
-    };
-    struct Beat : rdma::Timer {
-        explicit Beat(ClientLink& of);
-        ClientLink& link;
-    };
-
     rdma::Task<rdma::Result<>> connect_line(std::uint16_t number);
     rdma::Task<void> connect_beside(std::uint16_t number, std::optional<rdma::Error>& failure);
     rdma::Task<rdma::Result<>> connect_others();
@@ -94,7 +84,7 @@ private:
     }
     Channel::Shape shape_of(std::uint16_t number) const;
     Channel& channel_of(const Request& request) const;
-    void on_beat();
+    void on_beat() override;
 
     void on_receive(Channel& channel, const ibv_wc& completion, ByteView data) override;
     void on_room(Channel& channel) override;

@@ -55,7 +55,8 @@ private:
     rdma::Task<void> reap();
     rdma::Task<void> forget_deserted();
     void take(rdma::Request request);
-    Result<ServerPath*> path_for(const ConnectRequest& request);
+    Result<ServerPath*> path_for(const ConnectRequest& request, std::string route);
+    bool is_taken(const std::string& route, const ServerSession& session) const;
     Result<std::shared_ptr<ServerSession>> session_for(const ConnectRequest& request);
     void end_closed_paths();
     ServerPath* find_path(const Uuid& uuid);
@@ -96,7 +97,10 @@ rdma::Task<void> Server::State::listen() {
 void Server::State::take(rdma::Request request) {
     ConnectResponse response;
     const auto asked = ConnectRequest::parse(request.peer_data().bytes());
-    Result<ServerPath*> path = asked ? path_for(*asked) : Result<ServerPath*>(asked.error());
+    std::string route =
+        request.peer().with_port(0).text() + " " + request.local().with_port(0).text();
+    Result<ServerPath*> path =
+        asked ? path_for(*asked, std::move(route)) : Result<ServerPath*>(asked.error());
     if (path)
         if (auto fits = (*path)->check(*asked); !fits) path = fits.error();
     if (!path) {
@@ -117,7 +121,14 @@ void Server::State::take(rdma::Request request) {
         (*path)->close("a connection of the path could not be made");
 }
 
-Result<ServerPath*> Server::State::path_for(const ConnectRequest& request) {
+// Two paths of a session over the same two addresses would fail together.
+bool Server::State::is_taken(const std::string& route, const ServerSession& session) const {
+    return std::any_of(paths_.begin(), paths_.end(), [&](const auto& path) {
+        return !path->closed() && &path->session() == &session && path->identity().route == route;
+    });
+}
+
+Result<ServerPath*> Server::State::path_for(const ConnectRequest& request, std::string route) {
     if (ServerPath* const old = find_path(request.path)) {
         if (old->identity().incarnation == request.reconnects) return old;
         if (!newer_incarnation(request.reconnects, old->identity().incarnation))
@@ -132,8 +143,10 @@ Result<ServerPath*> Server::State::path_for(const ConnectRequest& request) {
     if (!session) return session.error();
     if ((*session)->paths() >= kMaxPaths)
         return Error{ECONNRESET, "the session has the largest number of paths"};
+    if (is_taken(route, **session))
+        return Error{EEXIST, "the session has a path between these two addresses already"};
     const ServerPath::Identity identity{++last_path_, request.path, request.reconnects,
-                                        request.connection_count};
+                                        request.connection_count, std::move(route)};
     ServerPath::Owner& owner = *this;
     paths_.push_back(
         std::make_unique<ServerPath>(loop_, identity, *std::move(session), options_, owner));
@@ -249,6 +262,23 @@ rdma::Task<void> Server::State::forget_deserted() {
     }
 }
 
+namespace {
+
+// By default every address of both families, as the kernel's server; IPv4 alone where there is no
+// other.
+rdma::Result<rdma::Listener> listen_at(rdma::Loop& loop, const ServerOptions& options) {
+    const auto at = [&](const char* address) {
+        return rdma::Listener::listen(loop, rdma::Address(address).with_port(options.port));
+    };
+    if (!options.address.empty()) return at(options.address.c_str());
+    auto both = at("::");
+    if (both || (both.error().code != EADDRNOTAVAIL && both.error().code != EAFNOSUPPORT))
+        return both;
+    return at("0.0.0.0");
+}
+
+}  // namespace
+
 Server::Server(std::shared_ptr<State> state) : state_(std::move(state)) {}
 Server::Server(Server&&) noexcept = default;
 Server& Server::operator=(Server&&) noexcept = default;
@@ -262,8 +292,7 @@ rdma::Result<Server> Server::open(rdma::Loop& loop, ServerOptions options, Reque
     if (auto fits = geometry.check(); !fits) return rdma::Error(fits.error());
     if (geometry.total_size() > UINT32_MAX)
         return rdma::Error(EINVAL, "queue_depth times chunk_size must stay below 4 GiB");
-    const rdma::Address any = options.address.empty() ? "0.0.0.0" : options.address.c_str();
-    auto listener = rdma::Listener::listen(loop, any.with_port(options.port));
+    auto listener = listen_at(loop, options);
     if (!listener) return listener.error();
     return Server(std::make_shared<State>(loop, std::move(options), geometry, std::move(handler),
                                           *std::move(listener)));

@@ -100,11 +100,14 @@ void ServerPath::send_answer(Channel& channel, const Answer& answer) {
         from += to.length;
     }
     const bool invalidate = header.need_invalidate && header.segment_count > 0;
+    // Between peers of ours the last of the data says besides that it is the last.
+    const bool joined = sends_data(answer) && session_->identity().extended && windows_.empty();
     if (invalidate) {
         chain[count].opcode = IBV_WR_SEND_WITH_INV;
         chain[count++].invalidate_rkey = header.segments[0].key;
     }
     const Response response{answer.chunk, answer.error, invalidate};
+    if (joined && !invalidate) --count;
     ibv_send_wr& last = chain[count];
     last.imm_data = htobe32(response.immediate().raw());
     std::array<std::byte, KeyResponse::kSize> key;

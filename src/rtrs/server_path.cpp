@@ -24,9 +24,6 @@ HeartbeatOptions heartbeat_of(const ServerOptions& options, bool extended) {
 
 }  // namespace
 
-ServerPath::Beat::Beat(ServerPath& of)
-    : Timer(of.loop_, [](Timer& timer) { static_cast<Beat&>(timer).path.on_beat(); }), path(of) {}
-
 ServerPath::ServerPath(rdma::Loop& loop, const Identity& identity,
                        std::shared_ptr<ServerSession> session, const ServerOptions& options,
                        Owner& owner)
@@ -38,7 +35,7 @@ ServerPath::ServerPath(rdma::Loop& loop, const Identity& identity,
       lines_(identity.connections),
       waiting_(identity.connections),
       heartbeat_(kSetUpTime, loop.now()),
-      beat_(*this),
+      beat_(loop, *this),
       tasks_(loop) {
     beat_.arm(heartbeat_.due());
     session_->add_path(identity_.number, *this);
@@ -94,10 +91,11 @@ rdma::Result<> ServerPath::add(std::uint16_t number, rdma::Request request,
     wanted.sge = 1;
     wanted.inline_bytes = Channel::kInlineSize;
     wanted.reads = 0;
+    wanted.common_completions = true;
     auto made = std::move(request).prepare(loop_, wanted);
     if (!made) return made.error();
     Line& line = lines_[number];
-    line.channel = std::make_unique<Channel>(*this, number, shape, loop_.runtime().memory());
+    line.channel = std::make_unique<Channel>(*this, number, shape, loop_);
     line.connection = *std::move(made);
     if (!line.channel->start(line.connection->queue_pair()) ||
         (!region_ && !register_chunks(line.connection->domain())))

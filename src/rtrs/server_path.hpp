@@ -18,11 +18,12 @@
 #include "feroce/task_group.hpp"
 #include "rtrs/channel.hpp"
 #include "rtrs/heartbeat.hpp"
+#include "rtrs/line.hpp"
 #include "rtrs/server_session.hpp"
 
 namespace feroce::rtrs {
 
-class ServerPath final : public Channel::Owner, public AnsweringPath {
+class ServerPath final : public Channel::Owner, public AnsweringPath, private Beat::Owner {
 public:
     class Owner {
     public:
@@ -39,6 +40,7 @@ public:
         Uuid uuid;
         std::uint16_t incarnation = 0;
         std::uint16_t connections = 0;
+        std::string route;  // Both addresses, without ports.
     };
 
     ServerPath(rdma::Loop& loop, const Identity& identity, std::shared_ptr<ServerSession> session,
@@ -62,15 +64,6 @@ public:
 
 private:
     enum class State : std::uint8_t { Connecting, Connected, Closed };
-    // The channel's memory must outlive what the connection posted.
-    struct Line {
-        std::unique_ptr<Channel> channel;
-        std::optional<rdma::Connection> connection;
-    };
-    struct Beat : rdma::Timer {
-        explicit Beat(ServerPath& of);
-        ServerPath& path;
-    };
     // Takes the client's key to a chunk back, then lets its request in.
     struct Revocation : rdma::Operation {
         ServerPath* path = nullptr;
@@ -81,7 +74,7 @@ private:
     Channel::Shape shape_of(std::uint16_t number) const;
     bool register_chunks(ibv_pd* domain);
     rdma::Task<void> serve(std::uint16_t number, rdma::PrivateData answer);
-    void on_beat();
+    void on_beat() override;
 
     void on_receive(Channel& channel, const ibv_wc& completion, ByteView data) override;
     void on_room(Channel& channel) override;

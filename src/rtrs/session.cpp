@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "rtrs/session_core.hpp"
+#include "rtrs/session_directory.hpp"
 
 namespace feroce::rtrs {
 
@@ -19,7 +20,7 @@ SessionTransfer::SessionTransfer(SessionCore& session, Direction direction, Cons
                      auto& self = static_cast<SessionTransfer&>(waiting);
                      if (self.done()) return;
                      self.session_.cancel(self.request_, code,
-                                          code == ETIMEDOUT ? "its deadline passed while it waited"
+                                          code == ETIMEDOUT ? "its deadline passed"
                                                             : "the program asked to stop waiting");
                  }),
       session_(session) {
@@ -124,6 +125,10 @@ bool Session::extended() const {
     return core_->extended();
 }
 
+rdma::Loop& Session::loop() const {
+    return core_->loop();
+}
+
 SessionTransfer Session::read(ConstSegment message, Segment into) const {
     return {*core_, message, into};
 }
@@ -183,17 +188,14 @@ SessionStatistics Session::statistics() const {
     return core_->statistics();
 }
 
+Client::Client(rdma::Loop& loop) : directory_(std::make_shared<SessionDirectory>(loop)) {}
+
 rdma::Task<rdma::Result<Session>> Client::open(std::string name, std::vector<PathAddress> paths,
                                                SessionOptions options) {
     if (auto good = check_session_name(name); !good) co_return good.error();
     if (options.connections >= kMaxConnections)
         co_return rdma::Error(EINVAL, "a path has at most 4095 connections for requests");
-    std::erase_if(sessions_, [](const auto& entry) { return entry.second.expired(); });
-    std::shared_ptr<SessionCore> core = sessions_[name].lock();
-    if (!core) {
-        core = std::make_shared<SessionCore>(loop_, name, std::move(options));
-        sessions_[name] = core;
-    }
+    const std::shared_ptr<SessionCore> core = directory_->find_or_make(name, std::move(options));
     for (const PathAddress& address : paths)
         if (auto added = core->add_path(address); !added && added.error().code != EEXIST)
             co_return added.error();

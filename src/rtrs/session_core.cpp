@@ -13,8 +13,10 @@ SessionCore::NoPath::NoPath(SessionCore& of)
     : Timer(of.loop_, [](Timer& timer) { static_cast<NoPath&>(timer).session.on_no_path(); }),
       session(of) {}
 
-SessionCore::SessionCore(rdma::Loop& loop, std::string name, SessionOptions options)
+SessionCore::SessionCore(rdma::Loop& loop, std::string name, SessionOptions options,
+                         std::shared_ptr<SessionDirectory> directory)
     : loop_(loop),
+      directory_(std::move(directory)),
       name_(std::move(name)),
       options_(std::move(options)),
       random_(loop.runtime()),
@@ -33,7 +35,10 @@ SessionCore::~SessionCore() {
 }
 
 rdma::Result<std::size_t> SessionCore::add_path(const PathAddress& address) {
-    if (paths_.size() == kMaxPaths) return rdma::Error(ENOSPC, "a session has at most 128 paths");
+    const auto removed = [](const auto& path) { return path->removed(); };
+    const auto gone = std::count_if(paths_.begin(), paths_.end(), removed);
+    if (paths_.size() - static_cast<std::size_t>(gone) == kMaxPaths)
+        return rdma::Error(ENOSPC, "a session has at most 128 paths");
     for (const auto& path : paths_)
         if (!path->removed() && path->address() == address)
             return rdma::Error(EEXIST,
@@ -177,6 +182,12 @@ void SessionCore::refuse(Request& request, int error, const char* why) {
 }
 
 void SessionCore::cancel(Request& request, int error, const char* why) {
+    if (request.state == Request::State::InFlight) {
+        withdraw(request);
+        request.error = error;
+        request.why = why;
+        return request.done(request);
+    }
     book_->cancel(request, error, why, loop_.now());
     ask_fences();
     pump();
@@ -184,18 +195,21 @@ void SessionCore::cancel(Request& request, int error, const char* why) {
 
 void SessionCore::abandon(Request& request) {
     request.done = [](Request&) {};
-    if (request.state != Request::State::InFlight)
-        return cancel(request, ECANCELED, "its owner went away");
+    cancel(request, ECANCELED, "its owner went away");
+}
+
+void SessionCore::withdraw(Request& request) {
     for (auto& path : paths_) {
         ClientLink* const link = path->link();
         if (link == nullptr || book_->under_way(request.permit, link->inflight()) == nullptr)
             continue;
-        link->fail("a request was dropped while it was under way");
+        link->fail("a request was given up while it was under way");
         link->stop();
         book_->abandon(request, link->inflight(),
                        link->extended() ? std::optional(link->fence()) : std::nullopt);
         return;
     }
+    ASSERT(false && "a request is under way on no path");
 }
 
 // Requests that are done may submit others, which come here again; one round does for all.
@@ -252,8 +266,11 @@ void SessionCore::forget_area(AreaId id) {
 
 SessionStatistics SessionCore::statistics() {
     SessionStatistics out;
-    for (auto& path : paths_)
-        if (!path->removed()) out.paths.push_back(path->statistics());
+    for (std::size_t i = 0; i < paths_.size(); ++i) {
+        if (paths_[i]->removed()) continue;
+        out.paths.push_back(paths_[i]->statistics());
+        out.paths.back().number = i;
+    }
     out.fences = fences_;
     out.epochs_lost = epochs_lost_;
     if (!book_) return out;

@@ -15,13 +15,15 @@
 #include "rtrs/client_path.hpp"
 #include "rtrs/path_chooser.hpp"
 #include "rtrs/request_book.hpp"
+#include "rtrs/session_directory.hpp"
 #include "rtrs/session_memory.hpp"
 
 namespace feroce::rtrs {
 
 class SessionCore final : private ClientPath::Owner {
 public:
-    SessionCore(rdma::Loop& loop, std::string name, SessionOptions options);
+    SessionCore(rdma::Loop& loop, std::string name, SessionOptions options,
+                std::shared_ptr<SessionDirectory> directory);
     ~SessionCore();
     SessionCore(const SessionCore&) = delete;
     SessionCore& operator=(const SessionCore&) = delete;
@@ -36,15 +38,16 @@ public:
     bool extended() const { return announced_ && announced_->extension != 0; }
 
     void submit(Request& request);
-    // Gives a request up if it is not under way; if it is, its answer is awaited.
+    // Gives a request up, and if it is under way its path with it: the server could still write
+    // the caller's memory.
     void cancel(Request& request, int error, const char* why);
-
-    // The request's owner goes away before it is done: its path is given up if need be.
+    // The same for a request whose owner goes away.
     void abandon(Request& request);
 
     rdma::Result<Geometry> geometry() const;
     rdma::Result<AreaId> register_area(ByteSpan area);
     void forget_area(AreaId id);
+    PathPolicy policy() const { return chooser_.policy(); }
     void set_policy(PathPolicy policy) { chooser_.set_policy(policy); }
     SessionStatistics statistics();
 
@@ -71,10 +74,12 @@ private:
     ClientPath* choose(const Request& request);
     void ask_fences();
     void refuse(Request& request, int error, const char* why);
+    void withdraw(Request& request);  // One that is under way.
     void tell(LinkEvent event, const ClientPath& path);
     void on_no_path();
 
     rdma::Loop& loop_;
+    std::shared_ptr<SessionDirectory> directory_;  // Which shows this as long as it lives.
     std::string name_;
     SessionOptions options_;
     RuntimeRandom random_;

@@ -184,7 +184,10 @@ TEST_F(Sessions, ANameIsOneSession) {
 }
 
 TEST_F(Sessions, PathsComeAndGo) {
-    Server server = serve();
+    // On all addresses, of both families.
+    Server server = Server::open(loop, {.port = 0, .queue_depth = 16}, [this](ServerRequest& r) {
+                        disk.handle(r);
+                    }).value();
     std::vector<std::pair<LinkEvent, std::size_t>> events;
     SessionOptions options{.port = server.port()};
     options.on_link = [&](LinkEvent event, std::size_t path) { events.emplace_back(event, path); };
@@ -193,7 +196,7 @@ TEST_F(Sessions, PathsComeAndGo) {
     const Session session = *opened;
     EXPECT_EQ(session.add_path({"127.0.0.1"}).error().code, EEXIST);
     EXPECT_EQ(session.add_path({"nowhere"}).error().code, EINVAL);
-    EXPECT_EQ(session.add_path({"127.0.0.1", "127.0.0.1"}).value(), 1u);
+    EXPECT_EQ(session.add_path({"::1"}).value(), 1u);
     const auto until = [&](auto condition) {
         for (int i = 0; i < 1000 && !condition(); ++i) loop.poll_or_wait(loop.after(10ms));
         return condition();
@@ -211,6 +214,44 @@ TEST_F(Sessions, PathsComeAndGo) {
     EXPECT_EQ(session.statistics().paths.size(), 1u);
     round_trip(session, 1000);
     EXPECT_EQ(events.front(), std::pair(LinkEvent::PathUp, std::size_t{0}));
+}
+
+TEST_F(Sessions, TwoPathsOverTheSameAddressesAreRefused) {
+    Server server = serve();
+    auto session = open(server);
+    ASSERT_TRUE(session) << session.error().why;
+    ASSERT_TRUE(session->add_path({"127.0.0.1", "127.0.0.1"}));
+    for (int i = 0; i < 1000 && server.statistics().refused == 0; ++i)
+        loop.poll_or_wait(loop.after(10ms));
+    EXPECT_NE(server.statistics().last_refusal.find("between these two addresses"),
+              std::string::npos);
+    EXPECT_EQ(server.statistics().paths, 1u);
+    round_trip(*session, 1000);
+}
+
+TEST_F(Sessions, ADeadlineEndsARequestThatIsUnderWay) {
+    ServerRequest* kept = nullptr;
+    Server server = Server::open(loop, {.address = "127.0.0.1", .port = 0, .queue_depth = 16},
+                                 [&](ServerRequest& request) {
+                                     if (kept != nullptr) return disk.handle(request);
+                                     kept = &request;
+                                 })
+                        .value();
+    auto session = open(server);
+    ASSERT_TRUE(session) << session.error().why;
+    std::vector<std::byte> data(512);
+    const auto cut = session->read(message_of(0), data).within(50ms).wait();
+    ASSERT_FALSE(cut);
+    EXPECT_EQ(cut.error().code, ETIMEDOUT) << cut.error().why;
+    ASSERT_NE(kept, nullptr);
+    round_trip(*session, 1000);
+    EXPECT_EQ(session->statistics().paths[0].connects, 2u);
+    EXPECT_EQ(session->statistics().permits_taken, 1) << "the server still works on the chunk";
+    kept->respond();
+    for (int i = 0; i < 1000 && session->statistics().permits_taken > 0; ++i)
+        loop.poll_or_wait(loop.after(10ms));
+    EXPECT_EQ(session->statistics().permits_taken, 0);
+    EXPECT_EQ(data, std::vector<std::byte>(512)) << "what came too late was not delivered";
 }
 
 TEST_F(Sessions, AServerThatComesBackIsFound) {

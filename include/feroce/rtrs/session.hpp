@@ -11,7 +11,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -27,11 +26,12 @@
 namespace feroce::rtrs {
 
 class SessionCore;
+class SessionDirectory;
 
 // A request that is awaited: co_await session.read(...), or session.read(...).wait() to block.
-// Lives in the awaiting expression, allocates nothing. A deadline or stop ends the wait for a
-// permit or a path; a request that is under way is awaited, since the server may still write the
-// caller's memory.
+// Lives in the awaiting expression, allocates nothing. A deadline or stop ends it wherever it is;
+// if it is under way its path ends with it and is connected anew, since the server could still
+// write the caller's memory through it.
 class [[nodiscard]] SessionTransfer : public rdma::Suspension {
 public:
     SessionTransfer(SessionCore& session, ConstSegment message, Segment into);
@@ -44,6 +44,12 @@ public:
     SessionTransfer(const SessionTransfer&) = delete;
     SessionTransfer& operator=(const SessionTransfer&) = delete;
 
+    // The stricter one counts, also of those that the task inherits.
+    SessionTransfer& until(Instant deadline) {
+        limits().deadline = std::min(limits().deadline, deadline);
+        return *this;
+    }
+    SessionTransfer& within(Duration time) { return until(after(time)); }
     // On the service connection, apart from the traffic of the others.
     SessionTransfer& service() {
         request_.service = true;
@@ -98,6 +104,7 @@ public:
     std::size_t max_io_size() const;  // Of one request's data.
     std::uint16_t queue_depth() const;
     bool extended() const;  // The server is one of ours: requests are not repeated by failover.
+    rdma::Loop& loop() const;
 
     // What message and segments refer to must stay until the transfer is done.
     SessionTransfer read(ConstSegment message, Segment into) const;
@@ -120,10 +127,11 @@ private:
     std::shared_ptr<SessionCore> core_;
 };
 
-// Where sessions are found by their names. Outlives none of them: they go on without it.
+// Where sessions are found by their names. Outlives none of them: they go on without it. `feroce
+// session` shows them to the user who runs the program.
 class Client {
 public:
-    explicit Client(rdma::Loop& loop) : loop_(loop) {}
+    explicit Client(rdma::Loop& loop);
 
     // Opens a session, or gives the one of this name that is open already (then the options count
     // for nothing and paths that it lacks are added). Ready when the first path is up; fails if
@@ -132,8 +140,7 @@ public:
                                            SessionOptions options = {});
 
 private:
-    rdma::Loop& loop_;
-    std::map<std::string, std::weak_ptr<SessionCore>> sessions_;
+    std::shared_ptr<SessionDirectory> directory_;
 };
 
 }  // namespace feroce::rtrs

@@ -1,6 +1,7 @@
 // What a session counts.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -14,6 +15,7 @@ namespace feroce::rtrs {
 enum class PathState : std::uint8_t { Connecting, Connected, Waiting, Disconnected };
 
 struct PathStatistics {
+    std::size_t number = 0;  // In the order of adding; removed ones keep theirs.
     PathAddress address;
     PathState state = PathState::Connecting;
     std::uint64_t reads = 0;
