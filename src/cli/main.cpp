@@ -13,6 +13,7 @@
 #include "cli/launch.hpp"
 #include "cli/output.hpp"
 #include "cli/run.hpp"
+#include "cli/session.hpp"
 #include "cli/show.hpp"
 #include "cli/trace.hpp"
 
@@ -103,6 +104,11 @@ void add_commands(CLI::App& app, Arguments& arguments, int& status) {
     add_show(app, arguments, "stat", "counters of live processes, as `rdma statistic`",
              show_statistics)
         ->alias("statistic");
+    CLI::App* sessions =
+        app.add_subcommand("session", "sessions of live programs: paths, counters");
+    sessions->fallthrough();
+    sessions->add_option("words", arguments.words, "ls | show | stat | path ... | policy ...");
+    sessions->callback([&] { status = session(arguments.words, arguments.options); });
     CLI::App* why = app.add_subcommand("explain", "why work requests failed, in words");
     why->fallthrough();
     why->add_option("which", arguments.which, "a pid or a QPN; all if left out");

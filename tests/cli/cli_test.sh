@@ -267,6 +267,65 @@ test_live() {
     child=
 }
 
+path_state() { # NUMBER STATE
+    [[ $("$feroce" -j session show "$session" |
+        json "[p['state'] for p in d[0]['paths'] if p['path'] == $1]") == "['$2']" ]]
+}
+
+test_session() {
+    local peer=$bin/../tests/interop/session_peer port=$((20000 + $$ % 20000)) server
+    session=cli-test-$$
+    export FEROCE_DEVICES=lo
+    mkfifo "$scratch/server" "$scratch/client"
+    "$peer" server "$port" <"$scratch/server" >"$scratch/listens" &
+    server=$!
+    exec 8>"$scratch/server"
+    await grep -q listens "$scratch/listens"
+    "$peer" client "$port" "$session" 127.0.0.1 <"$scratch/client" >"$scratch/open" &
+    child=$!
+    exec 9>"$scratch/client"
+    await grep -q open "$scratch/open"
+    call "$feroce" session ls
+    contains "$out" "pid $child comm session_peer session $session paths 1/1"
+    # What a caller may do to it.
+    call "$feroce" session path add "$session" ::1
+    equal "$status" 0 "$err"
+    await path_state 1 connected
+    call "$feroce" session path disconnect "$session" ::1
+    equal "$status" 0 "$err"
+    await path_state 1 disconnected
+    call "$feroce" session path reconnect "$session" 1
+    await path_state 1 connected
+    equal "$("$feroce" session stat "$session" -j |
+        json "[(p['path'], p['connects']) for p in d[0]['paths']]")" "[(0, 1), (1, 2)]"
+    call "$feroce" session path rm "$session" 1
+    equal "$("$feroce" -j session show "$session" | json "len(d[0]['paths'])")" 1
+    call "$feroce" session policy "$session" round-robin
+    call "$feroce" session show "$child:$session"
+    contains "$out" "policy round-robin"
+    contains "$out" "destination 127.0.0.1 state connected"
+    # And what not.
+    call "$feroce" session policy "$session" by-lot
+    equal "$status" 1
+    equal "$err" "feroce: session $session: policies are round-robin, min-inflight and min-latency"
+    call "$feroce" session path rm "$session" 7
+    equal "$status" 2
+    equal "$err" "feroce: session $session has no path 7"
+    call "$feroce" session show "no-$session"
+    equal "$status" 2
+    contains "$err" "there is no session no-$session"
+    # A program that was killed is not missed.
+    kill -KILL "$child"
+    wait "$child" || true
+    call "$feroce" session ls
+    [[ $out$err != *"$session"* ]] || fail "a dead program is listed: $out $err"
+    ! compgen -G "/dev/shm/feroce-$EUID/session-$child-*" >/dev/null || fail "its socket is left"
+    exec 8>&- 9>&-
+    wait "$server"
+    rm -f "/dev/shm/feroce-$EUID/$child"
+    child=
+}
+
 test_trace() {
     FEROCE_PCAP=$scratch/file.pcapng "$feroce" run -- "$bin/bad_access" >/dev/null &
     wait $!
