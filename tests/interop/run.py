@@ -4,10 +4,10 @@
 run.py --build FOLDER --work FOLDER [--keep] [NAME...]
 Builds and boots the guest (see vm), compares rxe's queue pair table with ours, makes each wire
 operation once and compares what both sides see, holds sessions with the kernel's RTRS, then runs
-unmodified programs in pairs: all in both directions, over IPv4 and IPv6, and tshark reads what was
-on the wire. Writes WORK/results.md. NAME runs only the pairs whose name has that text (wireprobe
-and sessions are such); --keep leaves the guest up for the next run. Needs root, and the packages of
-.ci/packages/interop*.txt.
+unmodified programs in pairs, and storage over iSER: all in both directions, over IPv4 and IPv6, and
+tshark reads what was on the wire. Writes WORK/results.md. NAME runs only the pairs whose name has
+that text (wireprobe, sessions and iser are such); --keep leaves the guest up for the next run.
+Needs root, and the packages of .ci/packages/interop*.txt.
 """
 import argparse
 import os
@@ -17,6 +17,7 @@ import subprocess
 import sys
 import time
 
+import iser
 import pairs
 import probes
 import qp_table
@@ -25,10 +26,8 @@ import wire
 from lab import ADDRESS, DEVICES, GUEST, HERE, TAP, Failure, Lab, Vm
 
 GOLDEN = HERE.parent.parent / "src/transport/qp_state.golden"
-# A starved guest is silent for longer than the retries of ibv_*_pingpong last, whose timeout is
-# fixed at 67 ms. A pair whose capture shows that is tried once more, and the table says so; any
-# other failure stands, and so does a silence that comes too often.
-STALL_SECONDS = 0.4
+# A pair whose capture shows a starved guest is tried once more, and the table says so; any other
+# failure stands, and so does a silence that comes too often.
 AGAIN_MAX = 4
 
 
@@ -100,7 +99,7 @@ def run_pair(lab, table, program, client, family):
     report, problems = attempt(lab, program, client, family)
     note = ""
     who, seconds = report.longest_silence()
-    if problems and seconds > STALL_SECONDS:
+    if problems and seconds > wire.STALL_SECONDS:
         table.again += 1
         side = next(side for side in pairs.SIDES if who in ADDRESS[side].values())
         note = f" at the second try: {side} was silent for {seconds * 1000:.0f} ms at the first"
@@ -148,6 +147,8 @@ def run_all(lab, chosen):
         for family in program.families:
             for client in program.clients:
                 run_pair(lab, table, program, client, family)
+    if not chosen or "iser" in chosen:
+        iser.run(lab, table)
     table.write(lab.work / "results.md", (time.monotonic() - began) / 60)
     return table.is_good()
 

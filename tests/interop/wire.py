@@ -13,6 +13,9 @@ RESPONSES = range(0x0d, 0x13)
 # An emulated guest that is scheduled away causes honest retransmissions. A storm is far beyond.
 REPEATED_SHARE = 0.25
 REPEATED_FREE = 20
+# A starved guest is silent for longer than the retries of ibv_*_pingpong last, whose timeout is
+# fixed at 67 ms.
+STALL_SECONDS = 0.4
 
 
 class Capture:

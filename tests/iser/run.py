@@ -24,9 +24,6 @@ import target as tgt  # noqa: E402
 from place import Failure, Place  # noqa: E402
 
 MIB = 1 << 20
-# libiscsi 1.19 takes memory for zeroed that is not, which this makes true, and over iSER its cache
-# of small blocks hands out blocks that are too small.
-LIBISCSI = {"MALLOC_PERTURB_": "255", "LIBISCSI_CACHE_ALLOCATIONS": "0"}
 DISK_MIB = 40  # iscsi-test-cu writes up to 32 MiB from the start.
 IMAGE_MIB = 24
 
@@ -73,8 +70,8 @@ def loopback(options):
     """Target's and initiator's place, and the target's address, on loopback."""
     environment = dict(os.environ, FEROCE_DEVICES="lo")
     feroce = [options.feroce, "run", "--"]
-    yield (Place(environment, [], feroce), Place({**environment, **LIBISCSI}, [], feroce),
-           "127.0.0.1")
+    initiator = {**environment, **tgt.LIBISCSI_SETTINGS}
+    yield Place(environment, [], feroce), Place(initiator, [], feroce), "127.0.0.1"
 
 
 @contextlib.contextmanager
@@ -84,7 +81,8 @@ def across_namespaces(options):
         environment = dict(os.environ, LD_LIBRARY_PATH=libraries, HOME="/",
                            FEROCE_DEVICES=namespaces.DEVICE)
         words = [side.place(*namespaces.as_ordinary_user()) for side in sides]
-        yield (Place(environment, words[0]), Place({**environment, **LIBISCSI}, words[1]),
+        initiator = {**environment, **tgt.LIBISCSI_SETTINGS}
+        yield (Place(environment, words[0]), Place(initiator, words[1]),
                namespaces.FAMILIES[options.family][0])
 
 
