@@ -14,6 +14,7 @@
 #include <utility>
 #include <variant>
 
+#include "feroce/frame.hpp"
 #include "feroce/time.hpp"
 
 namespace feroce::rdma {
@@ -25,7 +26,7 @@ struct Limits {
 
 namespace detail {
 
-class PromiseBase {
+class PromiseBase : public PooledFrame {
 public:
     struct Finish {
         bool await_ready() noexcept { return false; }

@@ -8,7 +8,7 @@ namespace feroce::rdma {
 
 struct TaskGroup::Root {
     // NOLINTNEXTLINE(readability-identifier-naming): the language's name.
-    struct promise_type : ListNode {
+    struct promise_type : ListNode, PooledFrame {
         promise_type(TaskGroup& of, Task<void>& /*task*/) : group(of) {}
 
         Root get_return_object() {
