@@ -22,7 +22,8 @@ using Lookup = const char* (*)(const char* name);
 
 // FEROCE_GAS_RANK, FEROCE_GAS_SIZE and FEROCE_GAS_SEED=ADDRESS[:PORT] ([ADDRESS]:PORT for IPv6)
 // come first; without them rank and size of a launcher. A process on its own is 0 of 1.
-Result<Placement> placement_from_environment(Lookup lookup);
-Result<Placement> placement_from_environment();
+// Named in full: in other headers of this room Result is rdma's.
+feroce::Result<Placement> placement_from_environment(Lookup lookup);
+feroce::Result<Placement> placement_from_environment();
 
 }  // namespace feroce::gas

@@ -72,80 +72,64 @@ private:
     std::uint64_t bits_ = 0;
 };
 
+// What all kinds have in common: everybody may look.
+template <WordValue T>
+class Word {
+public:
+    using Value = T;
+    constexpr Word() = default;
+    constexpr explicit Word(T value) : cell_(std::bit_cast<std::uint64_t>(value)) {}
+
+    T load() const { return std::bit_cast<T>(cell_.load()); }
+
+protected:
+    Cell cell_;
+};
+
 }  // namespace detail
 
 template <WordValue T>
-class cpu {  // NOLINT(readability-identifier-naming): read like std::atomic.
+class cpu : public detail::Word<T> {  // NOLINT(readability-identifier-naming): like std::atomic.
 public:
-    using Value = T;
-    constexpr cpu() = default;
-    constexpr explicit cpu(T value) : cell_(std::bit_cast<std::uint64_t>(value)) {}
+    using detail::Word<T>::Word;
 
-    T load() const { return std::bit_cast<T>(cell_.load()); }
-    void store(T value) { cell_.store(std::bit_cast<std::uint64_t>(value)); }
+    void store(T value) { this->cell_.store(std::bit_cast<std::uint64_t>(value)); }
     T exchange(T value) {
-        return std::bit_cast<T>(cell_.exchange(std::bit_cast<std::uint64_t>(value)));
+        return std::bit_cast<T>(this->cell_.exchange(std::bit_cast<std::uint64_t>(value)));
     }
     T compare_exchange(T expected, T desired) {
-        return std::bit_cast<T>(cell_.compare_exchange(std::bit_cast<std::uint64_t>(expected),
-                                                       std::bit_cast<std::uint64_t>(desired)));
+        return std::bit_cast<T>(this->cell_.compare_exchange(
+            std::bit_cast<std::uint64_t>(expected), std::bit_cast<std::uint64_t>(desired)));
     }
     T fetch_add(T amount) requires std::is_integral_v<T> {
-        return std::bit_cast<T>(cell_.fetch_add(std::bit_cast<std::uint64_t>(amount)));
+        return std::bit_cast<T>(this->cell_.fetch_add(std::bit_cast<std::uint64_t>(amount)));
     }
-
-private:
-    detail::Cell cell_;
 };
 
 template <WordValue T>
-class nic {  // NOLINT(readability-identifier-naming): read like std::atomic.
+class nic : public detail::Word<T> {  // NOLINT(readability-identifier-naming): like std::atomic.
 public:
-    using Value = T;
-    constexpr nic() = default;
-    constexpr explicit nic(T value) : cell_(std::bit_cast<std::uint64_t>(value)) {}
-
-    T load() const { return std::bit_cast<T>(cell_.load()); }
-
-private:
-    detail::Cell cell_;
+    using detail::Word<T>::Word;
 };
 
 template <WordValue T>
-class plain {  // NOLINT(readability-identifier-naming): read like std::atomic.
+class plain : public detail::Word<T> {  // NOLINT(readability-identifier-naming): like std::atomic.
 public:
-    using Value = T;
-    constexpr plain() = default;
-    constexpr explicit plain(T value) : cell_(std::bit_cast<std::uint64_t>(value)) {}
+    using detail::Word<T>::Word;
 
-    T load() const { return std::bit_cast<T>(cell_.load()); }
-    void store(T value) { cell_.store(std::bit_cast<std::uint64_t>(value)); }
-
-private:
-    detail::Cell cell_;
+    void store(T value) { this->cell_.store(std::bit_cast<std::uint64_t>(value)); }
 };
 
 namespace detail {
 
 template <class T>
-struct WordTraits {
-    static constexpr bool is_word = false;
-    using Value = T;
+struct ValueOf {
+    using Type = T;
 };
 template <class T>
-struct WordTraits<cpu<T>> {
-    static constexpr bool is_word = true;
-    using Value = T;
-};
-template <class T>
-struct WordTraits<nic<T>> {
-    static constexpr bool is_word = true;
-    using Value = T;
-};
-template <class T>
-struct WordTraits<plain<T>> {
-    static constexpr bool is_word = true;
-    using Value = T;
+requires std::is_base_of_v<Word<typename T::Value>, T>
+struct ValueOf<T> {
+    using Type = typename T::Value;
 };
 
 template <class T>
@@ -157,7 +141,7 @@ inline constexpr bool is_nic<nic<T>> = true;
 
 // What reading through a ptr<T> gives: the value for words, the object for everything else.
 template <class T>
-using value_of = typename detail::WordTraits<T>::Value;
+using value_of = typename detail::ValueOf<T>::Type;
 
 static_assert(sizeof(nic<std::uint64_t>) == 8 && Shareable<nic<std::uint64_t>>);
 
