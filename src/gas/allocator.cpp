@@ -9,6 +9,8 @@ namespace {
 constexpr std::uint64_t kAddressMask = (std::uint64_t{1} << 48) - 1;
 constexpr std::size_t kSmallest = 16;
 constexpr std::size_t kLineBytes = 64;
+constexpr std::uint64_t kLive = 0x6c69'7665'0000'0000;  // Above the size of a block.
+constexpr std::uint64_t kFreed = 0x6672'6565'0000'0000;
 
 // The head of a pool: an address, and above it a number that every change counts up. A stale view
 // of a head is then never taken for the same again, until 65,536 changes later.
@@ -30,7 +32,7 @@ std::size_t Allocator::class_bytes(std::size_t index) {
 
 std::size_t Allocator::class_of(std::size_t bytes) {
     std::size_t index = 0;
-    while (class_bytes(index) < bytes) ++index;
+    while (index + 1 < kClasses && class_bytes(index) < bytes) ++index;
     return index;
 }
 
@@ -38,7 +40,20 @@ void Allocator::add_heap(NodeId node, const Heap& heap) {
     const auto index = static_cast<std::size_t>(node);
     if (shares_.size() <= index) shares_.resize(index + 1);
     shares_[index].heap = heap;
-    for (auto& list : shares_[index].freed) list.reserve(kCached);
+    for (std::size_t i = 0; i < kClasses; ++i) shares_[index].freed[i].reserve(cached(i));
+    turn_ = static_cast<std::size_t>(lanes_.self());
+}
+
+NodeId Allocator::next_node() {
+    for (std::size_t i = 0; i < shares_.size(); ++i) {
+        turn_ = (turn_ + 1) % shares_.size();
+        if (shares_[turn_].heap.bytes > 0) break;
+    }
+    return NodeId{static_cast<std::uint16_t>(turn_)};
+}
+
+std::size_t Allocator::cached(std::size_t index) {
+    return std::clamp<std::size_t>(kCachedBytes / class_bytes(index), 1, kCached);
 }
 
 std::uint64_t Allocator::place(const Share& share, std::uint64_t bytes) {
@@ -72,22 +87,31 @@ rdma::Task<Result<std::uint64_t>> Allocator::take(Share& share, std::uint64_t by
 
 rdma::Task<Result<ptr<void>>> Allocator::allocate(NodeId node, std::size_t bytes,
                                                   std::size_t alignment) {
-    const auto where = static_cast<std::size_t>(node);
-    if (where >= shares_.size() || shares_[where].heap.bytes == 0)
-        co_return Error(ENOMEM, "the node shares no memory");
+    if (!has_memory(node)) co_return Error(ENOMEM, "the node shares no memory");
     if (alignment > kLineBytes) co_return Error(EINVAL, "alignment goes up to 64 bytes");
-    Share& share = shares_[where];
+    Share& share = shares_[static_cast<std::size_t>(node)];
+    if (bytes > std::min<std::uint64_t>(share.heap.bytes, class_bytes(kClasses - 1) - kLineBytes))
+        co_return Error(ENOMEM, "the block is larger than what the node shares");
+    if (!share.heap.live) co_return co_await take_block(share, bytes, alignment);
+    const auto block = co_await take_block(share, bytes + sizeof(Mark), kLineBytes);
+    if (!block) co_return block;
+    const auto marked = co_await mark(share, block->as<Mark>(), bytes);
+    if (!marked) co_return marked.error();
+    co_return (block->as<Mark>() + 1).as<void>();
+}
+
+rdma::Task<Result<ptr<void>>> Allocator::take_block(Share& share, std::size_t bytes,
+                                                    std::size_t alignment) {
+    const NodeId node = share.heap.begin.node();
     // Blocks of a class are aligned to 16, from 64 bytes on to 64.
-    const std::size_t wanted = std::max(bytes, alignment > 16 ? kLineBytes : kSmallest);
-    const bool classed = wanted <= class_bytes(kClasses - 1);
-    const std::size_t index = classed ? class_of(wanted) : 0;
-    if (classed && !share.freed[index].empty()) {
+    const std::size_t index = class_of(std::max(bytes, alignment > 16 ? kLineBytes : kSmallest));
+    if (!share.freed[index].empty()) {
         const std::uint64_t address = share.freed[index].back();
         share.freed[index].pop_back();
         co_return ptr<void>(node, address);
     }
-    const std::uint64_t size = classed ? class_bytes(index) : wanted;
-    if (classed && !has_room(share, size)) {  // Before another chunk: what others gave back.
+    const std::uint64_t size = class_bytes(index);
+    if (!has_room(share, size)) {  // Before another chunk: what others gave back.
         const auto head = co_await lanes_.read(share.heap.pools[index]);
         if (!head) co_return head.error();
         share.pool_heads[index] = *head;
@@ -101,19 +125,45 @@ rdma::Task<Result<ptr<void>>> Allocator::allocate(NodeId node, std::size_t bytes
 }
 
 rdma::Task<Result<>> Allocator::free(ptr<void> block, std::size_t bytes) {
-    const auto where = static_cast<std::size_t>(block.node());
-    if (where >= shares_.size() || block.address() < shares_[where].heap.begin.address())
+    if (!has_memory(block.node()))
         co_return Error(EFAULT, "the block was not allocated from a heap of this cluster");
-    Share& share = shares_[where];
-    const std::size_t wanted = std::max(bytes, kSmallest);
-    if (wanted > class_bytes(kClasses - 1))
-        co_return Error(EINVAL, "blocks of more than 48 KiB cannot be freed: keep them");
-    const std::size_t index = class_of(wanted);
-    if (share.freed[index].size() < kCached) {
+    Share& share = shares_[static_cast<std::size_t>(block.node())];
+    const std::uint64_t offset = block.address() - share.heap.begin.address();
+    if (offset >= share.heap.bytes || bytes > share.heap.bytes - offset)
+        co_return Error(EFAULT, "the block was not allocated from a heap of this cluster");
+    if (!share.heap.live) co_return co_await give_block(share, block, bytes);
+    const ptr<Mark> before = block.as<Mark>() - 1;
+    if (const auto known = co_await unmark(share, before, bytes); !known) co_return known;
+    co_return co_await give_block(share, before.as<void>(), bytes + sizeof(Mark));
+}
+
+rdma::Task<Result<>> Allocator::give_block(Share& share, ptr<void> block, std::size_t bytes) {
+    const std::size_t index = class_of(std::max(bytes, kSmallest));
+    if (share.freed[index].size() < cached(index)) {
         share.freed[index].push_back(block.address());
         co_return Result<>();
     }
     co_return co_await push(share, index, block.address());
+}
+
+rdma::Task<Result<>> Allocator::mark(Share& share, ptr<Mark> before, std::size_t bytes) {
+    const std::uint64_t state = kLive ^ bytes;
+    std::uint64_t count = 0;
+    auto step = lanes_.chain(before.node());
+    step.write(before.field<&Mark::state>(), state).fetch_add(share.heap.live, 1, count);
+    co_return co_await step;
+}
+
+rdma::Task<Result<>> Allocator::unmark(Share& share, ptr<Mark> before, std::size_t bytes) {
+    const auto state = before.field<&Mark::state>();
+    const auto found = co_await lanes_.compare_exchange(state, kLive ^ bytes, kFreed ^ bytes);
+    if (!found) co_return found.error();
+    if (*found == (kFreed ^ bytes)) co_return Error(EINVAL, "the block was freed already");
+    if (*found != (kLive ^ bytes))
+        co_return Error(EINVAL, "no block of this size was allocated there");
+    const auto counted = co_await lanes_.fetch_add(share.heap.live, ~std::uint64_t{0});
+    if (!counted) co_return counted.error();
+    co_return Result<>();
 }
 
 // Block and head in one round trip, with the head as last seen; again if that was stale.

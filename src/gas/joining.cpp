@@ -14,7 +14,7 @@ using detail::DirectoryEntry;
 
 namespace {
 
-constexpr std::uint64_t kMagic = 0x3130'5341'4745'4346;  // Changes with the protocol.
+constexpr std::uint64_t kMagic = 0x3230'5341'4745'4346;  // Changes with the protocol.
 
 struct Hello {
     enum Kind : std::uint16_t { kVisit, kLane };
@@ -148,6 +148,7 @@ DirectoryEntry Joining::own_entry() const {
     entry.rkey = core_.registered ? core_.registered->remote().rkey : 0;
     entry.threads = core_.options.threads;
     entry.loopback = core_.global_atomics ? 0 : 1;
+    entry.checked = core_.options.check_memory ? 1 : 0;
     if (listener_) entry.set_address(listener_->address().text());
     entry.ready = plain<std::uint64_t>(1);
     return entry;

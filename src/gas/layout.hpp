@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "feroce/gas/allocator.hpp"
+#include "feroce/gas/epochs.hpp"
 
 namespace feroce::gas::detail {
 
@@ -33,7 +34,8 @@ struct alignas(64) DirectoryEntry {
     std::uint64_t bytes = 0;
     std::uint32_t rkey = 0;
     std::uint16_t threads = 0;
-    std::uint16_t loopback = 0;  // It also connects to itself.
+    std::uint8_t loopback = 0;  // It also connects to itself.
+    std::uint8_t checked = 0;   // Its heap.
     char address[kAddressText] = {};
 
     void set_address(std::string_view text) {
@@ -46,6 +48,10 @@ struct alignas(64) Control {
     plain<std::uint64_t> abort;                    // Not 0: a node is lost, its id + 1.
     nic<std::uint64_t> heap_next;                  // The first byte that no chunk has.
     nic<std::uint64_t> heap_pools[Allocator::kClasses];
+    nic<std::uint64_t> heap_live;     // Blocks in use, if the node checks.
+    plain<std::uint64_t> epoch_told;  // As this node heard last.
+    nic<std::uint64_t> epoch;         // Of reclamation; node 0's counts.
+    plain<std::uint64_t> broadcast;   // Where what this node tells everybody is.
     Root roots[kRoots];
     Root scratch[kRoots];  // Where this node reads the roots to.
 };
@@ -56,7 +62,8 @@ struct Layout {
 
     static constexpr std::size_t directory() { return sizeof(Control); }
     std::size_t buffers() const { return directory() + nodes * sizeof(DirectoryEntry); }
-    std::size_t heap() const { return buffers() + threads * Lanes::kBufferBytes; }
+    std::size_t pins() const { return buffers() + threads * Lanes::kBufferBytes; }
+    std::size_t heap() const { return pins() + threads * sizeof(Epochs::Pinned); }
 };
 
 }  // namespace feroce::gas::detail

@@ -47,6 +47,20 @@ Allocator& Node::allocator(std::size_t thread) {
     return *core_->allocators[thread];
 }
 
+Epochs& Node::epochs(std::size_t thread) {
+    return *core_->epochs[thread];
+}
+
+std::uint64_t Node::blocks_in_use() const {
+    return core_->control().heap_live.load();
+}
+
+Result<std::uint64_t> Node::tell(NodeId from, std::uint64_t bits) {
+    if (id() == from) core_->control().broadcast.store(bits);
+    if (const Result<> told = barrier(); !told) return told.error();
+    return read(core_->control_of(from).field<&detail::Control::broadcast>());
+}
+
 Result<> Node::publish_root(std::string_view name, std::uint64_t bits, std::size_t object_bytes) {
     return loop().run(core_->publish(name, bits, object_bytes));
 }

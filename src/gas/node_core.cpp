@@ -49,6 +49,7 @@ Node::Core::Core(NodeOptions node_options) : options(std::move(node_options)) {
     completions.resize(options.threads);
     lanes.resize(options.threads);
     allocators.resize(options.threads);
+    epochs.resize(options.threads);
 }
 
 Node::Core::~Core() {
@@ -95,6 +96,8 @@ void Node::Core::make_lanes(std::size_t thread) {
     const auto buffers = segment().subspan(layout().buffers() + thread * Lanes::kBufferBytes);
     lanes[thread] = std::make_unique<Lanes>(
         *loops[thread], Lanes::Setup{.self = id(),
+                                     .thread = static_cast<std::uint16_t>(thread),
+                                     .lease = options.lease,
                                      .global_atomics = global_atomics,
                                      .lkey = registered ? registered->local().raw().lkey : 0,
                                      .inline_bytes = Lanes::kInlineBytes,
@@ -110,12 +113,29 @@ void Node::Core::make_lanes(std::size_t thread) {
         lanes[thread]->set_lane(node, std::move(lane));
         const std::size_t heap = detail::Layout{size(), entry.threads}.heap();
         const ptr<Control> there(node, entry.base);
-        allocators[thread]->add_heap(
-            node, {.begin = ptr<std::byte>(node, entry.base + heap),
-                   .bytes = entry.bytes - heap,
-                   .next = there.field<&Control::heap_next>(),
-                   .pools = there.field<&Control::heap_pools>().as<nic<std::uint64_t>>()});
+        Allocator::Heap words{.begin = ptr<std::byte>(node, entry.base + heap),
+                              .bytes = entry.bytes - heap,
+                              .next = there.field<&Control::heap_next>(),
+                              .pools = there.field<&Control::heap_pools>().as<nic<std::uint64_t>>(),
+                              .live = nullptr};
+        if (entry.checked != 0) words.live = there.field<&Control::heap_live>();
+        allocators[thread]->add_heap(node, words);
     }
+    make_epochs(thread);
+}
+
+void Node::Core::make_epochs(std::size_t thread) {
+    const auto words = [&](std::size_t index) {
+        const DirectoryEntry& entry = directory()[index];
+        const NodeId node{static_cast<std::uint16_t>(index)};
+        const std::size_t offset = detail::Layout{size(), entry.threads}.pins();
+        return Epochs::Words{span<Epochs::Pinned>({node, entry.base + offset}, entry.threads),
+                             control_of(node).field<&Control::epoch_told>()};
+    };
+    const auto count = control_of(NodeId{0}).field<&Control::epoch>();
+    epochs[thread] = std::make_unique<Epochs>(*lanes[thread], *allocators[thread], count,
+                                              words(static_cast<std::size_t>(id())), thread);
+    for (std::size_t i = 0; i < size(); ++i) epochs[thread]->add_node(words(i));
 }
 
 ptr<Control> Node::Core::control_of(NodeId node) {

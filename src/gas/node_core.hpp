@@ -31,7 +31,9 @@ public:
     std::span<std::byte> segment() const;
     detail::Control& control() const;
     std::span<detail::DirectoryEntry> directory() const;
-    void make_lanes(std::size_t thread);
+    void make_lanes(std::size_t thread);  // And what stands on them.
+
+    ptr<detail::Control> control_of(NodeId node);
 
     rdma::Task<Result<>> barrier();
     rdma::Task<void> say_goodbye();
@@ -50,11 +52,12 @@ public:
     std::vector<rdma::Connection> accepted;
     std::vector<std::unique_ptr<Lanes>> lanes;
     std::vector<std::unique_ptr<Allocator>> allocators;
+    std::vector<std::unique_ptr<Epochs>> epochs;
 
 private:
+    void make_epochs(std::size_t thread);
     rdma::Task<Result<>> await_flag(std::size_t round, NodeId from);
     rdma::Task<Result<>> tell_of_loss(NodeId lost, Error why);
-    ptr<detail::Control> control_of(NodeId node);
     // Reads the roots of node 0; for node 0 its own.
     rdma::Task<Result<const detail::Root*>> read_roots();
 

@@ -25,21 +25,25 @@ shows() { # PAGE PROGRAM
 sys.exit(code not in page)' "$1" "$2" || fail "$1 does not show $2"
 }
 
+# All nodes end well.
+succeed() { # NODES PROGRAM ARGUMENTS
+    call "$feroce" launch -n "$1" -- "${@:2}"
+    equal "$status" 0 "$err"
+}
+
 # Four nodes count, each once.
 test_counter() {
     shows "$source/README.md" "$source/examples/gas/counter.cpp"
     shows "$source/docs/gas.md" "$source/examples/gas/counter.cpp"
     shows "$source/docs/gas.md" "$source/examples/gas/shared_map.cpp"
-    call "$feroce" launch -n 4 -- "$build/examples/gas/gas_counter"
-    equal "$status" 0 "$err"
+    succeed 4 "$build/examples/gas/gas_counter"
     equal "$(grep -c 'all are 4' <<<"$out")" 4 "$out"
     equal "$(grep -o 'after [0-9]' <<<"$out" | sort -u | wc -l)" 4 "$out"
     for rank in 0 1 2 3; do grep -q "^\[$rank\] node $rank of 4" <<<"$out" || fail "$out"; done
 }
 
 test_shared_map() {
-    call "$feroce" launch -n 3 -- "$build/examples/gas/gas_shared_map"
-    equal "$status" 0 "$err"
+    succeed 3 "$build/examples/gas/gas_shared_map"
     equal "$(grep -c '50 keys counted by 3 nodes: 150$' <<<"$out")" 3 "$out"
 }
 
@@ -53,16 +57,42 @@ test_crash() {
 
 # Two processes with two threads each: nothing counted under a lock is lost.
 test_locks() {
-    call "$feroce" launch -n 2 -- "$build/tests/gas/gas_locks"
-    equal "$status" 0 "$err"
+    succeed 2 "$build/tests/gas/gas_locks"
     equal "$(grep -c ': 800 of 800$' <<<"$out")" 12 "$out"
+}
+
+# Four processes with two threads each.
+test_histories() {
+    succeed 4 "$build/tests/gas/gas_histories"
+    for name in 'hash map' 'ordered map' 'list set'; do
+        grep -q "^\[0\] $name: 320 calls, linearizable$" <<<"$out" || fail "$out"
+    done
+    grep -q '^\[0\] queue: 56 calls, linearizable$' <<<"$out" || fail "$out"
+}
+
+# A client is killed in the middle of updates; what it leaves behind is whole.
+test_survivors() {
+    for container in map tree set; do
+        call "$feroce" launch -n 4 -- "$build/tests/gas/gas_histories" $container
+        equal "$status" $((128 + 9)) "$out $err"
+        grep -q '^\[0\] .* calls, linearizable$' <<<"$out" || fail "$out $err"
+    done
+}
+
+# The program of ./feroce bench locks: every kind of lock in every cell, and what a free one costs.
+test_lock_table() {
+    succeed 2 "$build/bench/lock_table" 2 5 1,4 95,0
+    equal "$(grep -c '"kind": ' <<<"$out")" $((2 * 7 * 2 * 2)) "$out"
+    equal "$(grep -c '"local": {}, "remote": {}' <<<"$out")" 0 "$out"
+    grep -q '"free": "alock", "acquire": 1, "release": 1' <<<"$out" || fail "$out"
+    grep -q '"free": "alock published", "acquire": 2, "release": 1' <<<"$out" || fail "$out"
 }
 
 # Neither at home nor away.
 test_allocations() {
-    call "$feroce" launch -n 2 -- "$build/tests/gas/gas_allocations"
-    equal "$status" 0 "$err"
+    succeed 2 "$build/tests/gas/gas_allocations"
     equal "$(grep -c '\] 0 allocations' <<<"$out")" 2 "$out"
+    equal "$(grep -c '\] counted' <<<"$out")" 2 "$out"
 }
 
 test_status() {

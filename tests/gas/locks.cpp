@@ -1,7 +1,8 @@
 // Every lock and the hash map on real threads of real processes: a counter that is read and written
 // under the lock must have counted everybody. Litmus for the CPU's side of the locks, where the
-// simulator has only one thread.
+// simulator has only one thread.   gas_locks [ROUNDS]
 #include <cstdio>
+#include <cstdlib>
 #include <memory>
 #include <string>
 #include <thread>
@@ -20,7 +21,6 @@ using namespace feroce::gas;
 namespace {
 
 constexpr std::uint16_t kThreads = 2;
-constexpr std::uint64_t kRounds = 200;
 
 struct alignas(64) LockLine {
     std::uint64_t words[8] = {};
@@ -43,9 +43,9 @@ constexpr Case kCases[] = {
     {"alock", make<ALock>},   {"fair", make<FairLock>},
 };
 
-rdma::Task<Result<>> count_up(Mutex& mutex, ptr<std::uint64_t> counter) {
+rdma::Task<Result<>> count_up(Mutex& mutex, ptr<std::uint64_t> counter, std::uint64_t rounds) {
     Lanes& lanes = mutex.lanes();
-    for (std::uint64_t i = 0; i < kRounds; ++i) {
+    for (std::uint64_t i = 0; i < rounds; ++i) {
         if (const auto locked = co_await mutex.lock(); !locked) co_return locked;
         const auto value = co_await lanes.read(counter);
         if (!value) co_return value.error();
@@ -57,8 +57,8 @@ rdma::Task<Result<>> count_up(Mutex& mutex, ptr<std::uint64_t> counter) {
 }
 
 // Counts in the map under the writer's side of a reader-writer lock, and looks under the other.
-rdma::Task<Result<>> count_in_map(Map& map, RwLock& lock) {
-    for (std::uint64_t i = 0; i < kRounds; ++i) {
+rdma::Task<Result<>> count_in_map(Map& map, RwLock& lock, std::uint64_t rounds) {
+    for (std::uint64_t i = 0; i < rounds; ++i) {
         if (const auto locked = co_await lock.lock(); !locked) co_return locked;
         const auto value = co_await map.get(i % 10);
         if (!value) co_return value.error();
@@ -90,18 +90,19 @@ void check(const char* name, std::uint64_t counted, std::uint64_t expected) {
 
 }  // namespace
 
-int main() {
+int main(int argc, char** argv) {
+    const std::uint64_t rounds = argc > 1 ? std::strtoull(argv[1], nullptr, 10) : 200;
     NodeOptions options;
     options.placement = placement_from_environment().value();
     options.threads = kThreads;
     Node node = Node::join(options).value();
-    const std::uint64_t all = kRounds * kThreads * node.size();
+    const std::uint64_t all = rounds * kThreads * node.size();
     for (const Case& lock : kCases) {
         const auto line = node.share<LockLine>(lock.name).value();
         const auto counter = node.share<std::uint64_t>(std::string("count ") + lock.name).value();
         on_all_threads(node, [&](std::size_t thread) {
             const auto mutex = lock.make(node.lanes(thread), line);
-            node.loop(thread).run(count_up(*mutex, counter)).value();
+            node.loop(thread).run(count_up(*mutex, counter, rounds)).value();
         });
         check(lock.name, node.read(counter).value(), all);
     }
@@ -111,7 +112,7 @@ int main() {
     on_all_threads(node, [&](std::size_t thread) {
         Map map = Map::open(node, root, thread).value();
         RwLock lock(node.lanes(thread), line);
-        node.loop(thread).run(count_in_map(map, lock)).value();
+        node.loop(thread).run(count_in_map(map, lock, rounds)).value();
     });
     Map map = Map::open(node, root).value();
     std::uint64_t sum = 0;

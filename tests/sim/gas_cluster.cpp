@@ -1,5 +1,7 @@
 #include "sim/gas_cluster.hpp"
 
+#include <cstdlib>
+
 #include "sim/cm_peer.hpp"
 #include "sim/fiber.hpp"
 #include "sim/sim_runtime.hpp"
@@ -23,6 +25,11 @@ std::string text_of(AbiNode& node) {
 }
 
 }  // namespace
+
+std::uint64_t seeds(std::uint64_t usual) {
+    const char* wanted = std::getenv("FEROCE_SEEDS");
+    return wanted == nullptr ? usual : std::strtoull(wanted, nullptr, 10);
+}
 
 GasCluster::GasCluster(std::uint64_t seed, const ClusterOptions& options)
     : options_(options),
@@ -49,6 +56,8 @@ gas::NodeOptions GasCluster::options_of(std::size_t node) const {
     out.threads = options_.threads;
     out.patience = options_.patience;
     out.trust_global_atomics = options_.trust_global_atomics;
+    out.lease = options_.lease;
+    out.check_memory = options_.check_memory;
     out.runtime = [seed = seed_] { return std::make_unique<SimRuntime>(seed); };
     return out;
 }

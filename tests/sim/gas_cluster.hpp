@@ -23,7 +23,12 @@ struct ClusterOptions {
     std::uint64_t memory = 256 << 10;
     std::size_t memory_nodes = 64;  // The others only compute.
     Duration patience = std::chrono::seconds(60);
+    gas::Lease lease = {};
+    bool check_memory = false;
 };
+
+// How many runs a test makes: FEROCE_SEEDS, or as many as it usually does.
+std::uint64_t seeds(std::uint64_t usual);
 
 class GasCluster {
 public:

@@ -3,7 +3,6 @@
 // planted bugs show that it can fail.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <memory>
 
 #include "feroce/gas/sync/alock.hpp"
@@ -128,11 +127,6 @@ Outcome run(std::uint64_t seed, const Scenario& scenario) {
         ASSERT_TRUE(node.barrier());
     });
     return out;
-}
-
-std::uint64_t seeds(std::uint64_t usual) {
-    const char* wanted = std::getenv("FEROCE_SEEDS");
-    return wanted == nullptr ? usual : std::strtoull(wanted, nullptr, 10);
 }
 
 // 2 to 8 nodes with up to 3 threads each.

@@ -1,12 +1,9 @@
-// The hash map on simulated nodes: histories of all threads are recorded and checked for
+// Maps and sets on simulated nodes: histories of all threads are recorded and checked for
 // linearizability.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-
-#include "feroce/gas/ds/hash_map.hpp"
+#include "gas/histories.hpp"
 #include "sim/gas_cluster.hpp"
-#include "sim/linearizability.hpp"
 
 namespace feroce::sim {
 namespace {
@@ -17,12 +14,7 @@ using gas::ptr;
 using gas::Result;
 using rdma::Task;
 using Kind = MapCall::Kind;
-using Map = gas::HashMap<std::uint64_t, std::uint64_t>;
-
-std::uint64_t seeds(std::uint64_t usual) {
-    const char* wanted = std::getenv("FEROCE_SEEDS");
-    return wanted == nullptr ? usual : std::strtoull(wanted, nullptr, 10);
-}
+using test::Map;
 
 MapCall get(std::optional<std::uint64_t> got, std::uint64_t start, std::uint64_t end) {
     MapCall call;
@@ -48,41 +40,6 @@ TEST(Linearizability, KnowsGoodFromBad) {
     EXPECT_FALSE(not_linearizable({put(1, true, 0, 3), put(2, false, 1, 4), get(2, 5, 6)}));
 }
 
-struct Recorder {
-    std::vector<MapCall> calls;
-    std::uint64_t clock = 0;
-    std::uint64_t keys = 6;  // Few: they meet. Many: buckets are continued.
-    Prng random{0};
-};
-
-// What the map is asked through; a broken one shows that the checker can fail.
-template <class M>
-Task<Result<>> use(M& map, Recorder& recorder, int rounds) {
-    for (int i = 0; i < rounds; ++i) {
-        MapCall call;
-        call.kind = static_cast<Kind>(recorder.random.below(3));
-        call.key = recorder.random.below(recorder.keys);
-        call.value = recorder.random.below(1000);
-        call.start = ++recorder.clock;
-        if (call.kind == Kind::Get) {
-            const auto got = co_await map.get(call.key);
-            if (!got) co_return got.error();
-            call.got = *got;
-        } else if (call.kind == Kind::Put) {
-            const auto put = co_await map.put(call.key, call.value);
-            if (!put) co_return put.error();
-            call.changed = *put;
-        } else {
-            const auto erased = co_await map.erase(call.key);
-            if (!erased) co_return erased.error();
-            call.changed = *erased;
-        }
-        call.end = ++recorder.clock;
-        recorder.calls.push_back(call);
-    }
-    co_return Result<>();
-}
-
 // Changes the value without a lock, by reading and writing its own copy: updates get lost.
 class Careless {
 public:
@@ -101,46 +58,62 @@ private:
     Map map_;
 };
 
-template <class M>
+// What all threads of a cluster asked a container and got.
+template <class M, class Container = M>
 std::vector<MapCall> history(std::uint64_t seed, int rounds) {
-    Recorder recorder;
+    std::uint64_t now = 0;
+    test::Recorder<MapCall> recorder;
+    recorder.clock = [&] { return ++now; };
     recorder.random = Prng(seed);
     recorder.keys = seed % 3 == 2 ? 40 : 6;
     GasCluster cluster(seed, {.nodes = 2 + seed % 3,
                               .threads = static_cast<std::uint16_t>(1 + seed / 3 % 2),
                               .trust_global_atomics = seed % 5 != 4});
-    ptr<Map::Root> root;
+    using Root = typename Container::Root;
+    constexpr Container* kOf = nullptr;
+    ptr<Root> root;
     cluster.run([&](gas::Node& node, std::size_t thread) {
         if (thread == 0) {
             if (node.id() == NodeId{0}) {
-                const auto made = Map::create(node, 1);
+                const auto made = test::create(node, kOf);
                 ASSERT_TRUE(made) << made.error().why;
                 ASSERT_TRUE(node.publish("map", *made));
             }
-            const auto found = node.find<Map::Root>("map");
+            const auto found = node.find<Root>("map");
             ASSERT_TRUE(found) << found.error().why;
             root = *found;
         }
         while (!root) pause();
-        auto opened = Map::open(node, root, thread);
+        auto opened = test::open(node, root, thread, kOf);
         ASSERT_TRUE(opened) << opened.error().why;
         M map(*std::move(opened));
-        const auto done = node.loop(thread).run(use(map, recorder, rounds));
+        const auto done = node.loop(thread).run(test::use(map, recorder, rounds));
         ASSERT_TRUE(done) << done.error().why;
     });
     return recorder.calls;
 }
 
-TEST(GasMap, IsLinearizable) {
-    for (std::uint64_t seed = 0; seed < seeds(30); ++seed) {
-        const auto bad = not_linearizable(history<Map>(seed, 20));
+template <class M>
+void expect_linearizable(std::uint64_t usual) {
+    for (std::uint64_t seed = 0; seed < seeds(usual); ++seed) {
+        const auto bad = not_linearizable(history<M>(seed, 20));
         ASSERT_FALSE(bad) << "seed " << seed << ", key " << *bad;
     }
 }
 
+TEST(GasMap, HashMapIsLinearizable) {
+    expect_linearizable<Map>(20);
+}
+TEST(GasMap, OrderedMapIsLinearizable) {
+    expect_linearizable<test::Tree>(10);
+}
+TEST(GasMap, ListSetIsLinearizable) {
+    expect_linearizable<test::SetAsMap>(10);
+}
+
 TEST(GasMap, ACarelessOneIsCaught) {
     for (std::uint64_t seed = 0; seed < 60; ++seed)
-        if (not_linearizable(history<Careless>(seed, 20))) return;
+        if (not_linearizable(history<Careless, Map>(seed, 20))) return;
     FAIL() << "not found in 60 seeds";
 }
 

@@ -2,9 +2,10 @@
 #include <gtest/gtest.h>
 
 #include <array>
-#include <cstdlib>
 
+#include "feroce/gas/sync/condition.hpp"
 #include "feroce/gas/sync/rw_lock.hpp"
+#include "feroce/gas/sync/spin_lock.hpp"
 #include "feroce/gas/sync/versioned.hpp"
 #include "sim/gas_cluster.hpp"
 
@@ -19,11 +20,6 @@ using rdma::Task;
 using namespace std::chrono_literals;
 
 constexpr int kRounds = 8;
-
-std::uint64_t seeds(std::uint64_t usual) {
-    const char* wanted = std::getenv("FEROCE_SEEDS");
-    return wanted == nullptr ? usual : std::strtoull(wanted, nullptr, 10);
-}
 
 ClusterOptions shape(std::uint64_t seed) {
     return {.nodes = 2 + seed % 3,
@@ -158,6 +154,101 @@ TEST(GasSync, VersionedValuesAreWhole) {
     }
 }
 
+// One side puts numbers into a cell and waits until it is empty, the other takes them out.
+struct Cell {
+    std::uint64_t full = 0;
+    std::uint64_t number = 0;
+};
+
+struct Exchange {
+    gas::SpinLock::Line lock;
+    gas::Condition::Line changed;
+    gas::Event::Line gate;
+    Cell cell;
+};
+
+Task<Result<>> exchange(Lanes& lanes, ptr<Exchange> place, bool puts, std::uint64_t rounds,
+                        std::uint64_t& sum) {
+    gas::SpinLock lock(lanes, place.field<&Exchange::lock>());
+    gas::Condition changed(lock, place.field<&Exchange::changed>());
+    gas::Event gate(lanes, place.field<&Exchange::gate>());
+    if (const auto open = co_await gate.wait(); !open) co_return open;
+    for (std::uint64_t i = 1; i <= rounds; ++i) {
+        if (const auto locked = co_await lock.lock(); !locked) co_return locked;
+        for (;;) {
+            const auto cell = co_await lanes.read(place.field<&Exchange::cell>());
+            if (!cell) co_return cell.error();
+            if ((cell->full != 0) != puts) {
+                sum += puts ? 0 : cell->number;
+                break;
+            }
+            if (const auto woken = co_await changed.wait(); !woken) co_return woken;
+        }
+        const Cell next{puts ? std::uint64_t{1} : 0, i};
+        const auto written = co_await lanes.write(place.field<&Exchange::cell>(), next);
+        if (!written) co_return written;
+        // Who waits may be on either side.
+        if (const auto told = co_await changed.notify_all(); !told) co_return told;
+        if (const auto freed = co_await lock.unlock(); !freed) co_return freed;
+    }
+    co_return Result<>();
+}
+
+TEST(GasSync, ConditionsLoseNobodyAndEventsLetPass) {
+    for (std::uint64_t seed = 0; seed < seeds(10); ++seed) {
+        std::uint64_t sum = 0;
+        GasCluster cluster(seed, {.nodes = 4, .trust_global_atomics = seed % 5 != 4});
+        cluster.run([&](gas::Node& node, std::size_t) {
+            const auto place = node.share<Exchange>("place");
+            ASSERT_TRUE(place);
+            const auto id = static_cast<unsigned>(node.id());
+            gas::Event gate(node.lanes(), place->field<&Exchange::gate>());
+            if (id == 3) {
+                sleep_for(Duration(cluster.random().below(200'000)));
+                EXPECT_EQ(sum, 0u);
+                ASSERT_TRUE(node.loop().run(gate.set()));
+            }
+            const auto done =
+                node.loop().run(exchange(node.lanes(), *place, id % 2 == 0, kRounds, sum));
+            ASSERT_TRUE(done) << done.error().why;
+            ASSERT_TRUE(node.barrier());
+            if (id == 3) {
+                ASSERT_TRUE(node.loop().run(gate.reset()));
+            }
+        });
+        ASSERT_EQ(sum, 2u * kRounds * (kRounds + 1) / 2) << "seed " << seed;
+    }
+}
+
+TEST(GasSync, NotifyOneWakesWhoCameFirst) {
+    GasCluster cluster(1, {.nodes = 3});
+    std::vector<unsigned> order;
+    cluster.run([&](gas::Node& node, std::size_t) {
+        const auto place = node.share<Exchange>("place");
+        ASSERT_TRUE(place);
+        const auto id = static_cast<unsigned>(node.id());
+        gas::SpinLock lock(node.lanes(), place->field<&Exchange::lock>());
+        gas::Condition changed(lock, place->field<&Exchange::changed>());
+        sleep_for(id * 10ms);
+        ASSERT_TRUE(node.loop().run(lock.lock()));
+        if (id < 2) {
+            ASSERT_TRUE(node.loop().run(changed.wait()));
+            order.push_back(id);
+        } else {
+            ASSERT_TRUE(node.loop().run(changed.notify_one()));
+        }
+        ASSERT_TRUE(node.loop().run(lock.unlock()));
+        if (id == 2) {
+            sleep_for(10ms);
+            EXPECT_EQ(order, std::vector<unsigned>{0});
+            ASSERT_TRUE(node.loop().run(lock.lock()));
+            ASSERT_TRUE(node.loop().run(changed.notify_one()));
+            ASSERT_TRUE(node.loop().run(lock.unlock()));
+        }
+    });
+    EXPECT_EQ(order, (std::vector<unsigned>{0, 1}));
+}
+
 // The same without looking at the version: the test above can fail.
 Task<Result<>> read_blindly(Lanes& lanes, ptr<gas::Versioned<Block>::Cell> cell, std::size_t who,
                             int& torn) {
@@ -165,7 +256,7 @@ Task<Result<>> read_blindly(Lanes& lanes, ptr<gas::Versioned<Block>::Cell> cell,
     for (int i = 0; i < 4 * kRounds; ++i) {
         const auto all = co_await lanes.read(cell);
         if (!all) co_return all.error();
-        torn += is_whole(all->value) ? 0 : 1;
+        torn += is_whole(all->content) ? 0 : 1;
     }
     co_return Result<>();
 }

@@ -1,6 +1,8 @@
 // Is there an order of these calls, in which each takes effect between its start and its end, that
-// a map of one thread would have given? Keys are independent, so each is searched on its own
-// (Wing and Gong's search, remembering what was tried).
+// an object of one thread would have given? Wing and Gong's search, remembering what was tried.
+// Calls that never returned, because their caller died, may have taken effect or not.
+//
+// A Model says what a call is, what a state is, and whether a call can come next.
 #pragma once
 
 #include <algorithm>
@@ -14,6 +16,38 @@
 
 namespace feroce::sim {
 
+inline constexpr std::uint64_t kNeverEnded = std::numeric_limits<std::uint64_t>::max();
+
+template <class Model>
+class History {
+public:
+    using Call = typename Model::Call;
+    using State = typename Model::State;
+    static constexpr std::size_t kMost = 64;
+
+    void add(const Call& call) { calls_.push_back(call); }
+    bool linearizable() { return calls_.size() <= kMost && search(0, State()); }
+
+private:
+    bool search(std::uint64_t done, const State& state) {
+        if (!tried_.insert({done, state}).second) return false;
+        std::uint64_t first_end = kNeverEnded;
+        for (std::size_t i = 0; i < calls_.size(); ++i)
+            if ((done >> i & 1) == 0) first_end = std::min(first_end, calls_[i].end);
+        if (first_end == kNeverEnded) return true;  // Only calls that may not count are left.
+        for (std::size_t i = 0; i < calls_.size(); ++i) {
+            if ((done >> i & 1) != 0 || calls_[i].start > first_end) continue;
+            State after = state;
+            if (Model::fits(calls_[i], after) && search(done | std::uint64_t{1} << i, after))
+                return true;
+        }
+        return false;
+    }
+
+    std::vector<Call> calls_;
+    std::set<std::pair<std::uint64_t, State>> tried_;
+};
+
 struct MapCall {
     enum class Kind : std::uint8_t { Get, Put, Erase };
     Kind kind = Kind::Get;
@@ -24,61 +58,66 @@ struct MapCall {
     std::uint64_t start = 0, end = 0;  // On one clock for all.
 };
 
-class KeyHistory {
-public:
-    static constexpr std::size_t kMost = 64;
+// One key of a map: they are independent.
+struct KeyModel {
+    using Call = MapCall;
+    using State = std::optional<std::uint64_t>;
 
-    void add(const MapCall& call) { calls_.push_back(call); }
-    bool linearizable() { return calls_.size() <= kMost && search(0, std::nullopt); }
-
-private:
-    using Value = std::optional<std::uint64_t>;
-
-    // Whether the call can come next; changes the value as it does.
-    static bool fits(const MapCall& call, Value& value) {
+    static bool fits(const MapCall& call, State& value) {
         const bool there = value.has_value();
+        const bool unknown = call.end == kNeverEnded;
         switch (call.kind) {
             case MapCall::Kind::Get:
-                return call.got == value;
+                return unknown || call.got == value;
             case MapCall::Kind::Put:
                 value = call.value;
-                return call.changed == !there;
+                return unknown || call.changed == !there;
             case MapCall::Kind::Erase:
                 value.reset();
-                return call.changed == there;
+                return unknown || call.changed == there;
         }
         return false;
     }
+};
 
-    bool search(std::uint64_t done, Value value) {
-        if (!tried_.insert({done, value}).second) return false;
-        std::uint64_t first_end = std::numeric_limits<std::uint64_t>::max();
-        bool all = true;
-        for (std::size_t i = 0; i < calls_.size(); ++i) {
-            if ((done >> i & 1) != 0) continue;
-            all = false;
-            first_end = std::min(first_end, calls_[i].end);
+struct QueueCall {
+    bool is_push = false;
+    std::uint64_t value = 0;           // Of a push.
+    std::optional<std::uint64_t> got;  // By a pop; nothing if the queue was empty.
+    std::uint64_t start = 0, end = 0;
+};
+
+struct QueueModel {
+    using Call = QueueCall;
+    using State = std::vector<std::uint64_t>;
+
+    static bool fits(const QueueCall& call, State& values) {
+        if (call.is_push) {
+            values.push_back(call.value);
+            return true;
         }
-        if (all) return true;
-        for (std::size_t i = 0; i < calls_.size(); ++i) {
-            if ((done >> i & 1) != 0 || calls_[i].start > first_end) continue;
-            Value after = value;
-            if (fits(calls_[i], after) && search(done | std::uint64_t{1} << i, after)) return true;
+        std::optional<std::uint64_t> first;
+        if (!values.empty()) {
+            first = values.front();
+            values.erase(values.begin());
         }
-        return false;
+        return call.end == kNeverEnded || call.got == first;
     }
-
-    std::vector<MapCall> calls_;
-    std::set<std::pair<std::uint64_t, Value>> tried_;
 };
 
 // The first key whose calls have no order; none if all have.
 inline std::optional<std::uint64_t> not_linearizable(const std::vector<MapCall>& calls) {
-    std::map<std::uint64_t, KeyHistory> keys;
+    std::map<std::uint64_t, History<KeyModel>> keys;
     for (const MapCall& call : calls) keys[call.key].add(call);
     for (auto& [key, history] : keys)
         if (!history.linearizable()) return key;
     return std::nullopt;
+}
+
+inline bool linearizable(const std::vector<QueueCall>& calls) {
+    History<QueueModel> history;
+    for (const QueueCall& call : calls) history.add(call);
+    return history.linearizable();
 }
 
 }  // namespace feroce::sim

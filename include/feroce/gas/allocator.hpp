@@ -1,10 +1,13 @@
 // Allocator: one thread's way to shared memory of every node. It takes chunks of a node's heap with
 // one fetch-add and cuts them itself, so an allocation costs no round trip in the common case.
-// What is freed is used again by the same thread; what is more than kCached of a size goes back to
+// What is freed is used again by the same thread; what is more than a few of a size goes back to
 // its home node, where every thread finds it.
 //
 // Sizes are rounded up to classes: 16 bytes, then two steps a power of two. The caller says the
 // size when freeing, as the typed functions do by themselves.
+//
+// A node that joined with `check_memory` marks its blocks, at a round trip each: freeing one twice,
+// or with another size, is an error, and the node knows how many were never freed.
 #pragma once
 
 #include <cstddef>
@@ -17,9 +20,10 @@ namespace feroce::gas {
 
 class Allocator {
 public:
-    static constexpr std::size_t kClasses = 24;  // The largest is 48 KiB.
+    static constexpr std::size_t kClasses = 60;  // The largest is 12 GiB.
     static constexpr std::size_t kChunkBytes = 64 << 10;
-    static constexpr std::size_t kCached = 64;
+    static constexpr std::size_t kCached = 64;             // Blocks of a class,
+    static constexpr std::size_t kCachedBytes = 64 << 10;  // and bytes, but one always.
 
     // A node's heap: its bytes, and the words that share them out.
     struct Heap {
@@ -27,6 +31,7 @@ public:
         std::uint64_t bytes = 0;
         ptr<nic<std::uint64_t>> next;   // Offset of the first byte that no chunk has.
         ptr<nic<std::uint64_t>> pools;  // kClasses stacks of freed blocks.
+        ptr<nic<std::uint64_t>> live;   // How many blocks are in use. Null: not counted.
     };
 
     explicit Allocator(Lanes& lanes) : lanes_(lanes) {}
@@ -54,6 +59,13 @@ public:
         return free(object.template as<void>(), sizeof(T));
     }
 
+    bool has_memory(NodeId node) const {
+        const auto index = static_cast<std::size_t>(node);
+        return index < shares_.size() && shares_[index].heap.bytes > 0;
+    }
+    // The nodes with memory in turn, for what is to be spread; at least one must have some.
+    NodeId next_node();
+
     // What a size is rounded up to; for tests and for who wants to waste nothing.
     static std::size_t class_of(std::size_t bytes);
     static std::size_t class_bytes(std::size_t index);
@@ -67,6 +79,18 @@ private:
         std::uint64_t pool_heads[kClasses] = {};     // As last seen.
     };
 
+    // Before each block of a node that checks; the first word is left to the pools.
+    struct alignas(64) Mark {
+        std::uint64_t unused = 0;
+        nic<std::uint64_t> state;
+    };
+
+    rdma::Task<Result<ptr<void>>> take_block(Share& share, std::size_t bytes,
+                                             std::size_t alignment);
+    rdma::Task<Result<>> give_block(Share& share, ptr<void> block, std::size_t bytes);
+    rdma::Task<Result<>> mark(Share& share, ptr<Mark> before, std::size_t bytes);
+    rdma::Task<Result<>> unmark(Share& share, ptr<Mark> before, std::size_t bytes);
+    static std::size_t cached(std::size_t index);
     static std::uint64_t place(const Share& share, std::uint64_t bytes);
     static bool has_room(const Share& share, std::uint64_t bytes);
     rdma::Task<Result<std::uint64_t>> take(Share& share, std::uint64_t bytes);
@@ -75,6 +99,7 @@ private:
 
     Lanes& lanes_;
     std::vector<Share> shares_;  // By node.
+    std::size_t turn_ = 0;
 };
 
 }  // namespace feroce::gas

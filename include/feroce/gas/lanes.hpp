@@ -8,6 +8,7 @@
 
 #include <infiniband/verbs.h>
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -27,6 +28,13 @@ struct Traffic {
     std::uint64_t doorbells = 0;
     std::uint64_t reads = 0, writes = 0, atomics = 0;  // Work requests.
     std::uint64_t local = 0;                           // Steps done by the CPU.
+};
+
+// How long a lock that can be taken over is held at most, and how long what its holder has posted
+// may still be under way after that. All nodes of a cluster must have the same.
+struct Lease {
+    Duration time = std::chrono::seconds(5);
+    Duration grace = std::chrono::seconds(5);
 };
 
 namespace detail {
@@ -73,6 +81,8 @@ public:
     };
     struct Setup {
         NodeId self{};
+        std::uint16_t thread = 0;
+        Lease lease{};
         bool global_atomics = false;  // Atomics of the device are atomic against the CPU's.
         std::uint32_t lkey = 0;       // Of the own segment; the buffers below are within it.
         std::uint32_t inline_bytes = 0;
@@ -99,6 +109,14 @@ public:
     rdma::Loop& loop() { return loop_; }
     NodeId self() const { return setup_.self; }
     const Traffic& traffic() const { return traffic_; }
+    const Lease& lease() const { return setup_.lease; }
+    // A word that nobody in the cluster has made before, for 2^40 times: who holds what, since
+    // when.
+    std::uint64_t new_claim() {
+        return (static_cast<std::uint64_t>(setup_.self) + 1) << 48 |
+               static_cast<std::uint64_t>(setup_.thread & 0xff) << 40 |
+               (++claims_ & ((std::uint64_t{1} << 40) - 1));
+    }
     bool is_local(NodeId node) const { return node == setup_.self; }
     // The object itself, if it lives on this node; null if not.
     template <class T>
@@ -193,6 +211,7 @@ private:
     rdma::List<Chain> waiting_;  // For a slot, oldest first.
     std::vector<std::uint64_t> free_places_;
     Traffic traffic_;
+    std::uint64_t claims_ = 0;
 };
 
 }  // namespace feroce::gas

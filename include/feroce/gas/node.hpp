@@ -17,6 +17,7 @@
 #include <string_view>
 
 #include "feroce/gas/allocator.hpp"
+#include "feroce/gas/epochs.hpp"
 #include "feroce/gas/lanes.hpp"
 #include "feroce/gas/placement.hpp"
 #include "feroce/runtime.hpp"
@@ -30,6 +31,8 @@ struct NodeOptions {
     Duration patience = std::chrono::seconds(30);  // For the others to come, and for a barrier.
     // False: atomics on words of the own node go through the device, as on NICs.
     bool trust_global_atomics = true;
+    Lease lease;                // Of locks that survive their holders.
+    bool check_memory = false;  // Finds blocks of this node that are freed twice or never.
     std::function<std::unique_ptr<rdma::Runtime>()> runtime;  // One per thread. Empty: real ones.
 };
 
@@ -47,6 +50,7 @@ public:
     std::uint16_t size() const;
     Lanes& lanes(std::size_t thread = 0);
     Allocator& allocator(std::size_t thread = 0);
+    Epochs& epochs(std::size_t thread = 0);
     rdma::Loop& loop(std::size_t thread = 0) { return lanes(thread).loop(); }
 
     // A value of its own, on this node or another: zero round trips most of the time.
@@ -109,6 +113,25 @@ public:
 
     // Returns when all nodes have called it; fails if one is lost.
     Result<> barrier();
+    // All nodes call it, and all get the value of that one.
+    template <Shareable T>
+    Result<T> broadcast(const T& value, NodeId from = NodeId{0}) {
+        std::uint64_t bits = 0;  // Null if it does not succeed: then it does not for anybody.
+        if (id() == from)
+            if (const auto made = allocate_on(allocator().next_node(), value); made)
+                bits = made->bits();
+        const auto told = tell(from, bits);
+        if (!told) return told.error();
+        const auto there = ptr<T>::from_bits(*told);
+        const Result<T> out = lanes().read(there).wait();
+        if (const Result<> read = barrier(); !read) return read.error();
+        if (id() == from && there)
+            if (const Result<> freed = free(there); !freed) return freed.error();
+        return out;
+    }
+    // Blocks of this node's memory that were allocated and not freed, by whomever; counted if it
+    // joined with check_memory, else 0.
+    std::uint64_t blocks_in_use() const;
     // A last barrier; then nothing is left between this node and the others.
     Result<> leave();
 
@@ -117,6 +140,7 @@ private:
 
     Result<> publish_root(std::string_view name, std::uint64_t bits, std::size_t object_bytes);
     Result<std::uint64_t> find_root(std::string_view name, std::size_t object_bytes);
+    Result<std::uint64_t> tell(NodeId from, std::uint64_t bits);
 
     std::unique_ptr<Core> core_;
 };

@@ -53,4 +53,13 @@ rdma::Loop::Sleep Backoff::pause() {
         Duration(static_cast<Duration::rep>(ns / 2 + loop_.runtime().random() % (ns / 2 + 1))));
 }
 
+bool Watch::expired(std::uint64_t claim) {
+    const Instant now = lanes_.loop().now();
+    if (claim != claim_) {
+        claim_ = claim;
+        since_ = now;
+    }
+    return now - since_ >= lanes_.lease().time + lanes_.lease().grace;
+}
+
 }  // namespace feroce::gas

@@ -1,10 +1,9 @@
 // HashMap<K, V>: a map whose buckets are spread over the memory of all nodes. A get is one round
-// trip, a change two: one that locks the bucket and reads it, one that writes and unlocks. Each
-// bucket has a version, odd while it is changed; readers look at it before and after, as Versioned
-// does. Buckets that are full are continued elsewhere, at one round trip more each.
+// trip, a change two. Buckets that are full are continued elsewhere, at one round trip more each;
+// such a list has the lock and the version of its first bucket.
 //
 // Every operation is linearizable. Keys are compared by their bytes, so K must have no padding. A
-// thread that dies between its two round trips leaves that bucket locked.
+// thread that dies in the middle of a change delays others on that bucket by a lease (Guarded).
 #pragma once
 
 #include <algorithm>
@@ -12,10 +11,10 @@
 #include <cerrno>
 #include <cstring>
 #include <optional>
-#include <vector>
 
+#include "feroce/gas/ds/parts.hpp"
 #include "feroce/gas/node.hpp"
-#include "feroce/gas/sync/mutex.hpp"
+#include "feroce/gas/sync/guarded.hpp"
 
 namespace feroce::gas {
 
@@ -36,33 +35,18 @@ public:
         std::uint64_t next = 0;  // Bits of the bucket that continues this one.
         std::array<Entry, kEntries> entries{};
     };
-    struct alignas(64) Bucket {
-        nic<std::uint64_t> locked;     // These two only in the first of a list.
-        plain<std::uint64_t> version;  // Odd while the content changes.
-        Content content;
-    };
+    using Bucket = typename Guarded<Content>::Block;  // Lock and version count for its list.
     // What all threads need to know of a map.
     struct Root {
-        std::uint64_t nodes = 0;
         std::uint64_t buckets_per_node = 0;
-        std::array<ptr<Bucket>, 64> tables{};
+        detail::Parts<Bucket> tables;
     };
 
-    // Makes a map with tables on all nodes (the first 64), before others open it.
+    // Makes a map with tables on all nodes that have memory, before others open it.
     static Result<ptr<Root>> create(Node& node, std::size_t buckets_per_node) {
-        Root root;
-        root.nodes = std::min<std::size_t>(node.size(), root.tables.size());
-        root.buckets_per_node = buckets_per_node;
-        for (std::size_t i = 0; i < root.nodes; ++i) {
-            const auto table = node.loop().run(node.allocator().allocate(
-                NodeId{static_cast<std::uint16_t>(i)}, buckets_per_node * sizeof(Bucket), 64));
-            if (!table) return table.error();
-            root.tables[i] = table->template as<Bucket>();
-            for (std::size_t b = 0; b < buckets_per_node; ++b)
-                if (const auto done = node.write(root.tables[i][b], Bucket()); !done)
-                    return done.error();
-        }
-        return node.allocate(root);
+        const auto tables = detail::Parts<Bucket>::create(node, buckets_per_node);
+        if (!tables) return tables.error();
+        return node.allocate(Root{buckets_per_node, *tables});
     }
     // For one thread.
     static Result<HashMap> open(Node& node, ptr<Root> where, std::size_t thread = 0) {
@@ -75,15 +59,15 @@ public:
         const ptr<Bucket> first = bucket_of(key);
         Backoff backoff(*lanes_);
         for (;;) {
-            const auto version = co_await walk(first, key);
-            if (!version) co_return version.error();
-            if (*version) co_return found_;
+            const auto whole = co_await walk(first, key);
+            if (!whole) co_return whole.error();
+            if (*whole) co_return found_;
             if (const auto paused = co_await backoff.pause(); !paused) co_return paused.error();
         }
     }
     // Sets the value; true if the key is new.
     rdma::Task<Result<bool>> put(K key, V value) {
-        const auto locked = co_await lock(bucket_of(key));
+        const auto locked = co_await guarded_.lock(bucket_of(key), content_);
         if (!locked) co_return locked.error();
         auto place = co_await find(*locked, key);
         if (!place) co_return place.error();
@@ -91,36 +75,36 @@ public:
         if (is_new && !place->free) {
             const auto grown = co_await grow(place->last);
             if (!grown) {
-                if (const auto freed = co_await unlock(*locked); !freed) co_return freed.error();
+                if (const auto freed = co_await guarded_.unlock(*locked); !freed)
+                    co_return freed.error();
                 co_return grown.error();
             }
             place->free = *grown;
         }
         const Entry entry{1, key, value};
-        const auto done = co_await store(*locked, is_new ? place->free : place->at, entry);
+        const auto done = co_await guarded_.store(*locked, is_new ? place->free : place->at, entry);
         if (!done) co_return done.error();
         co_return is_new;
     }
     // True if it was there.
     rdma::Task<Result<bool>> erase(K key) {
-        const auto locked = co_await lock(bucket_of(key));
+        const auto locked = co_await guarded_.lock(bucket_of(key), content_);
         if (!locked) co_return locked.error();
         const auto place = co_await find(*locked, key);
         if (!place) co_return place.error();
         if (!place->at) {
-            if (const auto freed = co_await unlock(*locked); !freed) co_return freed.error();
+            if (const auto freed = co_await guarded_.unlock(*locked); !freed)
+                co_return freed.error();
             co_return false;
         }
-        const auto done = co_await store(*locked, place->at, Entry());
+        const Entry empty;
+        const auto done = co_await guarded_.store(*locked, place->at, empty);
         if (!done) co_return done.error();
         co_return true;
     }
 
 private:
-    struct Locked {
-        ptr<Bucket> first;
-        std::uint64_t version = 0;
-    };
+    using Hold = typename Guarded<Content>::Hold;
     struct Place {
         ptr<Entry> at;    // Of the key; null if it has none.
         ptr<Entry> free;  // For a new one; null if all are used.
@@ -128,7 +112,7 @@ private:
     };
 
     HashMap(Lanes& lanes, Allocator& allocator, const Root& root)
-        : lanes_(&lanes), allocator_(&allocator), root_(root) {}
+        : lanes_(&lanes), allocator_(&allocator), guarded_(lanes), root_(root) {}
 
     static std::uint64_t hash(const K& key) {
         std::uint64_t out = 0xcbf2'9ce4'8422'2325;
@@ -141,8 +125,8 @@ private:
 
     ptr<Bucket> bucket_of(const K& key) const {
         const std::uint64_t number = hash(key);
-        const std::uint64_t bucket = number / root_.nodes % root_.buckets_per_node;
-        return root_.tables[number % root_.nodes][bucket];
+        const std::uint64_t bucket = number / root_.tables.count % root_.buckets_per_node;
+        return root_.tables.part[number % root_.tables.count][bucket];
     }
     static ptr<Entry> entry_at(ptr<Bucket> bucket, std::size_t index) {
         return bucket.template field<&Bucket::content>()
@@ -153,49 +137,28 @@ private:
     // Looks for the key without a lock. False if somebody changed the bucket meanwhile.
     rdma::Task<Result<bool>> walk(ptr<Bucket> first, K key) {
         found_.reset();
-        std::uint64_t before = 0, after = 0;
-        const auto version = first.template field<&Bucket::version>();
-        auto step = lanes_->chain(first.node());
-        step.read(version, before);
-        step.read(first.template field<&Bucket::content>(), content_).read(version, after);
-        if (const auto done = co_await step; !done) co_return done.error();
-        if (before != after || before % 2 != 0) co_return false;
+        const auto before = co_await guarded_.read(first, content_);
+        if (!before) co_return before.error();
         for (std::size_t length = 0; length < kLongest; ++length) {
             for (const Entry& entry : content_.entries)
                 if (entry.used != 0 && same(entry.key, key)) found_ = entry.value;
             if (found_ || content_.next == 0) co_return true;
             const auto next = ptr<Bucket>::from_bits(content_.next);
             // Continuations stand on the bucket's node, so one chain reads both.
+            std::uint64_t after = 0;
             auto more = lanes_->chain(first.node());
-            more.read(next.template field<&Bucket::content>(), content_).read(version, after);
+            more.read(Guarded<Content>::content_of(next), content_);
+            more.read(Guarded<Content>::version_of(first), after);
             if (const auto done = co_await more; !done) co_return done.error();
-            if (after != before) co_return false;
+            if (after != *before) co_return false;
         }
         co_return Error(EIO, "a bucket of the map has no end");
     }
 
-    rdma::Task<Result<Locked>> lock(ptr<Bucket> first) {
-        Backoff backoff(*lanes_);
-        for (;;) {
-            std::uint64_t found = 0;
-            Locked locked{first};
-            auto step = lanes_->chain(first.node());
-            step.compare_exchange(first.template field<&Bucket::locked>(), 0, 1, found);
-            step.read(first.template field<&Bucket::version>(), locked.version);
-            step.read(first.template field<&Bucket::content>(), content_);
-            if (const auto done = co_await step; !done) co_return done.error();
-            if (found == 0) co_return locked;
-            if (const auto paused = co_await backoff.pause(); !paused) co_return paused.error();
-        }
-    }
-    rdma::Task<Result<>> unlock(Locked locked) {
-        co_return co_await lanes_->write(locked.first.template field<&Bucket::locked>(), 0);
-    }
-
     // Of a locked bucket, whose first part is in content_.
-    rdma::Task<Result<Place>> find(Locked locked, K key) {
+    rdma::Task<Result<Place>> find(Hold hold, K key) {
         Place place;
-        place.last = locked.first;
+        place.last = hold.block;
         for (std::size_t length = 0; length < kLongest; ++length) {
             for (std::size_t i = 0; i < kEntries; ++i) {
                 const Entry& entry = content_.entries[i];
@@ -221,19 +184,11 @@ private:
         co_return entry_at(*made, 0);
     }
 
-    rdma::Task<Result<>> store(Locked locked, ptr<Entry> where, Entry entry) {
-        const auto version = locked.first.template field<&Bucket::version>();
-        auto step = lanes_->chain(locked.first.node());
-        step.write(version, locked.version + 1).write(where, entry);
-        step.write(version, locked.version + 2);
-        step.write(locked.first.template field<&Bucket::locked>(), 0);
-        co_return co_await step;
-    }
-
     static constexpr std::size_t kLongest = 1 << 16;  // Of a list of buckets.
 
     Lanes* lanes_;
     Allocator* allocator_;
+    Guarded<Content> guarded_;
     Root root_;
     Content content_;  // As read last; one operation at a time.
     std::optional<V> found_;

@@ -7,8 +7,8 @@
 //   ...                                           // Released when the guard ends.
 //
 // Who holds a lock sees what earlier holders wrote, if they waited for their writes or chained them
-// before the unlock. A lock whose home node is lost fails; nobody recovers a lock whose holder
-// died.
+// before the unlock. A lock whose home node is lost fails. A LeaseLock survives its holder, the
+// others do not.
 #pragma once
 
 #include <memory>
@@ -75,6 +75,19 @@ private:
     rdma::Loop& loop_;
     Duration longest_;
     unsigned looks_ = 0;
+};
+
+// Waiting for a lock whose holder may have died: whether the same claim has stood for as long as a
+// lease and its grace, by the clock of who waits. Clocks of different nodes are never compared.
+class Watch {
+public:
+    explicit Watch(Lanes& lanes) : lanes_(lanes) {}
+    bool expired(std::uint64_t claim);
+
+private:
+    Lanes& lanes_;
+    std::uint64_t claim_ = 0;
+    Instant since_{};
 };
 
 }  // namespace feroce::gas

@@ -1,0 +1,123 @@
+#!/usr/bin/env python3
+"""./feroce bench locks: ALock's experiment on this machine.
+
+run.py --build FOLDER [--json] [--svg FILE] [--milliseconds N] [--quick]
+Processes take locks of a table that is spread over them. All kinds of locks run in the same
+processes, one after another. On the soft device these figures measure what an operation through
+the loopback device costs beside one of the CPU; a NIC's loopback costs other times.
+"""
+import argparse
+import json
+import os
+import pathlib
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+import figures  # noqa: E402
+import plot  # noqa: E402
+
+LOCKS = [1, 20, 1000]
+LOCALITY = [100, 95, 90, 85, 0]
+SHAPES = [(2, 1), (2, 2), (4, 1), (4, 2)]  # Processes, threads of each.
+RIVALS = ["spin loopback", "mcs loopback"]
+PLOTTED = (20, 2, 2)
+
+
+def measure(build, shape, milliseconds, locks, locality):
+    """{(kind, locks, locality): figures} and what a free lock costs."""
+    processes, threads = shape
+    program = os.path.join(build, "bench/lock_table")
+    words = [program, str(threads), str(milliseconds), ",".join(map(str, locks)),
+             ",".join(map(str, locality))]
+    lines = figures.launch(build, processes, words, 600)
+    cells, free = {}, {}
+    for line in lines:
+        if "free" in line:
+            free[line["free"]] = {"acquire": line["acquire"], "release": line["release"]}
+        else:
+            cells.setdefault((line["kind"], line["locks"], line["locality"]), []).append(line)
+    out = {}
+    for key, nodes in cells.items():
+        local = figures.merge(node["local"] for node in nodes)
+        remote = figures.merge(node["remote"] for node in nodes)
+        count = figures.total(local) + figures.total(remote)
+        out[key] = {"per_s": count / nodes[0]["seconds"], "local_us": figures.percentiles(local),
+                    "remote_us": figures.percentiles(remote)}
+    return out, free
+
+
+def kinds_of(cells):
+    return list(dict.fromkeys(kind for kind, _, _ in cells))
+
+
+def show(number):
+    return "-" if number is None else f"{number:.1f}" if number < 100 else f"{number:.0f}"
+
+
+def print_shape(shape, cells, locks, locality):
+    kinds = kinds_of(cells)
+    print(f"\n{shape[0]} processes x {shape[1]} threads: thousand acquisitions a second, "
+          "and ALock's ratio to its rivals")
+    print(f"{'locks':>5} {'local':>6} " + " ".join(f"{kind:>15}" for kind in kinds) +
+          " ".join(f"{'x ' + rival:>16}" for rival in RIVALS))
+    for count in locks:
+        for part in locality:
+            rates = {kind: cells[(kind, count, part)]["per_s"] for kind in kinds}
+            print(f"{count:>5} {part:>5}% " +
+                  " ".join(f"{rates[kind] / 1000:>15.1f}" for kind in kinds) +
+                  " ".join(f"{rates['alock'] / rates[rival]:>16.1f}" for rival in RIVALS))
+
+
+def print_tails(shape, cells, count, locality):
+    print(f"\nmicroseconds to acquire, p50 / p99 / p99.9, {shape[0]} x {shape[1]}, {count} locks")
+    for part in locality:
+        for kind in kinds_of(cells):
+            cell = cells[(kind, count, part)]
+            sides = ["  ".join(f"{show(cell[side][p]):>8}" for p in cell[side])
+                     for side in ("local_us", "remote_us")]
+            print(f"{part:>5}% {kind:>16}   local {sides[0]}   remote {sides[1]}")
+
+
+def draw(path, cells, locality, title):
+    kinds = kinds_of(cells)
+    lines = {kind: [cells[(kind, PLOTTED[0], part)]["per_s"] for part in locality]
+             for kind in kinds}
+    plot.write(path, title, [f"{part} %" for part in locality], lines, "acquisitions a second",
+               "acquisitions on the own node")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--build", required=True)
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--svg")
+    parser.add_argument("--milliseconds", type=int, default=200)
+    parser.add_argument("--quick", action="store_true", help="one shape, one table")
+    options = parser.parse_args()
+    build = os.path.abspath(options.build)
+    shapes = [(2, 2)] if options.quick else SHAPES
+    locks = [20] if options.quick else LOCKS
+    results, free = {}, {}
+    for shape in shapes:
+        results[shape], free = measure(build, shape, options.milliseconds, locks, LOCALITY)
+    if options.svg:
+        shape = PLOTTED[1:]
+        draw(options.svg, results[shape], LOCALITY,
+             f"{PLOTTED[0]} locks, {shape[0]} processes of {shape[1]} threads, soft device")
+    if options.json:
+        cells = [dict(value, processes=shape[0], threads=shape[1], kind=key[0], locks=key[1],
+                      locality=key[2])
+                 for shape, cells in results.items() for key, value in cells.items()]
+        print(json.dumps({"free_lock_round_trips": free, "cells": cells}, indent=1))
+        return
+    print("round trips to acquire and to release a free lock of another node:")
+    for kind, cost in free.items():
+        print(f"  {kind:16} {cost['acquire']} {cost['release']}")
+    for shape, cells in results.items():
+        print_shape(shape, cells, locks, LOCALITY)
+    for count in locks:
+        print_tails((2, 2), results[(2, 2)], count, LOCALITY)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,36 @@
+// Parts<T>: what containers that are spread over the cluster stand on: as many elements on each of
+// the first nodes that have memory, set to zero or what T begins with. All threads know them.
+#pragma once
+
+#include <array>
+#include <cerrno>
+
+#include "feroce/gas/node.hpp"
+
+namespace feroce::gas::detail {
+
+template <class T>
+struct Parts {
+    static constexpr std::size_t kMost = 64;
+    std::uint64_t count = 0;
+    std::array<ptr<T>, kMost> part{};
+
+    static Result<Parts> create(Node& node, std::size_t elements_each) {
+        Parts out;
+        for (std::uint16_t i = 0; i < node.size() && out.count < kMost; ++i) {
+            if (!node.allocator().has_memory(NodeId{i})) continue;
+            const auto memory = node.loop().run(
+                node.allocator().allocate(NodeId{i}, elements_each * sizeof(T), alignof(T)));
+            if (!memory) return memory.error();
+            out.part[out.count++] = memory->template as<T>();
+            for (std::size_t e = 0; e < elements_each; ++e) {
+                const auto done = node.write(out.part[out.count - 1][e], value_of<T>{});
+                if (!done) return done.error();
+            }
+        }
+        if (out.count == 0) return Error(ENOMEM, "no node of the cluster shares memory");
+        return out;
+    }
+};
+
+}  // namespace feroce::gas::detail

@@ -1,0 +1,207 @@
+// Tree<K, V>: one thread's view of OrderedMap's B-link tree: how it finds, locks, inserts into and
+// splits nodes. It remembers the inner nodes it has seen. Nodes only ever give keys to a new right
+// neighbour, so what it remembers leads at worst too far left, from where links lead on.
+#pragma once
+
+#include <bit>
+#include <unordered_map>
+
+#include "feroce/gas/allocator.hpp"
+#include "feroce/gas/ds/tree_node.hpp"
+#include "feroce/gas/sync/guarded.hpp"
+
+namespace feroce::gas::detail {
+
+template <class K, class V>
+class Tree {
+public:
+    using Content = TreeNode<K, V>;
+    using Entry = TreeEntry<K, V>;
+    using Guard = Guarded<Content>;
+    using Block = typename Guard::Block;
+    using Hold = typename Guard::Hold;
+
+    Tree(Lanes& lanes, Allocator& allocator, ptr<nic<ptr<Block>>> top_word)
+        : lanes_(&lanes), allocator_(&allocator), guard_(lanes), top_word_(top_word) {
+        inner_.reserve(kRemembered);
+    }
+
+    Guard& guard() { return guard_; }
+    Content& content() { return content_; }  // As read last; one operation at a time.
+
+    // Before anything else.
+    rdma::Task<Result<>> learn_top() {
+        const auto top = co_await lanes_->read(top_word_);
+        if (!top) co_return top.error();
+        const auto read = co_await guard_.read(*top, content_);
+        if (!read) co_return read.error();
+        top_ = *top;
+        top_level_ = content_.level;
+        outgrown_ = false;
+        if (top_level_ > 0) remember(top_, content_);
+        co_return Result<>();
+    }
+
+    rdma::Task<Result<>> read_leaf(K key) {
+        auto at = co_await way_to(0, key);
+        for (;;) {
+            if (!at) co_return at.error();
+            if (const auto read = co_await guard_.read(*at, content_); !read)
+                co_return read.error();
+            if (!content_.beyond(key)) co_return Result<>();
+            forget_parent();
+            at = ptr<Block>::from_bits(content_.next);
+        }
+    }
+    // Leaves the locked node in content().
+    rdma::Task<Result<Hold>> lock_node(std::uint64_t level, K key) {
+        auto at = co_await way_to(level, key);
+        for (;;) {
+            if (!at) co_return at.error();
+            const auto hold = co_await guard_.lock(*at, content_);
+            if (!hold) co_return hold.error();
+            if (!content_.beyond(key)) co_return *hold;
+            at = ptr<Block>::from_bits(content_.next);
+            forget_parent();
+            if (const auto freed = co_await guard_.unlock(*hold); !freed) co_return freed.error();
+        }
+    }
+    rdma::Task<Result<>> store(Hold hold) {
+        const auto done = co_await guard_.store(hold, Guard::content_of(hold.block), content_);
+        if (done && content_.level > 0) remember(hold.block, content_);
+        co_return done;
+    }
+
+    // True if the key is new.
+    rdma::Task<Result<bool>> insert(std::uint64_t level, Entry entry) {
+        for (;;) {
+            const auto hold = co_await lock_node(level, entry.key);
+            if (!hold) co_return hold.error();
+            const std::size_t place = content_.place_of(entry.key);
+            if (content_.has(place, entry.key)) {
+                const auto where = entry_at(hold->block, place).template field<&Entry::value>();
+                const auto done = co_await guard_.store(*hold, where, entry.value);
+                if (!done) co_return done.error();
+                co_return level > 0;
+            }
+            if (content_.count < Content::kEntries) {
+                content_.insert(place, entry);
+                if (const auto done = co_await store(*hold); !done) co_return done.error();
+                co_return true;
+            }
+            const auto right = co_await split(*hold, place, entry);
+            if (!right) co_return right.error();
+            entry = *right;  // Now its parent has to know.
+            if (++level <= top_level_) continue;
+            const auto grown = co_await grow(level, entry);
+            if (!grown) co_return grown.error();
+            if (*grown) co_return true;
+        }
+    }
+
+private:
+    void remember(ptr<Block> block, const Content& content) {
+        if (inner_.size() >= kRemembered) inner_.clear();
+        inner_.insert_or_assign(block.bits(), content);
+    }
+
+    // The node of that level where the key was when the thread last looked; not read yet.
+    rdma::Task<Result<ptr<Block>>> way_to(std::uint64_t level, K key) {
+        if (outgrown_)
+            if (const auto learnt = co_await learn_top(); !learnt) co_return learnt.error();
+        ptr<Block> at = top_;
+        parent_ = nullptr;
+        for (std::uint64_t here = top_level_; here > level; --here) {
+            for (;;) {
+                const auto known = inner_.find(at.bits());
+                if (known == inner_.end()) {
+                    const auto read = co_await guard_.read(at, content_);
+                    if (!read) co_return read.error();
+                    remember(at, content_);
+                    continue;
+                }
+                if (!known->second.beyond(key)) {
+                    parent_ = at;
+                    at = ptr<Block>::from_bits(known->second.child_of(key));
+                    break;
+                }
+                at = ptr<Block>::from_bits(known->second.next);
+                forget_parent();
+            }
+        }
+        co_return at;
+    }
+    // It does not know of a split, or this thread does not know that it does.
+    void forget_parent() {
+        if (parent_) inner_.erase(parent_.bits());
+        outgrown_ |= !parent_;
+    }
+
+    // Gives what the parent is to know: the new right neighbour and where its keys begin.
+    rdma::Task<Result<Entry>> split(Hold hold, std::size_t place, Entry entry) {
+        Block right;
+        right.content = content_.upper_half();
+        const std::size_t half = Content::kEntries - right.content.count;
+        if (place > half) right.content.insert(place - half, entry);
+        const auto made = co_await make(right);
+        if (!made) {
+            if (const auto freed = co_await guard_.unlock(hold); !freed) co_return freed.error();
+            co_return made.error();
+        }
+        content_.count = half;
+        if (place <= half) content_.insert(place, entry);
+        content_.next = made->bits();
+        content_.end = right.content.entries[0].key;
+        if (const auto done = co_await store(hold); !done) co_return done.error();
+        co_return Entry{right.content.entries[0].key, std::bit_cast<V>(made->bits())};
+    }
+    // False if somebody else did: then the level exists.
+    rdma::Task<Result<bool>> grow(std::uint64_t level, Entry second) {
+        Block top;
+        top.content.level = level;
+        top.content.count = 2;
+        top.content.entries[0] = {K{}, std::bit_cast<V>(top_.bits())};
+        top.content.entries[1] = second;
+        const auto made = co_await make(top);
+        if (!made) co_return made.error();
+        const auto found = co_await lanes_->compare_exchange(top_word_, top_, *made);
+        if (!found) co_return found.error();
+        if (*found == top_) {
+            top_ = *made;
+            top_level_ = level;
+            remember(top_, top.content);
+            co_return true;
+        }
+        const auto given = co_await allocator_->destroy(*made);
+        if (!given) co_return given.error();
+        const auto learnt = co_await learn_top();
+        if (!learnt) co_return learnt.error();
+        co_return false;
+    }
+
+    // On the nodes in turn.
+    rdma::Task<Result<ptr<Block>>> make(const Block& block) {
+        const NodeId node = allocator_->next_node();
+        co_return co_await allocator_->make(node, block);
+    }
+    static ptr<Entry> entry_at(ptr<Block> block, std::size_t index) {
+        return Guard::content_of(block)
+            .template field<&Content::entries>()
+            .template as<Entry>()[index];
+    }
+
+    static constexpr std::size_t kRemembered = 1024;
+
+    Lanes* lanes_;
+    Allocator* allocator_;
+    Guard guard_;
+    ptr<nic<ptr<Block>>> top_word_;
+    ptr<Block> top_;
+    std::uint64_t top_level_ = 0;
+    bool outgrown_ = false;                             // The tree may be higher by now.
+    std::unordered_map<std::uint64_t, Content> inner_;  // By bits.
+    ptr<Block> parent_;                                 // On the way taken last.
+    Content content_;
+};
+
+}  // namespace feroce::gas::detail

@@ -1,0 +1,114 @@
+// Guarded<Content>: what containers are made of: content that readers see whole without a lock, in
+// one round trip, and that writers change under a lock in two: one that locks and reads, one that
+// writes and unlocks. The version is odd while the content changes; readers look at it before and
+// after, as three READs done in this order, since the words of one READ come in any order.
+//
+// A lock is a lease. A writer that dies leaves it behind, and whoever has seen the same claim on it
+// for as long as a lease and its grace takes it over. A change is one WRITE of at most one packet
+// on usual networks, so the content is then the old one or the new one, and only the version has to
+// be made even. A writer that is late gives up by itself (ESTALE): it looks at the clock before it
+// writes, and the grace is for what is under way then.
+#pragma once
+
+#include <cerrno>
+
+#include "feroce/gas/lanes.hpp"
+#include "feroce/gas/sync/mutex.hpp"
+
+namespace feroce::gas {
+
+template <Shareable Content>
+class Guarded {
+public:
+    static_assert(sizeof(Content) + 16 <= kChainBytes, "the content does not fit into a chain");
+    struct alignas(64) Block {
+        nic<std::uint64_t> locked;     // By whom; 0: nobody.
+        plain<std::uint64_t> version;  // Odd while the content changes.
+        Content content{};
+    };
+    struct Hold {
+        ptr<Block> block;
+        std::uint64_t version = 0;  // Even.
+        bool repairs = false;       // The version in memory is odd: its writer died.
+        Instant until{};            // The lease.
+    };
+
+    explicit Guarded(Lanes& lanes) : lanes_(&lanes) {}
+
+    static ptr<Content> content_of(ptr<Block> block) {
+        return block.template field<&Block::content>();
+    }
+    static ptr<plain<std::uint64_t>> version_of(ptr<Block> block) {
+        return block.template field<&Block::version>();
+    }
+
+    // Gives the version that `into` belongs to.
+    rdma::Task<Result<std::uint64_t>> read(ptr<Block> block, Content& into) {
+        Backoff backoff(*lanes_);
+        for (unsigned looks = 0; looks < kLooks; ++looks) {
+            std::uint64_t before = 0, after = 0;
+            auto step = lanes_->chain(block.node());
+            step.read(version_of(block), before).read(content_of(block), into);
+            step.read(version_of(block), after);
+            if (const auto done = co_await step; !done) co_return done.error();
+            if (before == after && before % 2 == 0) co_return before;
+            if (const auto paused = co_await backoff.pause(); !paused) co_return paused.error();
+        }
+        // Writers are always faster, or the last one died.
+        const auto hold = co_await lock(block, into);
+        if (!hold) co_return hold.error();
+        if (const auto freed = co_await unlock(*hold); !freed) co_return freed.error();
+        co_return hold->version;
+    }
+
+    rdma::Task<Result<Hold>> lock(ptr<Block> block, Content& into) {
+        Backoff backoff(*lanes_);
+        Watch watch(*lanes_);
+        const std::uint64_t claim = lanes_->new_claim();
+        for (std::uint64_t expected = 0;;) {
+            const Instant asked = lanes_->loop().now();
+            std::uint64_t found = 0, version = 0;
+            auto step = lanes_->chain(block.node());
+            step.compare_exchange(block.template field<&Block::locked>(), expected, claim, found);
+            step.read(version_of(block), version).read(content_of(block), into);
+            if (const auto done = co_await step; !done) co_return done.error();
+            if (found == expected)
+                co_return Hold{block, version + version % 2, version % 2 != 0,
+                               asked + lanes_->lease().time};
+            expected = found != 0 && watch.expired(found) ? found : 0;
+            if (expected != 0) continue;
+            if (const auto paused = co_await backoff.pause(); !paused) co_return paused.error();
+        }
+    }
+
+    rdma::Task<Result<>> unlock(Hold hold) {
+        if (late(hold)) co_return lost();
+        auto step = lanes_->chain(hold.block.node());
+        if (hold.repairs) step.write(version_of(hold.block), hold.version);
+        step.write(hold.block.template field<&Block::locked>(), 0);
+        co_return co_await step;
+    }
+
+    // Writes a part of the content, or all of it, and unlocks.
+    template <Shareable T>
+    rdma::Task<Result<>> store(Hold hold, ptr<T> where, const T& value) {
+        if (late(hold)) co_return lost();
+        auto step = lanes_->chain(hold.block.node());
+        step.write(version_of(hold.block), hold.version + 1).write(where, value);
+        step.write(version_of(hold.block), hold.version + 2);
+        step.write(hold.block.template field<&Block::locked>(), 0);
+        co_return co_await step;
+    }
+
+private:
+    static constexpr unsigned kLooks = 256;
+
+    bool late(const Hold& hold) const { return lanes_->loop().now() >= hold.until; }
+    static Error lost() {
+        return {ESTALE, "the change took longer than the lease of its lock; nothing was changed"};
+    }
+
+    Lanes* lanes_;
+};
+
+}  // namespace feroce::gas

@@ -1,0 +1,53 @@
+// LeaseLock: a mutex that survives its holder. A holder has it for the time of a lease and renews
+// it before that ends; whoever waits and has seen the same word for as long as a lease and its
+// grace takes it over. One round trip to take, to renew and to release; not fair.
+//
+// What is promised: while held() is true nobody else holds the lock, if clocks run at the same
+// speed (they are never compared) and what was posted while it was true arrives within the grace or
+// never. RDMA has no conditional write, so a program that was stopped between its look at held()
+// and its write for longer than the grace can still write late. Where that matters, commit by
+// compare-and-swap, or give token() along: it grows with every holder, and who checks it can refuse
+// an older one.
+#pragma once
+
+#include "feroce/gas/sync/mutex.hpp"
+
+namespace feroce::gas {
+
+class LeaseLock final : public Mutex {
+public:
+    struct alignas(64) Line {
+        // From the top: the token, how often it was renewed (8 bits), the holder + 1 (16 bits).
+        nic<std::uint64_t> word;
+    };
+
+    LeaseLock(Lanes& lanes, ptr<Line> line) : Mutex(lanes), line_(line) {}
+    rdma::Task<Result<>> lock() override;
+    // False if somebody has it, dead or alive.
+    rdma::Task<Result<bool>> try_lock() override;
+    // ESTALE: the lease had ended, and another has the lock or has had it since.
+    rdma::Task<Result<>> unlock() override;
+    rdma::Task<Result<>> renew();
+
+    bool held() { return word_ != 0 && lanes_.loop().now() < until_; }
+    // Larger than that of every holder before. 0 if it is not held.
+    std::uint64_t token() const { return word_ >> kTokenShift; }
+
+private:
+    static constexpr unsigned kTokenShift = 24;
+    static constexpr unsigned kBeatShift = 16;
+
+    static bool is_free(std::uint64_t word) { return (word & 0xffff) == 0; }
+    std::uint64_t own_after(std::uint64_t word) const;
+    // Replaces the word; false if it was another. `found` is what it was.
+    rdma::Task<Result<bool>> replace(std::uint64_t expected, std::uint64_t desired,
+                                     std::uint64_t& found);
+    rdma::Task<Result<bool>> take(std::uint64_t expected, std::uint64_t& found);
+
+    ptr<Line> line_;
+    std::uint64_t word_ = 0;   // While it is held.
+    std::uint64_t guess_ = 0;  // What the word is when it is free, as far as known.
+    Instant until_{};
+};
+
+}  // namespace feroce::gas

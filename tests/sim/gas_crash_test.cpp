@@ -1,0 +1,218 @@
+// Clients that die, at any moment and in the middle of anything: locks with leases are taken over,
+// and containers go on, with every call that returned accounted for.
+#include <gtest/gtest.h>
+
+#include "feroce/gas/sync/lease_lock.hpp"
+#include "gas/histories.hpp"
+#include "sim/gas_cluster.hpp"
+
+namespace feroce::sim {
+namespace {
+
+using gas::LeaseLock;
+using gas::NodeId;
+using gas::ptr;
+using gas::Result;
+using rdma::Task;
+using test::Fifo;
+using namespace std::chrono_literals;
+
+constexpr gas::Lease kLease{.time = 20ms, .grace = 20ms};
+
+// A cluster whose last node only computes, and dies.
+class Doomed {
+public:
+    explicit Doomed(std::uint64_t seed)
+        : options_{.nodes = 3 + seed % 2,
+                   .trust_global_atomics = seed % 5 != 4,
+                   .memory_nodes = 2 + seed % 2,
+                   .lease = kLease},
+          cluster_(seed, options_) {}
+
+    // Runs the program on all nodes until those that live have ended it.
+    template <class Program>
+    void run(Program program) {
+        for (std::size_t i = 0; i < options_.nodes; ++i)
+            cluster_.world().node(i).start("node", [&, i] {
+                auto node = gas::Node::join(cluster_.options_of(i));
+                ASSERT_TRUE(node) << node.error().why;
+                ASSERT_TRUE(node->barrier());
+                program(*node);
+                if (is_doomed(*node)) sleep_for(600s);
+                ++ended_;
+                while (ended_ + 1 < options_.nodes) pause();
+            });
+        EXPECT_EQ(cluster_.world().run_all(500s), "");
+    }
+    bool is_doomed(const gas::Node& node) const {
+        return static_cast<std::size_t>(node.id()) + 1 == options_.nodes;
+    }
+    // From another node's program.
+    void kill() { cluster_.world().node(options_.nodes - 1).crash(); }
+    Prng& random() { return cluster_.random(); }
+    std::size_t nodes() const { return options_.nodes; }
+
+private:
+    ClusterOptions options_;
+    GasCluster cluster_;
+    std::size_t ended_ = 0;
+};
+
+struct Inside {
+    int now = 0;
+    int violations = 0;
+    std::uint64_t last_token = 0;
+    int entries = 0;
+    bool victim = false;  // The doomed node is inside.
+    bool dead = false;    // It is that now.
+};
+
+Task<Result<>> hold_for_a_while(LeaseLock& lock, Inside& inside, bool doomed) {
+    if (const auto locked = co_await lock.lock(); !locked) co_return locked;
+    if (inside.dead && inside.victim) --inside.now;  // It died there.
+    inside.victim = doomed;
+    inside.violations += inside.now++ != 0 || lock.token() <= inside.last_token ? 1 : 0;
+    inside.last_token = lock.token();
+    ++inside.entries;
+    for (int i = 0; i < 3; ++i) {
+        const auto slept = co_await lock.lanes().loop().sleep(100us);
+        if (!slept) co_return slept;
+        if (const auto renewed = co_await lock.renew(); !renewed) co_return renewed;
+    }
+    inside.violations += lock.held() ? 0 : 1;
+    inside.victim = false;
+    --inside.now;
+    co_return co_await lock.unlock();
+}
+
+TEST(GasCrash, ALockIsTakenOver) {
+    int died_inside = 0;
+    for (std::uint64_t seed = 0; seed < seeds(10); ++seed) {
+        SCOPED_TRACE("seed " + std::to_string(seed));
+        Doomed cluster(seed);
+        Inside inside;
+        cluster.run([&](gas::Node& node) {
+            const auto line = node.share<LeaseLock::Line>("lock");
+            ASSERT_TRUE(line) << line.error().why;
+            LeaseLock lock(node.lanes(), *line);
+            const bool doomed = cluster.is_doomed(node);
+            for (int i = 0; doomed || i < 10; ++i) {
+                const auto done = node.loop().run(hold_for_a_while(lock, inside, doomed));
+                ASSERT_TRUE(done) << done.error().why;
+                if (node.id() != NodeId{0} || i != 4) continue;
+                sleep_for(Duration(cluster.random().below(500'000)));
+                while (seed % 2 == 0 && !inside.victim) pause();
+                cluster.kill();
+                inside.dead = true;
+                died_inside += inside.victim ? 1 : 0;
+            }
+        });
+        ASSERT_EQ(inside.violations, 0);
+        ASSERT_GE(inside.entries, static_cast<int>(10 * (cluster.nodes() - 1)));
+        if (testing::Test::HasFailure()) return;
+    }
+    EXPECT_GT(died_inside, 0);
+}
+
+TEST(GasCrash, WhoIsLateIsTold) {
+    GasCluster cluster(1, {.lease = kLease});
+    cluster.run([&](gas::Node& node, std::size_t) {
+        const auto line = node.share<LeaseLock::Line>("lock");
+        ASSERT_TRUE(line);
+        LeaseLock lock(node.lanes(), *line);
+        if (node.id() == NodeId{0}) {
+            ASSERT_TRUE(node.loop().run(lock.lock()));
+            ASSERT_TRUE(node.barrier());
+            sleep_for(30ms);
+            EXPECT_FALSE(lock.held());
+            EXPECT_EQ(node.loop().run(lock.renew()).error().code, ESTALE);
+            sleep_for(30ms);
+            EXPECT_EQ(node.loop().run(lock.unlock()).error().code, ESTALE);
+            ASSERT_TRUE(node.loop().run(lock.lock()));
+            EXPECT_GE(lock.token(), 3u);
+            EXPECT_TRUE(node.loop().run(lock.unlock()));
+        } else {
+            ASSERT_TRUE(node.barrier());
+            EXPECT_FALSE(*node.loop().run(lock.try_lock()));
+            ASSERT_TRUE(node.loop().run(lock.lock()));
+            EXPECT_EQ(lock.token(), 2u);
+            EXPECT_TRUE(lock.held());
+            ASSERT_TRUE(node.loop().run(lock.unlock()));
+        }
+        ASSERT_TRUE(node.barrier());
+    });
+}
+
+template <class M>
+void expect_linearizable_with_a_crash() {
+    for (std::uint64_t seed = 0; seed < seeds(10); ++seed) {
+        SCOPED_TRACE("seed " + std::to_string(seed));
+        Doomed cluster(seed);
+        std::uint64_t now = 0;
+        test::Recorder<MapCall> recorder;
+        recorder.clock = [&] { return ++now; };
+        recorder.random = Prng(seed);
+        recorder.keys = 12;
+        constexpr M* kOf = nullptr;
+        cluster.run([&](gas::Node& node) {
+            if (node.id() == NodeId{0}) {
+                const auto made = test::create(node, kOf);
+                ASSERT_TRUE(made && node.publish("map", *made));
+            }
+            auto map = test::open(node, *node.find<typename M::Root>("map"), 0, kOf);
+            ASSERT_TRUE(map) << map.error().why;
+            const bool doomed = cluster.is_doomed(node);
+            for (int i = 0; i < (doomed ? 40 : 2); ++i) {
+                const auto done = node.loop().run(test::use(*map, recorder, doomed ? 4 : 20));
+                ASSERT_TRUE(done) << done.error().why;
+                if (node.id() != NodeId{0} || i != 0) continue;
+                sleep_for(Duration(cluster.random().below(50'000)));
+                cluster.kill();
+            }
+        });
+        const auto bad = not_linearizable(recorder.calls);
+        ASSERT_FALSE(bad) << "key " << *bad;
+        if (testing::Test::HasFailure()) return;
+    }
+}
+
+TEST(GasCrash, AHashMapGoesOn) {
+    expect_linearizable_with_a_crash<test::Map>();
+}
+TEST(GasCrash, AnOrderedMapGoesOn) {
+    expect_linearizable_with_a_crash<test::Tree>();
+}
+TEST(GasCrash, AListSetGoesOn) {
+    expect_linearizable_with_a_crash<test::SetAsMap>();
+}
+
+TEST(GasCrash, AQueueGoesOn) {
+    for (std::uint64_t seed = 0; seed < seeds(10); ++seed) {
+        SCOPED_TRACE("seed " + std::to_string(seed));
+        Doomed cluster(seed);
+        std::uint64_t now = 0;
+        test::Recorder<QueueCall> recorder;
+        recorder.clock = [&] { return ++now; };
+        recorder.random = Prng(seed);
+        cluster.run([&](gas::Node& node) {
+            if (node.id() == NodeId{0}) {
+                const auto made = Fifo::create(node);
+                ASSERT_TRUE(made && node.publish("queue", *made));
+            }
+            Fifo queue(node, *node.find<Fifo::Root>("queue"));
+            const auto who = static_cast<std::uint64_t>(node.id()) * 2;
+            for (std::uint64_t i = 0; i < 2; ++i) {
+                const auto done = node.loop().run(test::use_queue(queue, recorder, 6, who + i + 1));
+                ASSERT_TRUE(done) << done.error().why;
+                if (node.id() != NodeId{0} || i != 0) continue;
+                sleep_for(Duration(cluster.random().below(20'000)));
+                cluster.kill();
+            }
+        });
+        ASSERT_TRUE(linearizable(recorder.calls));
+        if (testing::Test::HasFailure()) return;
+    }
+}
+
+}  // namespace
+}  // namespace feroce::sim
