@@ -3,11 +3,12 @@
 
 run.py --build FOLDER --work FOLDER [--keep] [NAME...]
 Builds and boots the guest (see vm), compares rxe's queue pair table with ours, makes each wire
-operation once and compares what both sides see, holds sessions with the kernel's RTRS, then runs
-unmodified programs in pairs, and storage over iSER: all in both directions, over IPv4 and IPv6, and
-tshark reads what was on the wire. Writes WORK/results.md. NAME runs only the pairs whose name has
-that text (wireprobe, sessions and iser are such); --keep leaves the guest up for the next run.
-Needs root, and the packages of .ci/packages/interop*.txt.
+operation once and compares what both sides see, holds sessions with the kernel's RTRS, runs
+clusters of the global address space on rxe and on both devices, then unmodified programs in pairs,
+and storage over iSER: all in both directions, over IPv4 and IPv6, and tshark reads what was on the
+wire. Writes WORK/results.md. NAME runs only the pairs whose name has that text (wireprobe,
+sessions, gas and iser are such); --keep leaves the guest up for the next run. Needs root, and the
+packages of .ci/packages/interop*.txt.
 """
 import argparse
 import os
@@ -17,6 +18,7 @@ import subprocess
 import sys
 import time
 
+import clusters
 import iser
 import pairs
 import probes
@@ -133,6 +135,17 @@ def run_probes(lab, table):
         table.failed += 1
 
 
+def run_clusters(lab, table):
+    """The global address space on rxe, and on both devices at a time."""
+    clusters.prepare(lab)
+    for cluster in clusters.CLUSTERS:
+        for family in pairs.BOTH:
+            problems = clusters.run(lab, cluster, family)
+            what = f"gas {cluster.name}, " + " and ".join(cluster.nodes)
+            print("ok  " if not problems else "FAIL", what, family, *problems, flush=True)
+            table.add(what, cluster.nodes[-1], family, None, problems)
+
+
 def run_all(lab, chosen):
     began = time.monotonic()
     (lab.work / "capture").mkdir(exist_ok=True)
@@ -141,6 +154,8 @@ def run_all(lab, chosen):
         run_probes(lab, table)
     if not chosen or "sessions" in chosen:
         sessions.run(lab, table)
+    if not chosen or "gas" in chosen:
+        run_clusters(lab, table)
     for program in pairs.PROGRAMS:
         if chosen and not any(text in program.name for text in chosen):
             continue
