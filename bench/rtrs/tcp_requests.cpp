@@ -57,17 +57,18 @@ public:
         iovs_.push_back({&headers_.back(), sizeof header});
         if (header.behind() > 0) iovs_.push_back({payload().data(), header.behind()});
     }
-    // As much as the socket takes.
-    void flush() {
+    // As much as the socket takes; false if the peer is gone.
+    bool flush() {
         while (first_ < iovs_.size()) {
             const auto count = std::min<std::size_t>(iovs_.size() - first_, IOV_MAX);
             const ssize_t sent = ::writev(fd_, &iovs_[first_], static_cast<int>(count));
-            if (sent < 0) return require(errno == EAGAIN, "writev");
+            if (sent < 0) return errno == EAGAIN;
             advance(static_cast<std::size_t>(sent));
         }
         iovs_.clear();
         headers_.clear();
         first_ = 0;
+        return true;
     }
     // False if the peer is gone. Calls `take` for each header whose data has come.
     template <class Take>
@@ -150,8 +151,7 @@ void serve(const Channel& parent) {
             header.answer = 1;
             stream.put(header);
         });
-        if (!there) return;
-        stream.flush();
+        if (!there || !stream.flush()) return;
     }
 }
 
@@ -173,8 +173,7 @@ void ask(const Channel& child, const Workload& load) {
     const auto run_for = [&](double seconds) {
         const auto start = bench::Clock::now();
         while (seconds_since(start) < seconds) {
-            stream.flush();
-            require(stream.fetch(answered), "the server is gone");
+            require(stream.flush() && stream.fetch(answered), "the server is gone");
         }
         return seconds_since(start);
     };
@@ -210,6 +209,7 @@ void stream_out(const Channel& child, const Workload& load) {
 }  // namespace
 
 int main(int count, char** words) {
+    std::signal(SIGPIPE, SIG_IGN);
     const Workload load = Workload::parse(count, words);
     if (std::string(words[1]) == "stream")
         run_pair([&](const Channel& child) { stream_out(child, load); }, serve_stream);

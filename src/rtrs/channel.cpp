@@ -132,6 +132,48 @@ void Channel::post(std::span<ibv_send_wr> chain) {
     flush_.schedule();
 }
 
+bool Channel::fits_packet(const ibv_send_wr& wr) {
+    if (wr.num_sge < 2) return false;
+    if (packet_size_ == 0) {
+        ibv_qp_attr attributes{};
+        ibv_qp_init_attr initial{};
+        if (ibv_query_qp(qp_, &attributes, IBV_QP_PATH_MTU, &initial) != 0) return false;
+        packet_size_ = 128u << attributes.path_mtu;
+    }
+    std::uint32_t size = 0;
+    for (int i = 0; i + 1 < wr.num_sge; ++i) size += wr.sg_list[i].length;
+    return size <= packet_size_ && size >= packet_size_ / 2;
+}
+
+void Channel::post_request(ibv_send_wr wr) {
+    const bool small = fits_packet(wr);
+    if (batch_.size() == kBatch) flush();
+    if (qp_ == nullptr) return;
+    // The second may be needed for the data.
+    --free_sends_;
+    ++unsignalled_;
+    post({&wr, 1});
+    if (small && !batch_.empty()) ++small_requests_;
+}
+
+// Takes the data off the batch's small requests into work requests of its own; the first of all.
+ibv_send_wr* Channel::data_first(std::span<ibv_send_wr> data) {
+    std::size_t count = 0;
+    for (ibv_send_wr& wr : batch_) {
+        if (!fits_packet(wr)) continue;
+        ibv_send_wr& only_data = data[count++] = wr;
+        only_data.opcode = IBV_WR_RDMA_WRITE;
+        only_data.send_flags = 0;
+        only_data.num_sge = wr.num_sge - 1;
+        for (int i = 0; i + 1 < wr.num_sge; ++i) wr.wr.rdma.remote_addr += wr.sg_list[i].length;
+        wr.sg_list += only_data.num_sge;
+        wr.num_sge = 1;
+        if (count > 1) data[count - 2].next = &only_data;
+    }
+    data[count - 1].next = batch_.data();
+    return data.data();
+}
+
 // Receives first: what is sent may be answered at once.
 void Channel::flush() {
     flush_.unlink();
@@ -142,10 +184,13 @@ void Channel::flush() {
     if (batch_.empty()) return;
     for (std::size_t i = 0; i + 1 < batch_.size(); ++i) batch_[i].next = &batch_[i + 1];
     batch_.back().next = nullptr;
+    std::array<ibv_send_wr, kBatch> data;
+    ibv_send_wr* const first = small_requests_ > 1 ? data_first(data) : batch_.data();
     ibv_send_wr* bad = nullptr;
-    const bool posted = ibv_post_send(qp_, batch_.data(), &bad) == 0;
+    const bool posted = ibv_post_send(qp_, first, &bad) == 0;
     batch_.clear();
     batch_sges_.clear();
+    small_requests_ = 0;
     if (!posted) broken("a send could not be posted");
 }
 
@@ -153,6 +198,7 @@ void Channel::discard() {
     flush_.unlink();
     batch_.clear();
     batch_sges_.clear();
+    small_requests_ = 0;
     used_receives_.clear();
 }
 

@@ -60,6 +60,10 @@ public:
     bool has_room(std::size_t count) const { return free_sends_ >= count && qp_ != nullptr; }
     // Posts a chain of work requests, links and signals are set here. There must be room.
     void post(std::span<ibv_send_wr> chain);
+    // A WRITE WITH IMM whose last piece is the request's header; takes room for two. Where a round
+    // has several whose data fits a packet, the data of all goes first and then the headers:
+    // packets of one size travel together, and no header makes a packet of its own behind each.
+    void post_request(ibv_send_wr wr);
     void discard();  // What was posted and has not reached the device never will.
     void post_immediate(Immediate immediate);                // An empty RDMA WRITE WITH IMM.
     void post_message(std::size_t size);                     // A SEND of the outbox' first bytes.
@@ -88,6 +92,8 @@ private:
     static void on_sent(rdma::Operation& operation, const ibv_wc& completion);
     bool post_receives(std::span<Receive* const> receives);
     void flush();
+    bool fits_packet(const ibv_send_wr& wr);
+    ibv_send_wr* data_first(std::span<ibv_send_wr> data);
     bool wants_signal(std::size_t count);
     void broken(const char* why);
 
@@ -106,6 +112,8 @@ private:
     std::vector<ibv_send_wr> batch_;
     std::vector<ibv_sge> batch_sges_;
     std::vector<Receive*> used_receives_;
+    std::size_t small_requests_ = 0;  // In batch_, with data that fits a packet.
+    std::uint32_t packet_size_ = 0;   // Of the connection; 0: not known yet.
     Flush flush_;
 };
 

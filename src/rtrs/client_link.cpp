@@ -193,7 +193,7 @@ Channel& ClientLink::channel_of(const Request& request) const {
 
 bool ClientLink::send(Request& request) {
     Channel& channel = channel_of(request);
-    ASSERT(channel.has_room(1));
+    ASSERT(channel.has_room(2));
     const SendPlan plan{*memory_, *areas_, announced_.geometry, extended()};
     if (!send_request(request, plan, chunks_[request.permit], channel))
         fail("the device refuses to register the memory of a request");

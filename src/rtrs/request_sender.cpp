@@ -123,7 +123,10 @@ bool send_request(Request& request, const SendPlan& plan, const RemoteChunk& chu
     wr.num_sge = static_cast<int>(pieces.count);
     wr.wr.rdma.remote_addr = chunk.address + (read ? request.data_size : 0);
     wr.wr.rdma.rkey = chunk.key;
-    channel.post({&wr, 1});
+    if (plan.extended)
+        channel.post_request(wr);
+    else
+        channel.post({&wr, 1});
     return true;
 }
 
