@@ -2,6 +2,7 @@
 """./feroce bench guidelines: what each rule of docs/gas.md is worth on the soft device.
 
 run.py --build FOLDER [--json] [--milliseconds N]
+Figures come from the median time of what is repeated.
 """
 import argparse
 import json

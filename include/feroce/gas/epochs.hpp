@@ -54,7 +54,9 @@ public:
           allocator_(allocator),
           count_(count),
           own_(lanes.local(own.threads[thread])),
-          told_(lanes.local(own.told)) {}
+          told_(lanes.local(own.told)) {
+        retired_.reserve(kReserved);
+    }
     void add_node(const Words& words) { nodes_.push_back(words); }
 
     // Before the first look at what may be retired.
@@ -71,6 +73,7 @@ public:
 
 private:
     static constexpr std::size_t kBatch = 32;
+    static constexpr std::size_t kReserved = 1024;  // Room for what is retired, at first.
     static constexpr std::uint64_t kUnknown = ~std::uint64_t{0};
     struct Retired {
         ptr<void> block;
