@@ -72,6 +72,7 @@ std::vector<std::string> command(const AttachOptions& options, const std::string
 
 [[noreturn]] void become_nbdkit(const std::vector<std::string>& words) {
     std::vector<char*> arguments;
+    arguments.reserve(words.size() + 1);
     for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
     arguments.push_back(nullptr);
     ::execvp(arguments[0], arguments.data());

@@ -74,6 +74,11 @@ int serve_exports(const ExportConfig& config) {
     constexpr auto kLook = std::chrono::milliseconds(100);
     while (asked_to_end == 0) loop.poll_or_wait(loop.after(kLook));
     const auto stopped = loop.run(server->stop());
+    const block::ServerStatistics done = server->statistics();
+    fmt::print(
+        "end: {} reads, {} writes, {} flushes, {} discards, {} zeroes, {} failed, {} refused\n",
+        done.reads, done.writes, done.flushes, done.discards, done.zeroes, done.failed,
+        done.refused);
     return stopped ? 0 : complain(stopped.error().why);
 }
 

@@ -3,12 +3,12 @@
 
 run.py --build FOLDER --work FOLDER [--keep] [NAME...]
 Builds and boots the guest (see vm), compares rxe's queue pair table with ours, makes each wire
-operation once and compares what both sides see, holds sessions with the kernel's RTRS, runs
-clusters of the global address space on rxe and on both devices, then unmodified programs in pairs,
-and storage over iSER: all in both directions, over IPv4 and IPv6, and tshark reads what was on the
-wire. Writes WORK/results.md. NAME runs only the pairs whose name has that text (wireprobe,
-sessions, gas and iser are such); --keep leaves the guest up for the next run. Needs root, and the
-packages of .ci/packages/interop*.txt.
+operation once and compares what both sides see, holds sessions with the kernel's RTRS and disks
+with its RNBD, runs clusters of the global address space on rxe and on both devices, then unmodified
+programs in pairs, and storage over iSER: all in both directions, over IPv4 and IPv6, and tshark
+reads what was on the wire. Writes WORK/results.md. NAME runs only the pairs whose name has that
+text (wireprobe, sessions, rnbd, gas and iser are such); --keep leaves the guest up for the next
+run. Needs root, and the packages of .ci/packages/interop*.txt.
 """
 import argparse
 import os
@@ -23,6 +23,7 @@ import iser
 import pairs
 import probes
 import qp_table
+import rnbd
 import sessions
 import wire
 from lab import ADDRESS, DEVICES, GUEST, HERE, TAP, Failure, Lab, Vm
@@ -154,6 +155,8 @@ def run_all(lab, chosen):
         run_probes(lab, table)
     if not chosen or "sessions" in chosen:
         sessions.run(lab, table)
+    if not chosen or "rnbd" in chosen:
+        rnbd.run(lab, table)
     if not chosen or "gas" in chosen:
         run_clusters(lab, table)
     for program in pairs.PROGRAMS:
