@@ -63,6 +63,21 @@ TEST_F(Handles, ASharedQueueCountsItsRoom) {
     EXPECT_TRUE(third) << third.error().why;
 }
 
+TEST(CommonQueues, ServeTheConnectionsOfALoopWhileThereIsRoom) {
+    Loop loop;
+    Listener listener = Listener::listen(loop, "127.0.0.1:0").value();
+    ConnectionOptions options;
+    options.common_completions = true;
+    const auto resolve = [&] {
+        return loop.run(Connection::resolve(loop, listener.address(), options)).value();
+    };
+    const Connection first = resolve(), second = resolve();
+    EXPECT_EQ(first.queue_pair()->send_cq, second.queue_pair()->send_cq);
+    options.send_depth = options.recv_depth = 8100;
+    const Connection large = resolve();
+    EXPECT_NE(large.queue_pair()->send_cq, first.queue_pair()->send_cq) << "one of its own";
+}
+
 TEST_F(Handles, AQueueOfAnotherLoopIsRefused) {
     Loop other;
     CompletionQueue foreign = CompletionQueue::create(other, device.raw(), 64).value();

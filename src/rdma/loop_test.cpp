@@ -44,6 +44,43 @@ struct Alarm : Timer {
     int name;
 };
 
+struct Gathered : Deferred {
+    explicit Gathered(Loop& loop)
+        : Deferred(loop, [](Deferred& d) { ++static_cast<Gathered&>(d).runs; }) {}
+    int runs = 0;
+};
+
+Task<void> gather(Gathered& gathered, int& runs_seen) {
+    for (int i = 0; i < 3; ++i) gathered.schedule();
+    runs_seen = gathered.runs;
+    co_return;
+}
+
+TEST_F(Loops, WhatARoundGathersIsDoneOnceAtItsEnd) {
+    Gathered gathered(loop);
+    int runs_seen = -1;
+    loop.spawn(gather(gathered, runs_seen));
+    EXPECT_EQ(runs_seen, 0) << "not at once";
+    EXPECT_EQ(gathered.runs, 0);
+    loop.poll();
+    EXPECT_EQ(gathered.runs, 1);
+    loop.poll();
+    EXPECT_EQ(gathered.runs, 1);
+    // One that a coroutine of the round asks for is done in the same round; one that has ended is
+    // not done at all.
+    Signal go(loop);
+    const auto wait = [](Signal& signal, Gathered& what) -> Task<void> {
+        (void)co_await signal.wait();
+        what.schedule();
+    };
+    loop.spawn(wait(go, gathered));
+    go.notify_all();
+    loop.poll();
+    EXPECT_EQ(gathered.runs, 2);
+    std::make_unique<Gathered>(loop)->schedule();
+    loop.poll();
+}
+
 TEST_F(Loops, TimersFireInOrderWhateverIsCancelledAndMoved) {
     std::minstd_rand random(7);
     for (int round = 0; round < 200; ++round) {
