@@ -2,16 +2,15 @@
 """./feroce bench block: a disk in another process's memory, by several ways, in one run.
 
 Ours by the C++ client and through nbdkit; beside them nbdkit's own memory disk over a unix socket
-and over TCP, and tgt's over iSCSI on TCP where tgt and libiscsi are installed. Every round measures
-each row once; the table shows medians, and the ratios of ours to the peers'.
+and over TCP, and tgt's over iSCSI on TCP and over iSER on Feroce, where tgt and libiscsi are
+installed. Every round measures each row once; the table shows medians, and the ratios of ours to
+the peers'.
 """
 import argparse
 import contextlib
 import json
 import os
 import pathlib
-import re
-import shutil
 import socket
 import statistics
 import subprocess
@@ -20,6 +19,7 @@ import tempfile
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tests" / "block"))
+import iscsi  # pylint: disable=wrong-import-position
 from disks import attached, exported, run  # pylint: disable=wrong-import-position
 
 SIZE = "256M"
@@ -57,38 +57,6 @@ def nbdkit_memory(*where):
     finally:
         process.terminate()
         process.wait()
-
-
-@contextlib.contextmanager
-def tgt(scratch, port):
-    """tgt with a disk in memory over iSCSI; its URL."""
-    env = dict(os.environ, TGT_IPC_SOCKET=f"{scratch}/tgt")
-    disk = "/dev/shm/feroce-bench-tgt"
-    with open(disk, "wb") as out:
-        out.truncate(256 << 20)
-    daemon = subprocess.Popen(["tgtd", "-f", "--iscsi", f"portal=127.0.0.1:{port}"], env=env,
-                              stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        time.sleep(1)
-        base = ["tgtadm", "--lld", "iscsi", "--tid", "1"]
-        for words in (["--mode", "target", "--op", "new", "-T", "iqn.2026-01.feroce:bench"],
-                      ["--mode", "logicalunit", "--op", "new", "--lun", "1", "-b", disk],
-                      ["--mode", "target", "--op", "bind", "-I", "ALL"]):
-            run(*base, *words, env=env)
-        yield f"iscsi://127.0.0.1:{port}/iqn.2026-01.feroce:bench/1"
-    finally:
-        daemon.kill()
-        daemon.wait()
-        os.remove(disk)
-
-
-def iscsi(url, load, seconds):
-    pattern, block, depth = load
-    if "write" in pattern:
-        return None  # iscsi-perf only reads.
-    words = ["iscsi-perf", "-b", str(block // 512), "-m", str(depth), "-t", str(seconds)]
-    out = run(*words, *(["-r"] if pattern.startswith("rand") else []), url)
-    return float(re.findall(r"iops average (\d+)", out)[-1])
 
 
 class Ways:
@@ -130,14 +98,19 @@ class Ways:
             for load in LOADS:
                 yield load, fio(f"nbd://127.0.0.1:{port}", load, self.seconds)
 
-    def iscsi_tcp(self):
-        if not shutil.which("tgtd") or not shutil.which("iscsi-perf"):
+    def iscsi(self, transport):
+        if not iscsi.is_installed():
             return
-        with tgt(self.scratch, free_port()) as url:
+        with iscsi.disk(self.feroce, 256 << 20) as disk:
             for load in LOADS:
-                rate = iscsi(url, load, self.seconds)
-                if rate is not None:
-                    yield load, rate
+                if "write" not in load[0]:
+                    yield load, iscsi.read_rate(disk, transport, load, self.seconds)
+
+    def iscsi_tcp(self):
+        return self.iscsi("iscsi")
+
+    def iscsi_iser(self):
+        return self.iscsi("iser")
 
 
 def show(medians, ways):
@@ -166,7 +139,7 @@ def main():
     with tempfile.TemporaryDirectory() as scratch:
         ways = Ways(os.path.abspath(arguments.build), scratch, arguments.seconds)
         sources = [ways.direct, ways.through_nbd, ways.nbdkit_unix, ways.nbdkit_tcp,
-                   ways.iscsi_tcp]
+                   ways.iscsi_tcp, ways.iscsi_iser]
         for number in range(arguments.rounds):
             print(f"round {number + 1} of {arguments.rounds}", file=sys.stderr)
             for source in sources:
