@@ -88,7 +88,7 @@ stage_lint() {
 # What reads the tree does not change with the compiler, and a program that is not instrumented
 # cannot load an instrumented library: our own tests only.
 preset_ctest() { # PRESET [LABEL...]: all but these labels
-    local skip=(tidy models abi cli rdmacm interop unsanitized full soak "${@:2}")
+    local skip=(tidy models abi cli rdmacm interop full soak "${@:2}")
     run_ctest "$root/build-$1" -LE "^($(IFS='|'; echo "${skip[*]}"))\$"
 }
 

@@ -34,6 +34,7 @@ private:
     ibv_comp_channel* channel_;
     ibv_cq* cq_;
     std::uint32_t reserved_ = 0;
+    bool armed_ = false;    // Since events were last taken.
     bool calling_ = false;  // Operations of this queue, which must not end it.
 };
 

@@ -44,6 +44,9 @@ bool PolledQueue::poll() {
 }
 
 void PolledQueue::arm() {
+    // Armed before, and then polled without a wait: what came of it must not pile up.
+    if (armed_) take_events();
+    armed_ = true;
     ::ibv_req_notify_cq(cq_, 0);
 }
 
@@ -53,6 +56,7 @@ void PolledQueue::take_events() {
     unsigned taken = 0;
     while (::ibv_get_cq_event(channel_, &cq, &context) == 0) ++taken;
     if (taken > 0) ::ibv_ack_cq_events(cq_, taken);
+    armed_ = false;
 }
 
 bool PolledQueue::reserve(std::uint32_t entries) {

@@ -78,6 +78,20 @@ TEST(CommonQueues, ServeTheConnectionsOfALoopWhileThereIsRoom) {
     EXPECT_NE(large.queue_pair()->send_cq, first.queue_pair()->send_cq) << "one of its own";
 }
 
+TEST_F(Handles, EventsThatNobodyWaitedForDoNotPileUp) {
+    PolledQueue& queue = completions.queue();
+    for (int i = 0; i < 100; ++i) {
+        queue.arm();
+        EXPECT_TRUE(near->read(here->local(), there->remote()).wait());
+    }
+    int events = 0;
+    ibv_cq* cq = nullptr;
+    for (void* context; ::ibv_get_cq_event(completions.raw()->channel, &cq, &context) == 0;)
+        ++events;
+    if (events > 0) ::ibv_ack_cq_events(cq, static_cast<unsigned>(events));
+    EXPECT_LE(events, 1);
+}
+
 TEST_F(Handles, AQueueOfAnotherLoopIsRefused) {
     Loop other;
     CompletionQueue foreign = CompletionQueue::create(other, device.raw(), 64).value();

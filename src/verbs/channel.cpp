@@ -10,6 +10,7 @@ ibv_comp_channel* ibv_create_comp_channel(ibv_context* context) {
     auto channel = std::make_unique<Channel>();
     if (Result<void> opened = channel->counter.open(); !opened)
         return refuse_null("ibv_create_comp_channel", opened.error());
+    channel->events.reserve(16);
     channel->base.context = context;
     channel->base.fd = channel->counter.fd();
     context_of(context).objects.fetch_add(1);
@@ -40,7 +41,7 @@ int ibv_get_cq_event(ibv_comp_channel* base, ibv_cq** cq, void** cq_context) {
         const std::lock_guard lock(channel.mutex);
         if (channel.events.empty()) continue;  // Its completion queue was destroyed meanwhile.
         Cq& found = *channel.events.front();
-        channel.events.pop_front();
+        channel.events.erase(channel.events.begin());
         ++found.completion_events.delivered;
         *cq = public_cq(found);
         *cq_context = found.base.cq_context;

@@ -110,7 +110,8 @@ struct Channel {
     ibv_comp_channel base{};
     std::mutex mutex;  // Guards the queue and the accounts of its completion queues.
     std::condition_variable acknowledged;
-    std::deque<Cq*> events;
+    // Oldest first, and few. Not a deque, which allocates every so many: this is the data path.
+    std::vector<Cq*> events;
     process::EventCounter counter;
 };
 
