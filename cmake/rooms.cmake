@@ -1,6 +1,6 @@
 # One folder under src/ is one room is one static library. feroce_room(name SOURCES ... NEEDS ...)
-# makes it; NEEDS lists the rooms it may see, which tools/tidy checks against the #includes. DROP_IN:
-# it is part of libibverbs.so.1.
+# makes it; NEEDS lists the rooms it may see, which tools/tidy checks against the #includes.
+# DROP_IN: it is part of libibverbs.so.1.
 
 add_library(feroce_options INTERFACE)
 target_compile_options(feroce_options INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Werror)
