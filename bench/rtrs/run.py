@@ -71,7 +71,7 @@ def medians(rounds):
 
 
 def ratios(rows):
-    """Ours over a peer's: (name, ratio, bar); more is better but for latencies."""
+    """Ours over a peer's: (name, ratio, bar); more is better but for UCX's latency."""
     found = []
     for verb in ("read", "write"):
         for depth in DEPTHS:
@@ -79,6 +79,8 @@ def ratios(rows):
             one, two, tcp = (rows[f"{who}, {what}"] for who in ("1 path", "2 paths", "TCP"))
             found.append((f"{what}: 1 path against TCP", one["kIOPS"] / tcp["kIOPS"],
                           1 if depth > 1 else None))
+            found.append((f"{what}: TCP's median latency against ours",
+                          tcp["us_p50"] / one["us_p50"], None))
             found.append((f"{what}: 2 paths against 1", two["kIOPS"] / one["kIOPS"], 1))
         what = f"{verb} 128 KiB, depth {BULK[1]}"
         one, two, tcp = (rows[f"{who}, {what}"]["GB_per_s"] for who in ("1 path", "2 paths", "TCP"))

@@ -1,6 +1,5 @@
 // Requests over a session between two processes on loopback; path 0 is IPv4, path 1 IPv6. The
-// server's handler touches no data: what is measured is the way there and back. Both ends poll
-// without sleeping.
+// server's handler touches no data: what is measured is the way there and back.
 #include "feroce/rtrs/server.hpp"
 #include "feroce/rtrs/session.hpp"
 #include "feroce/task_group.hpp"
@@ -16,14 +15,8 @@ constexpr std::uint32_t kHeader = 4096;
 constexpr std::uint16_t kQueueDepth = 256;
 constexpr double kWarmUp = 0.2;
 
-struct BusyLoop {
-    rdma::RealRuntime runtime;
-    rdma::Loop loop{runtime, {.spin = std::chrono::seconds(1)}};
-};
-
 void serve(const Channel& parent) {
-    BusyLoop busy;
-    rdma::Loop& loop = busy.loop;
+    rdma::Loop loop;
     rtrs::ServerOptions options;
     options.port = 0;
     options.queue_depth = kQueueDepth;
@@ -67,8 +60,7 @@ rdma::Task<void> measure(Run& run, rtrs::Session session, const Workload& load) 
 }
 
 void ask(const Channel& child, const Workload& load) {
-    BusyLoop busy;
-    rdma::Loop& loop = busy.loop;
+    rdma::Loop loop;
     rtrs::Client client(loop);
     rtrs::SessionOptions options;
     options.port = child.receive<std::uint16_t>();

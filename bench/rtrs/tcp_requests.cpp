@@ -1,6 +1,6 @@
 // The same requests over kernel TCP on loopback: an epoll server that takes whatever has come,
-// answers all of it with one writev, and a client that does likewise; TCP_NODELAY, both poll
-// without sleeping, data is neither copied nor looked at.
+// answers all of it with one writev, and a client that does likewise; TCP_NODELAY, data is neither
+// copied nor looked at. As the loops of sessions do, both look for a while before they sleep.
 //     tcp_requests read|write SIZE DEPTH SECONDS, or tcp_requests stream SIZE DEPTH SECONDS for
 // the same bytes without requests: the server only reads.
 #include <netinet/in.h>
@@ -25,6 +25,8 @@ namespace {
 
 constexpr std::size_t kBuffer = 4 << 20;
 constexpr double kWarmUp = 0.2;
+constexpr double kSpin = 20e-6;
+constexpr int kSleepMs = 100;
 
 struct Header {
     std::uint32_t write = 0;
@@ -46,9 +48,14 @@ public:
     explicit Stream(int fd) : fd_(fd), input_(kBuffer) {
         const int one = 1;
         ::setsockopt(fd_, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+        epoll_event event{EPOLLIN, {}};
+        ::epoll_ctl(set_, EPOLL_CTL_ADD, fd_, &event);
     }
 
-    ~Stream() { ::close(fd_); }
+    ~Stream() {
+        ::close(fd_);
+        ::close(set_);
+    }
     Stream(const Stream&) = delete;
     Stream& operator=(const Stream&) = delete;
 
@@ -90,8 +97,13 @@ public:
         filled_ -= at;
         return true;
     }
-    bool has_output() const { return first_ < iovs_.size(); }
-    int fd() const { return fd_; }
+    // Until there is something to read, or room for what waits to be written.
+    void wait() {
+        const auto start = bench::Clock::now();
+        epoll_event ready;
+        while (first_ == iovs_.size() && ::epoll_wait(set_, &ready, 1, 0) == 0)
+            if (seconds_since(start) > kSpin) return void(::epoll_wait(set_, &ready, 1, kSleepMs));
+    }
 
 private:
     void advance(std::size_t sent) {
@@ -106,6 +118,7 @@ private:
     }
 
     int fd_;
+    int set_ = ::epoll_create1(0);
     std::deque<Header> headers_;  // Stay where they are until written.
     std::vector<iovec> iovs_;
     std::size_t first_ = 0;  // Of those not written yet.
@@ -141,12 +154,8 @@ void serve(const Channel& parent) {
     const int listener = listen_on_loopback(port);
     parent.send(port);
     Stream stream(::accept(listener, nullptr, nullptr));
-    const int set = ::epoll_create1(0);
-    epoll_event event{EPOLLIN, {}};
-    ::epoll_ctl(set, EPOLL_CTL_ADD, stream.fd(), &event);
     for (;;) {
-        epoll_event ready;
-        if (::epoll_wait(set, &ready, 1, 0) == 0 && !stream.has_output()) continue;
+        stream.wait();
         const bool there = stream.fetch([&](Header header) {
             header.answer = 1;
             stream.put(header);
@@ -173,7 +182,9 @@ void ask(const Channel& child, const Workload& load) {
     const auto run_for = [&](double seconds) {
         const auto start = bench::Clock::now();
         while (seconds_since(start) < seconds) {
-            require(stream.flush() && stream.fetch(answered), "the server is gone");
+            require(stream.flush(), "the server is gone");
+            stream.wait();
+            require(stream.fetch(answered), "the server is gone");
         }
         return seconds_since(start);
     };
