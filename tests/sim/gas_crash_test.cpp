@@ -37,6 +37,7 @@ public:
                 auto node = gas::Node::join(cluster_.options_of(i));
                 ASSERT_TRUE(node) << node.error().why;
                 ASSERT_TRUE(node->barrier());
+                ++met_;
                 program(*node);
                 if (is_doomed(*node)) sleep_for(600s);
                 ++ended_;
@@ -47,14 +48,18 @@ public:
     bool is_doomed(const gas::Node& node) const {
         return static_cast<std::size_t>(node.id()) + 1 == options_.nodes;
     }
-    // From another node's program.
-    void kill() { cluster_.world().node(options_.nodes - 1).crash(); }
+    // From another node's program. Not before all have met: a barrier needs everybody.
+    void kill() {
+        while (met_ < options_.nodes) pause();
+        cluster_.world().node(options_.nodes - 1).crash();
+    }
     Prng& random() { return cluster_.random(); }
     std::size_t nodes() const { return options_.nodes; }
 
 private:
     ClusterOptions options_;
     GasCluster cluster_;
+    std::size_t met_ = 0;
     std::size_t ended_ = 0;
 };
 

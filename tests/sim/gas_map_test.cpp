@@ -68,7 +68,8 @@ std::vector<MapCall> history(std::uint64_t seed, int rounds) {
     recorder.keys = seed % 3 == 2 ? 40 : 6;
     GasCluster cluster(seed, {.nodes = 2 + seed % 3,
                               .threads = static_cast<std::uint16_t>(1 + seed / 3 % 2),
-                              .trust_global_atomics = seed % 5 != 4});
+                              .trust_global_atomics = seed % 5 != 4,
+                              .memory = 1 << 20});
     using Root = typename Container::Root;
     constexpr Container* kOf = nullptr;
     ptr<Root> root;
