@@ -88,8 +88,9 @@ def as_ordinary_user():
 
 
 def enter_user_namespace():
-    """Whoever is not root starts this program anew as root of a user namespace."""
+    """Whoever is not root starts this program anew as root of a user namespace, and of a network
+    namespace there: links are made from where one is root."""
     if os.geteuid() != 0:
         os.environ["FEROCE_NETNS_INSIDE"] = "1"
-        os.execvp("unshare", ["unshare", "--user", "--map-root-user", "--", sys.executable,
-                              *sys.argv])
+        os.execvp("unshare", ["unshare", "--user", "--map-root-user", "--net", "--",
+                              sys.executable, *sys.argv])
