@@ -199,6 +199,35 @@ TEST_F(Disks, AServerThatForgotEverythingIsNot) {
     EXPECT_EQ(code_of(disk.flush()), ESTALE);
 }
 
+// A disk that is full for writes and broken for everything else.
+class BrokenBackend final : public Backend {
+public:
+    Shape shape() override {
+        Shape shape;
+        shape.size = kTestDiskSize;
+        shape.volatile_cache = true;
+        return shape;
+    }
+    void submit(BackendRequest& request) override {
+        request.done(request, request.kind == IoKind::Write ? ENOSPC : EIO);
+    }
+};
+
+TEST_F(Disks, ErrorsOfABackEndComeBackAsTheyAre) {
+    serve({{.name = "broken", .backend = std::make_shared<BrokenBackend>()}});
+    const Disk disk = open("broken");
+    Bytes data(4096);
+    EXPECT_EQ(code_of(disk.write(0, data)), ENOSPC);
+    EXPECT_EQ(code_of(disk.write(0, data, {.fua = true})), ENOSPC);
+    EXPECT_EQ(code_of(disk.write(0, Bytes(1 << 20))), ENOSPC) << "in pieces";
+    EXPECT_EQ(code_of(disk.read(0, data)), EIO);
+    EXPECT_EQ(code_of(disk.flush()), EIO);
+    EXPECT_EQ(code_of(disk.discard(0, 4096)), EOPNOTSUPP) << "it does not offer that";
+    EXPECT_EQ(server->statistics().refused, 0u);
+    EXPECT_GE(server->statistics().failed, 5u);
+    EXPECT_EQ(server->statistics().under_way, 0u);
+}
+
 TEST_F(Disks, WithdrawnWhileOpen) {
     serve(all_kinds());
     const Disk disk = open("memory");
