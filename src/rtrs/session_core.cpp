@@ -131,14 +131,16 @@ void SessionCore::on_answer(ClientLink& link, const Response& response) {
     const Request* const request = book_->under_way(permit, link.inflight());
     if (request == nullptr) return link.fail("the server answered a request that was not sent");
     if (response.error == 0) deliver_staged(*request, *memory_);
+    const Instant now = loop_.now();
     for (auto& path : paths_) {
         if (!path->is(link)) continue;
         PathStatistics& counts = path->counts();
         const bool read = request->direction == Direction::Read;
         ++(read ? counts.reads : counts.writes);
         (read ? counts.read_bytes : counts.write_bytes) += request->data_size;
+        counts.requests.record(now - request->submitted);
     }
-    book_->answered(permit, link.inflight(), response.error, loop_.now());
+    book_->answered(permit, link.inflight(), response.error, now);
     pump();
 }
 

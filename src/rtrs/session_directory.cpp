@@ -39,6 +39,12 @@ private:
     std::string text_;
 };
 
+void add_latency(Text& out, const Histogram& latency) {
+    out.add("latency_p50_ns", latency.percentile(0.5));
+    out.add("latency_p99_ns", latency.percentile(0.99));
+    out.add("latency_max_ns", latency.percentile(1));
+}
+
 void add_path(Text& out, std::size_t number, const PathStatistics& path) {
     out.add("path", number);
     out.add("destination", path.address.destination);
@@ -46,6 +52,7 @@ void add_path(Text& out, std::size_t number, const PathStatistics& path) {
     out.add("state", name_of(path.state));
     out.add("heartbeat_ns", path.latency);
     out.add("inflight", path.inflight);
+    add_latency(out, path.requests);
     out.add("reads", path.reads);
     out.add("read_bytes", path.read_bytes);
     out.add("writes", path.writes);
@@ -68,9 +75,7 @@ std::string report(SessionCore& session) {
     out.add("failed", now.failed);
     out.add("fences", now.fences);
     out.add("epochs_lost", now.epochs_lost);
-    out.add("latency_p50_ns", now.latency.percentile(0.5));
-    out.add("latency_p99_ns", now.latency.percentile(0.99));
-    out.add("latency_max_ns", now.latency.percentile(1));
+    add_latency(out, now.latency);
     for (const PathStatistics& path : now.paths) add_path(out, path.number, path);
     return out.take();
 }

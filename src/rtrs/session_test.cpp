@@ -85,6 +85,7 @@ TEST_F(Sessions, WriteAndReadBack) {
     EXPECT_EQ(statistics.completed, 8u);
     EXPECT_EQ(statistics.paths[0].write_bytes, 104'609u);
     EXPECT_EQ(statistics.latency.count(), 8u);
+    EXPECT_EQ(statistics.paths[0].requests.count(), 8u);
     EXPECT_EQ(statistics.permits_taken, 0);
 }
 

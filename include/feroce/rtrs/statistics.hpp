@@ -27,6 +27,7 @@ struct PathStatistics {
     std::uint64_t connects = 0;
     std::uint64_t connect_failures = 0;
     Duration latency{};      // Of the last heartbeat.
+    Histogram requests;      // That it answered, from submission to completion.
     std::string last_error;  // Why it went down last.
 };
 
