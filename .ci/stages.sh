@@ -31,7 +31,7 @@ stages=(
     "full|function|lossy3|256 MiB by SEND, WRITE, READ each, 10^5 adds, under faults, 3 seeds"
     "full|function|tsan|ctest of what has threads under ThreadSanitizer"
     "full|function|asan|ctest under AddressSanitizer and UndefinedBehaviorSanitizer"
-    "soak|function|interop|the kernel's rxe in a virtual machine as peer: state table and programs"
+    "soak|function|interop|the kernel in a virtual machine as peer: programs, sessions, iSER"
     "soak|function|lossy20|256 MiB by SEND, WRITE, READ each, 10^5 adds, under faults, 20 seeds"
     "soak|function|seeds1000|1,000 simulated runs, each twice: engines, C ABI, library, disks"
     "soak|function|disks600|the same for 10 minutes, and a 1 GiB image there and back"
