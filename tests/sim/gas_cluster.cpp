@@ -15,8 +15,11 @@ double yields = 0;
 // Others run here, for as long as a word's way between caches may take and longer.
 void yield_sometimes() {
     if (current == nullptr || Fiber::current() == nullptr) return;
-    if (current->random().chance(yields))
-        sleep_for(Duration(static_cast<Duration::rep>(current->random().below(3000))));
+    if (!current->random().chance(yields)) return;
+    // Not sleep_for: destructors come here too, and must not throw when their node goes away.
+    Machine& machine = here().machine();
+    machine.sleep_until(machine.now() +
+                        Duration(static_cast<Duration::rep>(current->random().below(3000))));
 }
 
 std::string text_of(AbiNode& node) {
