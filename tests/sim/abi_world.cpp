@@ -69,9 +69,14 @@ AbiNode::AbiNode(Machine& machine, std::uint32_t shards)
 }
 
 AbiNode::~AbiNode() {
+    end_programs();
+    const Scope scope(*this);
+    delete instance_;
+}
+
+void AbiNode::end_programs() {
     const Scope scope(*this);
     machine_.cancel_programs();
-    delete instance_;
 }
 
 void AbiNode::call(const std::function<void()>& body) {

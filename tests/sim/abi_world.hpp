@@ -25,7 +25,7 @@ public:
     AbiNode(Machine& machine, std::uint32_t shards);
     AbiNode(const AbiNode&) = delete;
     AbiNode& operator=(const AbiNode&) = delete;
-    ~AbiNode();  // Unwinds programs that still run; what they opened must be closed by then.
+    ~AbiNode();  // Ends programs that still run; what they opened must be closed by then.
 
     // Starts a program. The name is for messages of run_all().
     void start(std::string name, std::function<void()> program);
@@ -36,6 +36,9 @@ public:
 
     // The power fails: nothing of it runs or sends any more.
     void crash();
+    // Unwinds programs that still run or died. They may look at what they refer to for the last
+    // time.
+    void end_programs();
     bool idle();  // No program runs.
 
     Machine& machine() { return machine_; }

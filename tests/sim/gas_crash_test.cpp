@@ -44,6 +44,8 @@ public:
                 while (ended_ + 1 < options_.nodes) pause();
             });
         EXPECT_EQ(cluster_.world().run_all(500s), "");
+        // While all that the program of the dead node refers to is still there.
+        for (std::size_t i = 0; i < options_.nodes; ++i) cluster_.world().node(i).end_programs();
     }
     bool is_doomed(const gas::Node& node) const {
         return static_cast<std::size_t>(node.id()) + 1 == options_.nodes;
