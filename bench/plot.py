@@ -22,7 +22,7 @@ def write(path, title, categories, lines, side, below):
     out = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{HEIGHT}" '
            'font-family="sans-serif" font-size="12">',
            f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>',
-           f'<text x="{LEFT}" y="28" font-size="15">{title}</text>']
+           f'<text x="{LEFT}" y="28" font-size="15">{title}: {side}</text>']
     for power in range(low, high + 1):
         y = up(10 ** power)
         out.append(f'<line x1="{LEFT}" y1="{y:.1f}" x2="{WIDTH - RIGHT}" y2="{y:.1f}" '
@@ -33,8 +33,6 @@ def write(path, title, categories, lines, side, below):
                    f'text-anchor="middle">{name}</text>')
     out.append(f'<text x="{LEFT + inner_width / 2:.1f}" y="{HEIGHT - 14}" '
                f'text-anchor="middle">{below}</text>')
-    out.append(f'<text transform="translate(16 {TOP + inner_height / 2:.1f}) rotate(-90)" '
-               f'text-anchor="middle">{side}</text>')
     for number, (name, line) in enumerate(lines.items()):
         colour = COLOURS[number % len(COLOURS)]
         points = " ".join(f"{across(i):.1f},{up(v):.1f}" for i, v in enumerate(line) if v > 0)
