@@ -25,6 +25,7 @@ stages=(
     "full|function|seeds100|100 simulated runs, each twice: engines, C ABI, library, disks"
     "full|function|fuzz60|60 seconds of libFuzzer a target under ASan and UBSan"
     "full|function|netns|every Debian program pair across two network namespaces, IPv4 and IPv6"
+    "full|function|demo|the demo for root and others ends well, and leaves nothing if interrupted"
     "full|function|iser|libiscsi's whole suite to tgt: over iser:// as over iscsi://"
     "full|function|disks20|fio verifies a disk while networks are cut and its server is killed"
     "full|function|pyverbs|rdma-core's own Python tests end as tests/pyverbs/expected.tsv says"
@@ -154,6 +155,11 @@ stage_fuzz600() { fuzz_for 600; }
 stage_netns() {
     build_tests
     python3 "$root/tests/netns/run.py" --library "$build/lib" --all
+}
+
+stage_demo() {
+    build_product
+    python3 "$root/tests/demo/run.py" "$build"
 }
 
 stage_iser() {

@@ -47,6 +47,12 @@ test_shared_map() {
     equal "$(grep -c '50 keys counted by 3 nodes: 150$' <<<"$out")" 3 "$out"
 }
 
+# What only a lock protects is counted right.
+test_contended_lock() {
+    succeed 3 "$build/examples/gas/gas_contended_lock"
+    equal "$(grep -c 'nodes counted to 6000' <<<"$out")" 1 "$out"
+}
+
 # The others name the node that was killed, and do not hang.
 test_crash() {
     call "$feroce" launch -n 3 -- "$build/tests/gas/gas_crash"
