@@ -120,6 +120,53 @@ def test_mistakes(feroce, scratch):
         fail("nothing to detach")
 
 
+def qemu_io(uri, *commands):
+    """Whether all went well, and what it says."""
+    words = [word for command in commands for word in ("-c", command)]
+    done = subprocess.run(["qemu-io", "-f", "raw", *words, uri], capture_output=True, text=True,
+                          check=False, timeout=60)
+    return done.returncode == 0, done.stdout + done.stderr
+
+
+def fill_up(feroce, small, sockets):
+    image(f"{small}/ballast", 4 * MIB)
+    with open(f"{small}/disk", "wb") as out:
+        out.truncate(64 * MIB)
+    with exported(feroce, f"data={small}/disk", "m=memory:8M", "--port", PORT), \
+            attached(feroce, sockets, "127.0.0.1", "data", "--port", PORT) as uri, \
+            attached(feroce, sockets, "127.0.0.1", "m", "--port", PORT) as other:
+        fine, said = qemu_io(uri, "write -P 7 0 2M", "flush")
+        equal(fine, True, f"a write that has room: {said}")
+        for _ in range(2):
+            fine, said = qemu_io(uri, "write -P 8 8M 16M")
+            equal((fine, "No space left on device" in said), (False, True), f"no room: {said}")
+        fine, said = qemu_io(uri, "read -P 7 0 2M")
+        equal(fine, True, f"what was there is there: {said}")
+        fine, said = qemu_io(other, "write 0 4M")
+        equal(fine, True, f"another disk has room: {said}")
+        os.remove(f"{small}/ballast")
+        fine, said = qemu_io(uri, "discard 8M 16M", "write -P 9 32M 4M", "flush",
+                             "read -P 9 32M 4M", "read -P 7 0 2M")
+        equal(fine, True, f"room that was made is used: {said}")
+
+
+def test_full(feroce, scratch):
+    """A full file system: the client is told, nobody is harmed, and room that is made is used."""
+    if os.environ.get("FEROCE_TEST_PLACE") != "private":
+        # In a name space of its own nobody else sees the mount, and root is anybody.
+        root = [] if os.geteuid() == 0 else ["--map-root-user"]
+        run("unshare", "--mount", *root, sys.executable, *sys.argv,
+            env=dict(os.environ, FEROCE_TEST_PLACE="private"))
+        return
+    small = f"{scratch}/small"
+    os.mkdir(small)
+    run("mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", small)
+    try:
+        fill_up(feroce, small, scratch)
+    finally:
+        run("umount", small)
+
+
 def main():
     os.environ["FEROCE_DEVICES"] = "lo"
     feroce = os.path.join(os.path.abspath(sys.argv[1]), "feroce")
