@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 """Feroce on this machine against the Linux kernel's rxe in a QEMU guest.
 
-run.py --build FOLDER --work FOLDER [--keep] [NAME...]
+run.py --build FOLDER --work FOLDER [--keep] [--suite SUITE] [NAME...]
 Builds and boots the guest (see vm), compares rxe's queue pair table with ours, makes each wire
 operation once and compares what both sides see, holds sessions with the kernel's RTRS and disks
 with its RNBD, runs clusters of the global address space on rxe and on both devices, then unmodified
 programs in pairs, and storage over iSER: all in both directions, over IPv4 and IPv6, and tshark
 reads what was on the wire. Writes WORK/results.md. NAME runs only the pairs whose name has that
 text (wireprobe, sessions, rnbd, gas and iser are such); --keep leaves the guest up for the next
-run. Needs root, and the packages of .ci/packages/interop*.txt.
+run; --suite backports takes the kernel from there, and the name zeroes runs what needs it.
+Needs root, and the packages of .ci/packages/interop*.txt.
 """
 import argparse
 import os
@@ -157,6 +158,8 @@ def run_all(lab, chosen):
         sessions.run(lab, table)
     if not chosen or "rnbd" in chosen:
         rnbd.run(lab, table)
+    if "zeroes" in chosen:
+        rnbd.run(lab, table, rnbd.NEWER_CASES)
     if not chosen or "gas" in chosen:
         run_clusters(lab, table)
     for program in pairs.PROGRAMS:
@@ -175,7 +178,8 @@ def run(options):
     vm = Vm(options.work, options.build)
     if not vm.is_up():
         vm.call("down", "all")
-        print(vm.call("build"), flush=True)
+        suite = [f"suite={options.suite}"] if options.suite else []
+        print(vm.call("build", *suite, timeout=1800), flush=True)
         # 4200 carries a path MTU of 4096.
         print(vm.call("up", GUEST, "mtu=4200"), flush=True)
     try:
@@ -196,6 +200,7 @@ def main():
     parser.add_argument("--build", type=pathlib.Path, required=True)
     parser.add_argument("--work", type=pathlib.Path, required=True)
     parser.add_argument("--keep", action="store_true")
+    parser.add_argument("--suite")
     parser.add_argument("names", nargs="*")
     options = parser.parse_args()
     options.build, options.work = options.build.resolve(), options.work.resolve()
