@@ -28,6 +28,7 @@ stages=(
     "full|function|demo|the demo for root and others ends well, and leaves nothing if interrupted"
     "full|function|iser|libiscsi's whole suite to tgt: over iser:// as over iscsi://"
     "full|function|disks20|fio verifies a disk while networks are cut and its server is killed"
+    "full|function|crash5|a disk's machine is killed 5 times: what was flushed is there"
     "full|function|pyverbs|rdma-core's own Python tests end as tests/pyverbs/expected.tsv says"
     "full|function|lossy3|256 MiB by SEND, WRITE, READ each, 10^5 adds, under faults, 3 seeds"
     "full|function|tsan|ctest of what has threads under ThreadSanitizer"
@@ -35,7 +36,9 @@ stages=(
     "soak|function|interop|the kernel in a virtual machine as peer: programs, sessions, iSER"
     "soak|function|lossy20|256 MiB by SEND, WRITE, READ each, 10^5 adds, under faults, 20 seeds"
     "soak|function|seeds1000|1,000 simulated runs, each twice: engines, C ABI, library, disks"
-    "soak|function|disks600|the same for 10 minutes, and a 1 GiB image there and back"
+    "soak|function|disks600|disks20 for 10 minutes, and a 1 GiB image there and back"
+    "soak|function|crash50|the same 50 times"
+    "soak|function|zeroes|write zeroes from the RNBD client of a newer kernel, Debian's backport"
     "soak|function|fuzz600|10 minutes of libFuzzer a target under ASan and UBSan"
 )
 
@@ -193,16 +196,21 @@ lossy_transfer() { # SEEDS
 stage_lossy3() { lossy_transfer 3; }
 stage_lossy20() { lossy_transfer 20; }
 
-# Debian's kernel in QEMU is the peer. The guest's image is kept in build-interop/ for the next run.
-stage_interop() {
+# Debian's kernel in QEMU. A guest's image is kept in its folder for the next run.
+with_guest() { # PROGRAM FOLDER OPTION...
     local architecture
-    architecture=$(dpkg --print-architecture) || die "the interop stage needs Debian's dpkg and apt"
+    architecture=$(dpkg --print-architecture) || die "a guest is made of Debian's packages by apt"
     [[ -f $root/.ci/packages/interop-$architecture.txt ]] ||
-        die "the interop stage knows no emulator for $architecture"
+        die "no emulator is known for a guest on $architecture"
     set_up interop "interop-$architecture"
     build_tests
-    python3 "$root/tests/interop/run.py" --build "$build" --work "$root/build-interop"
+    python3 "$root/tests/interop/$1" --build "$build" --work "$root/$2" "${@:3}"
 }
+
+stage_interop() { with_guest run.py build-interop; }
+stage_crash5() { with_guest crash.py build-crash --rounds 5; }
+stage_crash50() { with_guest crash.py build-crash --rounds 50; }
+stage_zeroes() { with_guest run.py build-zeroes --suite backports zeroes; }
 
 # ---- choosing and running -------------------------------------------------------------------
 

@@ -28,16 +28,17 @@ def inside(place):
 def trouble(feroce, path, server, seconds):
     """Cuts and kills until the time is over; the server at the end."""
     end = time.monotonic() + seconds
+    pause = min(8, seconds / 12)
     rounds = 0
     while time.monotonic() < end:
         for rail in cut_paths.RAILS:
             cut_paths.cut(rail, True)
-            time.sleep(seconds / 12)
+            time.sleep(pause)
             cut_paths.cut(rail, False)
-            time.sleep(seconds / 12)
+            time.sleep(pause)
         server.kill()
         server = Export(feroce, f"disk={path}", "--port", PORT, prefix=inside("server"))
-        time.sleep(seconds / 12)
+        time.sleep(pause)
         rounds += 1
     print(f"{rounds} times both networks cut and the server killed")
     return server

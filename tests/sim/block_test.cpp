@@ -4,9 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <array>
 #include <cstdlib>
-#include <cstring>
 #include <optional>
 
 #include "feroce/block/client.hpp"
@@ -14,6 +12,7 @@
 #include "sim/abi_world.hpp"
 #include "sim/sim_runtime.hpp"
 #include "sim/volatile_disk.hpp"
+#include "stamp.hpp"
 
 namespace feroce::sim {
 namespace {
@@ -25,28 +24,6 @@ constexpr int kWorkers = 6;
 constexpr std::size_t kSectors = 24;  // Of each worker.
 constexpr int kSteps = 40;
 constexpr Duration kChaos = 6s;
-
-// A sector's content: who wrote it, and in which version.
-void stamp(std::span<std::byte> sector, std::uint32_t number, std::uint32_t version) {
-    std::uint64_t state = std::uint64_t{number} << 32 | version;
-    std::memcpy(sector.data(), &state, sizeof state);
-    for (std::byte& byte : sector.subspan(sizeof state)) {
-        state = state * 6364136223846793005u + 1442695040888963407u;
-        byte = static_cast<std::byte>(state >> 56);
-    }
-    if (version == 0) std::fill(sector.begin(), sector.end(), std::byte{0});
-}
-
-// The version of a sector; nothing if it is torn, or another's.
-std::optional<std::uint32_t> version_of(std::span<const std::byte> sector, std::uint32_t number) {
-    std::uint64_t state = 0;
-    std::memcpy(&state, sector.data(), sizeof state);
-    const auto version = static_cast<std::uint32_t>(state);
-    std::array<std::byte, kSectorSize> expected;
-    stamp(expected, number, version);
-    if (!std::equal(sector.begin(), sector.end(), expected.begin())) return std::nullopt;
-    return version;
-}
 
 struct Outcome {
     std::uint64_t hash = 0;
