@@ -1,6 +1,7 @@
-// The private node IBVERBS_PRIVATE_34, to which Debian's libmlx5, libefa and others bind every
-// symbol when they are loaded, before they look whether a device is theirs. Ours never is, so none
-// of these is called but the three that do something; the rest say "not supported".
+// The private node IBVERBS_PRIVATE_34 as rdma-core 44 to 56 have it (Debian 12 and 13), to which
+// Debian's libmlx5, libefa and others bind every symbol when they are loaded, before they look
+// whether a device is theirs. Ours never is, so none of these is called but the three that do
+// something; the rest say "not supported".
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
@@ -50,6 +51,9 @@ unsigned int __ioctl_final_num_attrs(unsigned int, const void*) {
 int ibv_read_ibdev_sysfs_file(void) {
     return -1;
 }
+const char* ibv_wr_opcode_str(int) {
+    return "unknown";
+}
 
 FEROCE_UNSUPPORTED(execute_ioctl)
 FEROCE_UNSUPPORTED(ibv_cmd_advise_mr)
@@ -62,6 +66,7 @@ FEROCE_UNSUPPORTED(ibv_cmd_create_ah)
 FEROCE_UNSUPPORTED(ibv_cmd_create_counters)
 FEROCE_UNSUPPORTED(ibv_cmd_create_cq)
 FEROCE_UNSUPPORTED(ibv_cmd_create_cq_ex)
+FEROCE_UNSUPPORTED(ibv_cmd_create_cq_ex2)
 FEROCE_UNSUPPORTED(ibv_cmd_create_flow)
 FEROCE_UNSUPPORTED(ibv_cmd_create_flow_action_esp)
 FEROCE_UNSUPPORTED(ibv_cmd_create_qp)

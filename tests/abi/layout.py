@@ -1,28 +1,29 @@
 #!/usr/bin/env python3
 """Compares the layout of the ABI's structures, as this build sees them, with a table.
 
-layout.py COMPILER [--update]. layout_amd64.tsv has the structures of rdma-core 44, whose layout
-Debian's programs were compiled with: size and the offset of each named member, in bytes (on arm64 a
-pthread_mutex_t is longer). Headers of another release, or a compiler option that packs structures,
-would break those programs and fail here.
+layout.py [--update] ARCHITECTURE COMPILER [FLAG...]. layout_ARCHITECTURE.tsv has the structures of
+rdma-core 44, whose layout Debian's programs were compiled with: size and the offset of each named
+member, in bytes (on arm64 a pthread_mutex_t is longer). Headers of another release, or a compiler
+option that packs structures, would break those programs and fail here.
 """
+import argparse
 import pathlib
 import subprocess
 import sys
 import tempfile
 import xml.etree.ElementTree as ElementTree
 
-TABLE = pathlib.Path(__file__).resolve().parent / "layout_amd64.tsv"
+HERE = pathlib.Path(__file__).resolve().parent
 HEADERS = ("infiniband/verbs.h", "rdma/rdma_cma.h")
 PREFIXES = ("ibv_", "verbs_", "rdma_")
 
 
-def layouts(compiler):
+def layouts(command):
     with tempfile.TemporaryDirectory() as folder:
         source, library = f"{folder}/probe.cpp", f"{folder}/probe.so"
         with open(source, "w") as f:
             f.write("".join(f"#include <{header}>\n" for header in HEADERS) + "int probe = 1;\n")
-        subprocess.run([compiler, "-std=c++20", "-g", "-fno-eliminate-unused-debug-types", "-fPIC",
+        subprocess.run([*command, "-std=c++20", "-g", "-fno-eliminate-unused-debug-types", "-fPIC",
                         "-shared", source, "-o", library], check=True)
         text = subprocess.run(["abidw", "--load-all-types", library], check=True, text=True,
                               capture_output=True).stdout
@@ -39,12 +40,18 @@ def layouts(compiler):
 
 
 def main():
-    found = layouts(sys.argv[1])
-    if "--update" in sys.argv:
-        TABLE.write_text("".join(f"{name}\t{size}\t{members}\n"
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--update", action="store_true")
+    parser.add_argument("architecture")
+    parser.add_argument("command", nargs=argparse.REMAINDER)
+    options = parser.parse_args()
+    table = HERE / f"layout_{options.architecture}.tsv"
+    found = layouts(options.command)
+    if options.update:
+        table.write_text("".join(f"{name}\t{size}\t{members}\n"
                                  for name, (size, members) in sorted(found.items())))
     expected = {}
-    for line in TABLE.read_text().splitlines():
+    for line in table.read_text().splitlines():
         name, *layout = line.split("\t")
         expected[name] = layout
     different = [name for name in expected if found.get(name) != expected[name]]
