@@ -1,9 +1,10 @@
 # One folder under src/ is one room is one static library. feroce_room(name SOURCES ... NEEDS ...)
 # makes it; NEEDS lists the rooms it may see, which tools/tidy checks against the #includes.
-# DROP_IN: it is part of libibverbs.so.1.
+# DROP_IN: it is part of libibverbs.so.1. PUBLIC: include/feroce shows it; libferoce.so exports it.
 
 add_library(feroce_options INTERFACE)
-target_compile_options(feroce_options INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Werror)
+target_compile_options(feroce_options INTERFACE -Wall -Wextra -Wpedantic -Wshadow
+                       $<$<BOOL:${FEROCE_WERROR}>:-Werror>)
 target_include_directories(feroce_options INTERFACE ${CMAKE_SOURCE_DIR}/src
                            ${CMAKE_SOURCE_DIR}/include)
 if(FEROCE_SANITIZE)
@@ -27,10 +28,13 @@ if(FEROCE_FUZZ)
 endif()
 
 function(feroce_room name)
-  cmake_parse_arguments(ROOM "DROP_IN" "" "SOURCES;NEEDS;LIBRARIES" ${ARGN})
+  cmake_parse_arguments(ROOM "DROP_IN;PUBLIC" "" "SOURCES;NEEDS;LIBRARIES" ${ARGN})
   add_library(feroce_${name} STATIC ${ROOM_SOURCES})
   if(ROOM_DROP_IN)
     target_compile_options(feroce_${name} PRIVATE ${FEROCE_WHOLE_OBJECTS})
+  endif()
+  if(ROOM_PUBLIC)
+    set_target_properties(feroce_${name} PROPERTIES CXX_VISIBILITY_PRESET default)
   endif()
   target_link_libraries(feroce_${name} PUBLIC feroce_options)
   foreach(need ${ROOM_NEEDS})

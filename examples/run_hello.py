@@ -2,18 +2,14 @@
 """Runs hello_server and hello_client on loopback and looks at what the client prints.
 
 run_hello.py FOLDER             the programs of a build, which docs/rdma.md must show as they are
-run_hello.py --install BUILD --compiler CXX
-                                installs the library into a scratch folder, compiles the programs
-                                against it as an outside program would be, and runs them by
-                                `feroce run`
+
+tests/install does the same with programs that were built outside.
 """
-import argparse
 import os
 import pathlib
 import socket
 import subprocess
 import sys
-import tempfile
 
 GREETING = "Hello from another process's memory"
 HERE = pathlib.Path(__file__).resolve().parent
@@ -44,12 +40,13 @@ def try_client(prefix, folder, address, server):
     sys.exit("the server never listened")
 
 
-def greet(prefix, folder):
+def greet(server_prefix, client_prefix, folder):
+    """The prefixes are words before the programs: `feroce run --`, or nothing."""
     address = f"127.0.0.1:{free_port()}"
-    with subprocess.Popen([*prefix, f"{folder}/hello_server", address], text=True, env=ENVIRONMENT,
-                          stderr=subprocess.PIPE) as server:
+    with subprocess.Popen([*server_prefix, f"{folder}/hello_server", address], text=True,
+                          env=ENVIRONMENT, stderr=subprocess.PIPE) as server:
         try:
-            client = try_client(prefix, folder, address, server)
+            client = try_client(client_prefix, folder, address, server)
             if client.returncode != 0 or client.stdout.strip() != GREETING:
                 sys.exit(f"client: {client.returncode} {client.stdout!r} {client.stderr!r}")
             if server.wait(PATIENCE) != 0:
@@ -59,19 +56,6 @@ def greet(prefix, folder):
     print(client.stdout.strip())
 
 
-def build_outside(build, compiler, scratch):
-    installed = run(["cmake", "--install", build, "--component", "library", "--prefix", scratch])
-    if installed.returncode != 0:
-        sys.exit(installed.stderr)
-    for name in ("hello_server", "hello_client"):
-        # No path to the build's own libraries: at run time `feroce run` chooses.
-        made = run([compiler, "-std=c++20", "-Wall", "-Wextra", "-Wpedantic", "-Wshadow", "-Werror",
-                    f"-I{scratch}/include", f"{HERE}/{name}.cpp", "-o", f"{scratch}/{name}",
-                    f"-L{scratch}/lib", "-lferoce", "-lrdmacm", "-libverbs"])
-        if made.returncode != 0:
-            sys.exit(made.stderr)
-
-
 def check_page():
     page = (HERE.parent / "docs" / "rdma.md").read_text(encoding="utf-8")
     for name in ("hello_server", "hello_client"):
@@ -79,20 +63,6 @@ def check_page():
             sys.exit(f"docs/rdma.md shows another {name}.cpp than examples/ has")
 
 
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("folder", nargs="?")
-    parser.add_argument("--install")
-    parser.add_argument("--compiler")
-    options = parser.parse_args()
-    if options.folder:
-        check_page()
-        greet([], options.folder)
-        return
-    with tempfile.TemporaryDirectory() as scratch:
-        build_outside(options.install, options.compiler, scratch)
-        greet([f"{options.install}/bin/feroce", "run", "--"], scratch)
-
-
 if __name__ == "__main__":
-    main()
+    check_page()
+    greet([], [], sys.argv[1])

@@ -74,10 +74,11 @@ void warn_if_not_ours(const std::string& command, const std::string& folder) {
 
 }  // namespace
 
+// FEROCE_PLACE: from an installed program to its libraries; the other is a build folder's.
 std::string library_folder() {
     std::error_code error;
     const fs::path own = fs::read_symlink("/proc/self/exe", error);
-    for (const char* place : {"../lib/feroce", "../lib"}) {
+    for (const char* place : {FEROCE_PLACE, "../lib"}) {
         const fs::path folder = (own.parent_path() / place).lexically_normal();
         if (fs::exists(folder / "libibverbs.so.1", error)) return folder.string();
     }

@@ -1,0 +1,46 @@
+# `cmake --install`: the program and what it loads (component runtime), the C++ library for programs
+# outside (component library). docs/install.md shows the result; tests/install proves it.
+include(CMakePackageConfigHelpers)
+set(share ${CMAKE_INSTALL_DATADIR}/feroce)
+set(config ${CMAKE_INSTALL_LIBDIR}/cmake/Feroce)
+set(package ${CMAKE_SOURCE_DIR}/cmake/package)
+
+install(TARGETS feroce RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT runtime)
+# Only by their run-time names: nobody links with them by mistake.
+install(TARGETS ibverbs rdmacm feroce_shim nbdkit_feroce
+        LIBRARY DESTINATION ${FEROCE_PRIVATE} COMPONENT runtime NAMELINK_SKIP)
+foreach(section 1 7)
+  file(GLOB pages CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/docs/man/*.${section})
+  install(FILES ${pages} DESTINATION ${CMAKE_INSTALL_MANDIR}/man${section} COMPONENT runtime)
+endforeach()
+install(FILES ${package}/feroce.bash RENAME feroce COMPONENT runtime
+        DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
+file(GLOB dissectors CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tools/wireshark/*.lua)
+install(FILES ${dissectors} DESTINATION ${share}/wireshark COMPONENT runtime)
+install(FILES docs/systemd/feroce-export.service DESTINATION ${share}/systemd COMPONENT runtime)
+install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT runtime)
+
+install(TARGETS libferoce ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT library)
+install(TARGETS libferoce_shared LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT library)
+install(DIRECTORY include/feroce DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT library)
+install(DIRECTORY examples/ DESTINATION ${CMAKE_INSTALL_DOCDIR}/examples COMPONENT library
+        FILES_MATCHING PATTERN "*.cpp")
+
+configure_package_config_file(${package}/FeroceConfig.cmake.in FeroceConfig.cmake
+                              INSTALL_DESTINATION ${config}
+                              PATH_VARS CMAKE_INSTALL_LIBDIR CMAKE_INSTALL_INCLUDEDIR
+                                        FEROCE_PRIVATE)
+write_basic_package_version_file(FeroceConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${CMAKE_BINARY_DIR}/FeroceConfig.cmake ${CMAKE_BINARY_DIR}/FeroceConfigVersion.cmake
+        DESTINATION ${config} COMPONENT library)
+
+# pkg-config finds the prefix from where the file lies, so an installed tree may be moved.
+file(RELATIVE_PATH FEROCE_UP /prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig /prefix)
+foreach(name feroce feroce-verbs)
+  configure_file(${package}/${name}.pc.in ${name}.pc @ONLY)
+  install(FILES ${CMAKE_BINARY_DIR}/${name}.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig
+          COMPONENT library)
+endforeach()
+
+add_custom_target(uninstall COMMENT "Removing what the last install put in place"
+                  COMMAND ${CMAKE_COMMAND} -P ${package}/uninstall.cmake VERBATIM)

@@ -1,0 +1,26 @@
+# Run in the build folder: removes what install_manifest.txt lists, then our folders that became
+# empty. With DESTDIR as the installation had it.
+if(NOT EXISTS install_manifest.txt)
+  message(FATAL_ERROR "nothing was installed from here: there is no install_manifest.txt")
+endif()
+file(STRINGS install_manifest.txt files)
+set(folders)
+foreach(file ${files})
+  file(REMOVE $ENV{DESTDIR}${file})
+  cmake_path(GET file PARENT_PATH folder)
+  while(NOT folder STREQUAL "/")
+    list(APPEND folders ${folder})
+    cmake_path(GET folder PARENT_PATH folder)
+  endwhile()
+endforeach()
+# Longer names first, so that a folder comes after what it holds. One that others still use, or that
+# is not ours to remove (/usr), stays.
+list(REMOVE_DUPLICATES folders)
+list(SORT folders ORDER DESCENDING)
+foreach(folder ${folders})
+  file(GLOB rest LIST_DIRECTORIES true "$ENV{DESTDIR}${folder}/*" "$ENV{DESTDIR}${folder}/.*")
+  if(NOT rest AND IS_DIRECTORY $ENV{DESTDIR}${folder} AND folder MATCHES "feroce|Feroce")
+    file(REMOVE_RECURSE $ENV{DESTDIR}${folder})
+  endif()
+endforeach()
+file(REMOVE install_manifest.txt)
