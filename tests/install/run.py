@@ -19,7 +19,7 @@ EXAMPLES = HERE.parent.parent / "examples"
 sys.path.insert(0, str(EXAMPLES))
 import run_hello  # noqa: E402  (its folder is known only now)
 
-PATIENCE = 60
+PATIENCE = 200
 PREFIX = "/usr"
 WARNINGS = ["-Wall", "-Wextra", "-Wpedantic", "-Wshadow", "-Werror"]
 
