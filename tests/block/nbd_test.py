@@ -49,6 +49,21 @@ def test_info(feroce, scratch):
                 equal(shown["is_read_only"], True, "read only")
 
 
+def test_dissector(feroce, scratch):
+    """tshark with our dissector names every message of a server's capture."""
+    root = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
+    capture, disk = f"{scratch}/server.pcapng", f"{scratch}/disk"
+    image(disk, 2 * MIB)
+    os.environ["FEROCE_PCAP"] = capture
+    server = exported(feroce, f"data={disk}", "--port", PORT)
+    with server:
+        del os.environ["FEROCE_PCAP"]
+        with attached(feroce, scratch, "127.0.0.1", "data", "--port", PORT) as uri:
+            run("nbdcopy", uri, f"{scratch}/back")
+    print(run(f"{root}/tests/golden/dissector_check.py", f"{root}/tools/wireshark/feroce_rtrs.lua",
+              capture))
+
+
 def test_copies(feroce, scratch):
     """nbdcopy and qemu-img bring an image there and back, unchanged."""
     size = int(os.environ.get("FEROCE_TEST_MIB", "48")) * MIB
