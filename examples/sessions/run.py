@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs the key-value server and its two clients on loopback: run.py FOLDER_OF_THE_PROGRAMS."""
+"""Runs the key-value server, on two threads, and its clients: run.py FOLDER_OF_THE_PROGRAMS."""
 import os
 import subprocess
 import sys
@@ -12,6 +12,7 @@ EXPECTED = {
                       "the server refused or failed the request (No such file or directory)\n",
     # 1024 pieces of 65,536 equal bytes, 0 to 255 four times over.
     "bulk_fetch": f"fetched 64 MiB, sum {4 * 65536 * (255 * 256 // 2)}\n",
+    "many_threads": "4 threads counted to 1000\n",
 }
 
 
@@ -29,7 +30,7 @@ def try_client(folder, name, server):
 
 def main():
     folder = sys.argv[1]
-    with subprocess.Popen([f"{folder}/key_value_server", "127.0.0.1", PORT],
+    with subprocess.Popen([f"{folder}/key_value_server", "127.0.0.1", PORT, "2"],
                           env=ENVIRONMENT) as server:
         try:
             for name, expected in EXPECTED.items():

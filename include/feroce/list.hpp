@@ -2,6 +2,8 @@
 // it ends, and a list that ends leaves its elements linked nowhere.
 #pragma once
 
+#include <cstddef>
+
 namespace feroce::rdma {
 
 class ListNode {
@@ -45,13 +47,11 @@ public:
 
     bool empty() const { return !head_.linked(); }
     void push_back(T& element) { static_cast<ListNode&>(element).insert_before(head_); }
+    void push_front(T& element) { static_cast<ListNode&>(element).insert_before(*head_.next_); }
     T& front() { return static_cast<T&>(*head_.next_); }  // Not of an empty list.
-    T* pop_front() {                                      // Null if there is none.
-        if (empty()) return nullptr;
-        T& first = front();
-        static_cast<ListNode&>(first).unlink();
-        return &first;
-    }
+    // Null if there is none.
+    T* pop_front() { return taken(head_.next_); }
+    T* pop_back() { return taken(head_.previous_); }
     void clear() {
         while (pop_front() != nullptr) continue;
     }
@@ -61,7 +61,41 @@ public:
     }
 
 private:
+    T* taken(ListNode* node) {
+        if (node == &head_) return nullptr;
+        node->unlink();
+        return static_cast<T*>(node);
+    }
+
     ListNode head_;
+};
+
+// One that knows how many it has. Its elements leave through it only, and before they end.
+template <class T>
+class CountedList {
+public:
+    bool empty() const { return list_.empty(); }
+    std::size_t size() const { return size_; }
+    T& front() { return list_.front(); }
+    void push_back(T& element) {
+        list_.push_back(element);
+        ++size_;
+    }
+    void remove(T& element) {
+        static_cast<ListNode&>(element).unlink();
+        --size_;
+    }
+    T* pop_front() { return counted(list_.pop_front()); }
+    T* pop_back() { return counted(list_.pop_back()); }
+
+private:
+    T* counted(T* element) {
+        if (element != nullptr) --size_;
+        return element;
+    }
+
+    List<T> list_;
+    std::size_t size_ = 0;
 };
 
 }  // namespace feroce::rdma

@@ -57,6 +57,9 @@ public:
         // How long an idle loop polls before it waits in the kernel. Longer: lower latency, busier
         // processor.
         Duration spin = std::chrono::microseconds(20);
+        // Of the completion queues that it makes itself: loops on different processors want
+        // different ones. Any number; devices have few.
+        std::uint32_t vector = 0;
     };
 
     Loop();  // With a RealRuntime of its own.
@@ -67,6 +70,7 @@ public:
     Loop& operator=(const Loop&) = delete;
 
     Runtime& runtime() { return runtime_; }
+    const Options& options() const { return options_; }
     Instant now() { return runtime_.now(); }
     Instant after(Duration time) { return now() + time; }
 
@@ -130,6 +134,10 @@ private:
     List<Message> inbox_;  // Taken off mail_, oldest first.
     // Sequentially consistent with mail_: either who posts sees the sleeper, or it sees the mail.
     std::atomic<bool> sleeping_ = false;
+    // Threads that are posting. They touch the loop even after their message was delivered, which
+    // may be what lets the loop end. Up before the message is pushed (its release), down with
+    // release when nothing more is touched.
+    std::atomic<unsigned> posting_ = 0;
     std::vector<Source*> sources_;
     rdma_event_channel* cm_channel_ = nullptr;
     Instant next_cm_look_{};

@@ -3,6 +3,7 @@
 
 #include "feroce/connection.hpp"  // IWYU pragma: export
 #include "feroce/device.hpp"      // IWYU pragma: export
+#include "feroce/elsewhere.hpp"   // IWYU pragma: export
 #include "feroce/inbox.hpp"       // IWYU pragma: export
 #include "feroce/listener.hpp"    // IWYU pragma: export
 #include "feroce/loop.hpp"        // IWYU pragma: export
@@ -10,3 +11,4 @@
 #include "feroce/runtime.hpp"     // IWYU pragma: export
 #include "feroce/task_group.hpp"  // IWYU pragma: export
 #include "feroce/transfer.hpp"    // IWYU pragma: export
+#include "feroce/workers.hpp"     // IWYU pragma: export

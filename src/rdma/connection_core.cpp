@@ -77,7 +77,8 @@ Result<> ConnectionCore::make_queue_pair() {
     if (common != nullptr && common->reserve(entries)) {
         queue_ = common;
     } else if (options_.completions == nullptr) {
-        Result<CompletionQueue> made = CompletionQueue::create(loop_, id_->verbs, entries);
+        Result<CompletionQueue> made =
+            CompletionQueue::create(loop_, id_->verbs, entries, loop_.options().vector);
         if (!made) return made.error();
         own_queue_ = *std::move(made);
         queue_ = &own_queue_->queue();

@@ -63,6 +63,7 @@ Loop::Loop(Runtime* own) : Loop(std::unique_ptr<Runtime>(own), *own, Options()) 
 
 Loop::~Loop() {
     background_.reset();
+    while (posting_.load(std::memory_order_acquire) != 0) runtime_.relax();
     fetch_mail();
     while (Message* left = inbox_.pop_front()) {
         left->posted_.store(false, std::memory_order_relaxed);
@@ -82,11 +83,13 @@ void Loop::post(std::function<void()> work) {
 }
 
 void Loop::push(Message& message) {
+    posting_.fetch_add(1, std::memory_order_relaxed);
     Message* top = mail_.load(std::memory_order_relaxed);
     do message.below_ = top;
     while (!mail_.compare_exchange_weak(top, &message, std::memory_order_seq_cst,
                                         std::memory_order_relaxed));
     if (sleeping_.load(std::memory_order_seq_cst)) runtime_.wake();
+    posting_.fetch_sub(1, std::memory_order_release);
 }
 
 void Loop::withdraw(Message& message) {
@@ -115,8 +118,9 @@ bool Loop::deliver_mail() {
     bool any = false;
     while (Message* message = delivering.pop_front()) {
         any = true;
-        // From here on it may be posted again.
-        message->posted_.store(false, std::memory_order_release);
+        // From here on it may be posted again. Acquire: what was written before it was posted while
+        // it lay here is seen by its one delivery.
+        message->posted_.exchange(false, std::memory_order_acq_rel);
         message->deliver_(*message);
     }
     return any;
@@ -224,7 +228,8 @@ void Loop::detach(Source& source) {
 PolledQueue* Loop::common_queue(ibv_context* device) {
     for (auto& [context, queue] : common_queues_)
         if (context == device) return &queue->queue();
-    Result<CompletionQueue> made = CompletionQueue::create(*this, device, kCommonEntries);
+    Result<CompletionQueue> made =
+        CompletionQueue::create(*this, device, kCommonEntries, options_.vector);
     if (!made) return nullptr;
     common_queues_.emplace_back(device, std::make_unique<CompletionQueue>(*std::move(made)));
     return &common_queues_.back().second->queue();

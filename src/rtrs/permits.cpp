@@ -3,6 +3,8 @@
 
 #include <bit>
 
+#include "base/assert.hpp"
+
 namespace feroce::rtrs {
 
 namespace {
@@ -31,10 +33,9 @@ bool Permits::take(Waiter& waiter) {
 Permits::Waiter* Permits::give(std::uint16_t permit) {
     const std::uint64_t bit = std::uint64_t{1} << permit % kWordBits;
     ASSERT(permit < count_ && (free_[permit / kWordBits] & bit) == 0);
-    if (!waiting_.empty()) {
-        Waiter& next = waiting_.pop_front();
-        next.permit = permit;
-        return &next;
+    if (Waiter* const next = waiting_.pop_front()) {
+        next->permit = permit;
+        return next;
     }
     free_[permit / kWordBits] |= bit;
     --taken_;

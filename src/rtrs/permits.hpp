@@ -5,7 +5,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "rtrs/intrusive_list.hpp"
+#include "feroce/list.hpp"
+#include "feroce/rtrs/request.hpp"
 
 namespace feroce::rtrs {
 
@@ -21,7 +22,7 @@ public:
     Waiter* give(std::uint16_t permit);
     void cancel(Waiter& waiter) { waiting_.remove(waiter); }
     // Takes the first in line out of it; nullptr if nobody waits.
-    Waiter* cancel_first() { return waiting_.empty() ? nullptr : &waiting_.pop_front(); }
+    Waiter* cancel_first() { return waiting_.pop_front(); }
 
     std::uint16_t count() const { return count_; }
     std::uint16_t taken() const { return taken_; }
@@ -31,7 +32,7 @@ private:
     std::vector<std::uint64_t> free_;  // A bit per permit.
     std::uint16_t count_;
     std::uint16_t taken_ = 0;
-    IntrusiveList<Waiter> waiting_;
+    rdma::CountedList<Waiter> waiting_;
 };
 
 }  // namespace feroce::rtrs

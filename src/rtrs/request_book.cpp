@@ -1,6 +1,8 @@
 // See request_book.hpp.
 #include "rtrs/request_book.hpp"
 
+#include "base/assert.hpp"
+
 namespace feroce::rtrs {
 
 RequestBook::RequestBook(std::uint16_t permits) : permits_(permits), holders_(permits) {}
@@ -28,7 +30,7 @@ Request* RequestBook::next() {
 }
 
 void RequestBook::sent(Request& request, InFlight& path) {
-    waiting_.remove(request);
+    request.unlink();
     path.push_back(request);
     holders_[request.permit].path = &path;
     request.state = Request::State::InFlight;
@@ -52,12 +54,11 @@ bool RequestBook::answered(std::uint16_t permit, InFlight& path, int error, Inst
 
 void RequestBook::path_failed(InFlight& path, const std::optional<Fence>& fence) {
     // From the back to the front: those that were sent first are sent again first.
-    while (!path.empty()) {
-        Request& request = path.pop_back();
-        request.state = fence ? Request::State::InWreck : Request::State::WaitsForPath;
-        holders_[request.permit].failed_through = fence;
-        IntrusiveList<Request>& list = fence ? wreck_of(*fence).requests : waiting_;
-        list.push_front(request);
+    while (Request* const request = path.pop_back()) {
+        request->state = fence ? Request::State::InWreck : Request::State::WaitsForPath;
+        holders_[request->permit].failed_through = fence;
+        rdma::List<Request>& list = fence ? wreck_of(*fence).requests : waiting_;
+        list.push_front(*request);
     }
 }
 
@@ -80,10 +81,9 @@ std::vector<Fence> RequestBook::open_fences() const {
 
 void RequestBook::fenced(const Fence& fence) {
     Wreck& wreck = wreck_of(fence);
-    while (!wreck.requests.empty()) {
-        Request& request = wreck.requests.pop_back();
-        request.state = Request::State::WaitsForPath;
-        waiting_.push_front(request);
+    while (Request* const request = wreck.requests.pop_back()) {
+        request->state = Request::State::WaitsForPath;
+        waiting_.push_front(*request);
     }
     if (!wreck.abandoned.empty() && !fence.drain) return;
     const std::vector<std::uint16_t> permits = std::move(wreck.abandoned);
@@ -92,13 +92,12 @@ void RequestBook::fenced(const Fence& fence) {
 }
 
 void RequestBook::fail_waiting(int error, const char* why, Instant now) {
-    IntrusiveList<Request> given_up;
-    for (Wreck& wreck : wrecks_)
-        while (!wreck.requests.empty()) given_up.push_back(wreck.requests.pop_front());
-    while (!waiting_.empty()) given_up.push_back(waiting_.pop_front());
+    rdma::List<Request> given_up;
+    for (Wreck& wreck : wrecks_) given_up.splice(wreck.requests);
+    given_up.splice(waiting_);
     while (PermitWaiter* const waiter = permits_.cancel_first())
         given_up.push_back(*static_cast<Request*>(waiter));
-    while (!given_up.empty()) give_up(given_up.pop_front(), error, why, now);
+    while (Request* const request = given_up.pop_front()) give_up(*request, error, why, now);
 }
 
 void RequestBook::give_up(Request& request, int error, const char* why, Instant now) {
@@ -116,10 +115,8 @@ bool RequestBook::cancel(Request& request, int error, const char* why, Instant n
             permits_.cancel(request);
             break;
         case Request::State::WaitsForPath:
-            waiting_.remove(request);
-            break;
         case Request::State::InWreck:
-            wreck_of(*holders_[request.permit].failed_through).requests.remove(request);
+            request.unlink();
             break;
         case Request::State::Idle:
         case Request::State::InFlight:

@@ -18,16 +18,16 @@
 #include <vector>
 
 #include "base/time.hpp"
+#include "feroce/list.hpp"
 #include "feroce/rtrs/histogram.hpp"
 #include "rtrs/handshake.hpp"
-#include "rtrs/intrusive_list.hpp"
 #include "rtrs/permits.hpp"
 #include "rtrs/request_header.hpp"
 
 namespace feroce::rtrs {
 
 // The list of requests under way on one incarnation of a path; made by whoever owns that.
-using InFlight = IntrusiveList<Request>;
+using InFlight = rdma::CountedList<Request>;
 
 class RequestBook {
 public:
@@ -72,7 +72,7 @@ public:
 private:
     struct Wreck {
         Fence fence;
-        IntrusiveList<Request> requests;
+        rdma::List<Request> requests;
         std::vector<std::uint16_t> abandoned;  // Permits of requests that were given up.
     };
 
@@ -89,8 +89,8 @@ private:
     void finish(Request& request, int error, const char* why, Instant now);
 
     Permits permits_;
-    std::vector<Holder> holders_;     // By permit.
-    IntrusiveList<Request> waiting_;  // For a path, the longest first.
+    std::vector<Holder> holders_;  // By permit.
+    rdma::List<Request> waiting_;  // For a path, the longest first.
     std::list<Wreck> wrecks_;
     std::uint64_t sequence_ = 0;
     std::size_t present_ = 0;  // Requests submitted and not done.

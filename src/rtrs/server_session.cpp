@@ -143,6 +143,10 @@ std::uint64_t ServerRequest::session() const {
     return session_->identity().epoch;
 }
 
+rdma::Loop& ServerRequest::loop() const {
+    return *session_->identity().loop;
+}
+
 void ServerRequest::respond(int error) {
     ASSERT(session_ != nullptr && error >= 0);
     session_->respond(chunk_, error);

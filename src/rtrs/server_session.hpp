@@ -46,6 +46,7 @@ public:
         Uuid uuid;
         std::uint64_t epoch = 0;
         bool extended = false;
+        rdma::Loop* loop = nullptr;  // That serves it.
     };
     ServerSession(const Identity& identity, const Geometry& geometry, RequestHandler& handler,
                   ServerStatistics& statistics, std::pmr::memory_resource& memory);

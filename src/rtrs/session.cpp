@@ -2,59 +2,27 @@
 #include "feroce/rtrs/session.hpp"
 
 #include <cerrno>
-#include <cstring>
 #include <utility>
 
+#include "rtrs/outcome.hpp"
 #include "rtrs/session_core.hpp"
 #include "rtrs/session_directory.hpp"
 
 namespace feroce::rtrs {
 
-namespace {
-constexpr std::size_t kBufferAlignment = 4096;
-}
-
-SessionTransfer::SessionTransfer(SessionCore& session, Direction direction, ConstSegment message)
-    : Suspension(session.loop(),
-                 [](rdma::Suspension& waiting, int code) {
-                     auto& self = static_cast<SessionTransfer&>(waiting);
-                     if (self.done()) return;
-                     self.session_.cancel(self.request_, code,
-                                          code == ETIMEDOUT ? "its deadline passed"
-                                                            : "the program asked to stop waiting");
-                 }),
+SessionTransfer::SessionTransfer(SessionCore& session)
+    : Limited(session.loop(),
+              [](rdma::Suspension& waiting, int code) {
+                  auto& self = static_cast<SessionTransfer&>(waiting);
+                  if (self.done()) return;
+                  self.session_.cancel(self.request_, code, why_given_up(code));
+              }),
       session_(session) {
     request_.transfer = this;
-    request_.direction = direction;
-    request_.message = message;
     request_.done = [](Request& request) {
         SessionTransfer& self = *static_cast<Pending&>(request).transfer;
         if (!self.starting_) self.finish();
     };
-}
-
-SessionTransfer::SessionTransfer(SessionCore& session, ConstSegment message, Segment into)
-    : SessionTransfer(session, Direction::Read, message) {
-    into_ = into;
-    request_.read_into = {&into_, 1};
-}
-
-SessionTransfer::SessionTransfer(SessionCore& session, ConstSegment message,
-                                 std::span<const Segment> into)
-    : SessionTransfer(session, Direction::Read, message) {
-    request_.read_into = into;
-}
-
-SessionTransfer::SessionTransfer(SessionCore& session, ConstSegment message, ConstSegment from)
-    : SessionTransfer(session, Direction::Write, message) {
-    from_ = from;
-    request_.write_from = {&from_, 1};
-}
-
-SessionTransfer::SessionTransfer(SessionCore& session, ConstSegment message,
-                                 std::span<const ConstSegment> from)
-    : SessionTransfer(session, Direction::Write, message) {
-    request_.write_from = from;
 }
 
 SessionTransfer::~SessionTransfer() {
@@ -73,36 +41,39 @@ bool SessionTransfer::start(std::coroutine_handle<> handle, const rdma::Limits* 
     return false;
 }
 
-rdma::Result<> SessionTransfer::wait() {
-    if (start(nullptr, nullptr)) drive();
-    return result();
-}
-
 rdma::Result<> SessionTransfer::result() const {
-    if (code_ != 0) return rdma::Error(code_, "the request was given up before it was made");
-    if (request_.error == 0) return {};
-    return rdma::Error(request_.error,
-                       std::string(request_.why) + " (" + std::strerror(request_.error) + ")");
+    return code_ == 0 ? result_of(request_) : not_made(code_);
 }
 
 SessionBuffer::SessionBuffer(std::shared_ptr<SessionCore> session, std::span<std::byte> bytes,
-                             std::uint64_t area)
-    : session_(std::move(session)), bytes_(bytes), area_(area) {}
+                             std::uint64_t area, bool elsewhere)
+    : session_(std::move(session)), bytes_(bytes), area_(area), elsewhere_(elsewhere) {}
 
 SessionBuffer::SessionBuffer(SessionBuffer&& other) noexcept
-    : session_(std::move(other.session_)), bytes_(other.bytes_), area_(other.area_) {}
+    : session_(std::move(other.session_)),
+      bytes_(other.bytes_),
+      area_(other.area_),
+      elsewhere_(other.elsewhere_) {}
 
 SessionBuffer& SessionBuffer::operator=(SessionBuffer&& other) noexcept {
     std::swap(session_, other.session_);
     std::swap(bytes_, other.bytes_);
     std::swap(area_, other.area_);
+    std::swap(elsewhere_, other.elsewhere_);
     return *this;
 }
 
 SessionBuffer::~SessionBuffer() {
     if (!session_) return;
-    session_->forget_area(area_);
-    session_->loop().runtime().memory().deallocate(bytes_.data(), bytes_.size(), kBufferAlignment);
+    if (!elsewhere_) {
+        session_->release({area_, bytes_});
+        return;
+    }
+    // The session, which this may be the last to hold, is touched on its own thread only.
+    rdma::Loop& there = session_->loop();
+    there.post([core = std::move(session_), area = SessionCore::Area{area_, bytes_}] {
+        core->release(area);
+    });
 }
 
 const std::string& Session::name() const {
@@ -146,13 +117,9 @@ SessionTransfer Session::write(ConstSegment message, std::span<const ConstSegmen
 }
 
 rdma::Result<SessionBuffer> Session::allocate(std::size_t bytes) const {
-    std::pmr::memory_resource& memory = core_->loop().runtime().memory();
-    auto* const start = static_cast<std::byte*>(memory.allocate(bytes, kBufferAlignment));
-    std::memset(start, 0, bytes);
-    auto area = core_->register_area({start, bytes});
-    if (area) return SessionBuffer(core_, {start, bytes}, *area);
-    memory.deallocate(start, bytes, kBufferAlignment);
-    return area.error();
+    auto area = core_->allocate(bytes);
+    if (!area) return area.error();
+    return SessionBuffer(core_, area->bytes, area->id, false);
 }
 
 rdma::Result<std::size_t> Session::add_path(const PathAddress& address) const {

@@ -3,11 +3,16 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
 #include <utility>
 
 #include "base/assert.hpp"
 
 namespace feroce::rtrs {
+
+namespace {
+constexpr std::size_t kAreaAlignment = 4096;
+}
 
 SessionCore::NoPath::NoPath(SessionCore& of)
     : Timer(of.loop_, [](Timer& timer) { static_cast<NoPath&>(timer).session.on_no_path(); }),
@@ -255,15 +260,19 @@ rdma::Result<Geometry> SessionCore::geometry() const {
     return announced_->geometry;
 }
 
-rdma::Result<AreaId> SessionCore::register_area(ByteSpan area) {
+rdma::Result<SessionCore::Area> SessionCore::allocate(std::size_t bytes) {
     if (!memory_) return rdma::Error(ENOTCONN, "the session is not open yet");
-    return memory_->add(area);
+    void* const start = loop_.runtime().memory().allocate(bytes, kAreaAlignment);
+    std::memset(start, 0, bytes);
+    const ByteSpan area(static_cast<std::byte*>(start), bytes);
+    return Area{memory_->add(area), area};
 }
 
-void SessionCore::forget_area(AreaId id) {
+void SessionCore::release(const Area& area) {
     for (auto& path : paths_)
-        if (path->link() != nullptr) path->link()->areas().forget(id);
-    memory_->remove(id);
+        if (path->link() != nullptr) path->link()->areas().forget(area.id);
+    memory_->remove(area.id);
+    loop_.runtime().memory().deallocate(area.bytes.data(), area.bytes.size(), kAreaAlignment);
 }
 
 SessionStatistics SessionCore::statistics() {

@@ -45,8 +45,13 @@ public:
     void abandon(Request& request);
 
     rdma::Result<Geometry> geometry() const;
-    rdma::Result<AreaId> register_area(ByteSpan area);
-    void forget_area(AreaId id);
+    // Memory that the paths may use directly.
+    struct Area {
+        AreaId id = 0;
+        ByteSpan bytes;
+    };
+    rdma::Result<Area> allocate(std::size_t bytes);
+    void release(const Area& area);
     PathPolicy policy() const { return chooser_.policy(); }
     void set_policy(PathPolicy policy) { chooser_.set_policy(policy); }
     SessionStatistics statistics();

@@ -7,8 +7,13 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "feroce/time.hpp"
+
+namespace feroce::rdma {
+class Loop;
+}
 
 namespace feroce::rtrs {
 
@@ -88,7 +93,11 @@ struct ServerOptions {
     // How long a session without paths is remembered: a request that was executed is known to a
     // client that comes back within this time. Sessions of the kernel end with their last path.
     Duration session_linger = std::chrono::seconds(60);
-    // Asked before a path is taken: 0, or an errno and it is closed. Called from the loop.
+    // Loops of other threads, over which the sessions are spread, each staying with one. They run
+    // until the server has ended. Empty: all are served on the server's own loop.
+    std::vector<rdma::Loop*> workers = {};
+    // Asked before a path is taken: 0, or an errno and it is closed. This and the next are called
+    // from the session's loop.
     std::function<int(const Visitor& visitor)> on_path = {};
     // A session that on_path saw is forgotten: nobody comes back to it.
     std::function<void(std::uint64_t session)> on_session_end = {};

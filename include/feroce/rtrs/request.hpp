@@ -6,25 +6,15 @@
 #include <cstdint>
 #include <span>
 
+#include "feroce/list.hpp"
 #include "feroce/time.hpp"
 
 namespace feroce::rtrs {
 
 enum class Direction : std::uint8_t { Write, Read };  // As the client sees it.
 
-// Links of a list that allocates nothing; an element is in at most one list.
-struct ListHook {
-    ListHook* previous = nullptr;
-    ListHook* next = nullptr;
-
-    ListHook() = default;
-    ListHook(const ListHook&) = delete;
-    ListHook& operator=(const ListHook&) = delete;
-    bool linked() const { return next != nullptr; }
-};
-
 // Waits for the right to use a chunk of the server.
-struct PermitWaiter : ListHook {
+struct PermitWaiter : rdma::ListNode {
     std::uint16_t permit = 0;  // Valid once it has been granted.
 };
 
@@ -39,6 +29,25 @@ struct Request : PermitWaiter {
     std::span<const std::byte> message;             // These three must stay until done.
     std::span<const Segment> read_into = {};        // For reads,
     std::span<const ConstSegment> write_from = {};  // for writes.
+    Segment only_into;                              // Where there is one segment only, it is here.
+    ConstSegment only_from;
+
+    void set_data(std::span<const Segment> into) {
+        direction = Direction::Read;
+        read_into = into;
+    }
+    void set_data(std::span<const ConstSegment> from) {
+        direction = Direction::Write;
+        write_from = from;
+    }
+    void set_data(Segment into) {
+        only_into = into;
+        set_data(std::span<const Segment>(&only_into, 1));
+    }
+    void set_data(ConstSegment from) {
+        only_from = from;
+        set_data(std::span<const ConstSegment>(&only_from, 1));
+    }
 
     // Called from the loop when it is done; may destroy the request.
     void (*done)(Request&) = nullptr;

@@ -8,8 +8,10 @@
 //         request.respond();
 //     }).value();
 //
-// Belongs to its loop's thread. A request repeated by a client of ours after a path failed is not
-// given to the handler again (docs/sessions.md).
+// Belongs to its loop's thread. With ServerOptions::workers sessions are served on the loops of
+// other threads, the handler is called there, and only opening, ending and counting happen here. A
+// request repeated by a client of ours after a path failed is not given to the handler again
+// (docs/sessions.md).
 #pragma once
 
 #include <cstdint>
@@ -37,8 +39,9 @@ public:
     std::span<std::byte> data() const { return data_; }
     const std::string& session_name() const;
     std::uint64_t session() const;  // No two sessions have the same, whatever their names.
+    rdma::Loop& loop() const;       // Of the session: of the server, or one of its workers.
 
-    // 0, or an errno below 512 for the client. Any time, but once, in the loop's thread.
+    // 0, or an errno below 512 for the client. Any time, but once, in the thread of loop().
     void respond(int error = 0);
 
 private:

@@ -32,46 +32,38 @@ class SessionDirectory;
 // Lives in the awaiting expression, allocates nothing. A deadline or stop ends it wherever it is;
 // if it is under way its path ends with it and is connected anew, since the server could still
 // write the caller's memory through it.
-class [[nodiscard]] SessionTransfer : public rdma::Suspension {
+class [[nodiscard]] SessionTransfer : public rdma::Limited<SessionTransfer> {
 public:
-    SessionTransfer(SessionCore& session, ConstSegment message, Segment into);
-    SessionTransfer(SessionCore& session, ConstSegment message, std::span<const Segment> into);
-    SessionTransfer(SessionCore& session, ConstSegment message, ConstSegment from);
-    SessionTransfer(SessionCore& session, ConstSegment message, std::span<const ConstSegment> from);
-
+    // `data` is what Request::set_data takes.
+    template <class Data>
+    SessionTransfer(SessionCore& session, ConstSegment message, Data data)
+        : SessionTransfer(session) {
+        request_.message = message;
+        request_.set_data(data);
+    }
     // One that goes away before it is done takes its path with it: the device may still use memory.
     ~SessionTransfer();
     SessionTransfer(const SessionTransfer&) = delete;
     SessionTransfer& operator=(const SessionTransfer&) = delete;
 
-    // The stricter one counts, also of those that the task inherits.
-    SessionTransfer& until(Instant deadline) {
-        limits().deadline = std::min(limits().deadline, deadline);
-        return *this;
-    }
-    SessionTransfer& within(Duration time) { return until(after(time)); }
     // On the service connection, apart from the traffic of the others.
     SessionTransfer& service() {
         request_.service = true;
         return *this;
     }
-    rdma::Awaiter<SessionTransfer> operator co_await() { return rdma::Awaiter(*this); }
-    rdma::Result<> wait();
 
     // For Awaiter: false if it is done already.
     bool start(std::coroutine_handle<> handle, const rdma::Limits* outer);
     rdma::Result<> result() const;
 
 private:
-    SessionTransfer(SessionCore& session, Direction direction, ConstSegment message);
+    explicit SessionTransfer(SessionCore& session);
     struct Pending : Request {
         SessionTransfer* transfer = nullptr;
     };
 
     SessionCore& session_;
     Pending request_;
-    Segment into_;  // Where there is one segment only.
-    ConstSegment from_;
     bool starting_ = false;
     int code_ = 0;  // Why it was not even submitted.
 };
@@ -87,12 +79,14 @@ public:
 
 private:
     friend class Session;
+    friend class SessionPort;
     SessionBuffer(std::shared_ptr<SessionCore> session, std::span<std::byte> bytes,
-                  std::uint64_t area);
+                  std::uint64_t area, bool elsewhere);
 
     std::shared_ptr<SessionCore> session_;
     std::span<std::byte> bytes_;
     std::uint64_t area_ = 0;
+    bool elsewhere_ = false;  // In another thread than the session.
 };
 
 // A handle; copies share the session, which ends with the last of them. Requests under way then end
@@ -123,6 +117,7 @@ public:
 
 private:
     friend class Client;
+    friend class SessionPort;
     explicit Session(std::shared_ptr<SessionCore> core) : core_(std::move(core)) {}
     std::shared_ptr<SessionCore> core_;
 };

@@ -1,0 +1,75 @@
+// See server_registry.hpp.
+#include "rtrs/server_registry.hpp"
+
+#include <algorithm>
+#include <cerrno>
+
+#include "base/assert.hpp"
+
+namespace feroce::rtrs {
+
+ServerRegistry::ServerRegistry(std::size_t shards, Limits limits, std::size_t session_bytes)
+    : limits_(limits), session_bytes_(session_bytes), loads_(shards) {}
+
+std::size_t ServerRegistry::shard_of(const Uuid& session) {
+    const std::lock_guard lock(mutex_);
+    const auto [entry, is_new] = entries_.try_emplace(session);
+    if (!is_new) return entry->second.shard;
+    const auto least = std::min_element(loads_.begin(), loads_.end());
+    ++*least;
+    entry->second.shard = static_cast<std::size_t>(least - loads_.begin());
+    return entry->second.shard;
+}
+
+Result<void> ServerRegistry::admit(const Uuid& session, std::size_t shard) {
+    const std::lock_guard lock(mutex_);
+    if (admitted_ >= limits_.sessions)
+        return Error{ENOMEM, "the server has the largest number of sessions"};
+    if ((admitted_ + 1) * session_bytes_ > limits_.bytes)
+        return Error{ENOMEM, "the chunks of one more session exceed the server's memory limit"};
+    // Another of its connections may have been refused, and the session forgotten, meanwhile.
+    const auto [found, is_new] = entries_.try_emplace(session);
+    Entry& entry = found->second;
+    if (is_new) {
+        entry.shard = shard;
+        ++loads_[shard];
+    }
+    if (entry.shard != shard) return Error{ECONNRESET, "the session is served elsewhere by now"};
+    ASSERT(!entry.admitted);
+    entry.admitted = true;
+    ++admitted_;
+    return {};
+}
+
+void ServerRegistry::forget(const Uuid& session) {
+    const std::lock_guard lock(mutex_);
+    const auto found = entries_.find(session);
+    if (found == entries_.end()) return;
+    if (found->second.admitted) --admitted_;
+    --loads_[found->second.shard];
+    entries_.erase(found);
+}
+
+void ServerRegistry::set_paths(const Uuid& session, std::size_t paths) {
+    const std::lock_guard lock(mutex_);
+    entries_.at(session).paths = paths;
+}
+
+Result<std::optional<ServerRegistry::Displaced>> ServerRegistry::claim_name(
+    const Uuid& session, const std::string& name) {
+    const std::lock_guard lock(mutex_);
+    std::optional<Displaced> displaced;
+    for (auto& [uuid, entry] : entries_) {
+        if (uuid == session || entry.name != name) continue;
+        if (entry.paths > 0) return Error{EPERM, "another session has this name"};
+        displaced = Displaced{uuid, entry.shard};
+        entry.name.clear();
+    }
+    Entry& own = entries_.at(session);
+    if (!own.name.empty() && own.name != name)
+        return Error{EPERM, "paths of one session give different names"};
+    own.name = name;
+    return displaced;
+}
+
+}  // namespace feroce::rtrs

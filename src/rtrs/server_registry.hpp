@@ -1,0 +1,59 @@
+// ServerRegistry: what the loops of one server must agree on: which of them serves a session, that
+// no two sessions have the same name, and how many there may be. Asked when connections are made
+// and end, never for a request, so a lock does.
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/result.hpp"
+#include "rtrs/uuid.hpp"
+
+namespace feroce::rtrs {
+
+class ServerRegistry {
+public:
+    struct Limits {
+        std::size_t sessions = 0;
+        std::size_t bytes = 0;  // Of all chunks.
+    };
+    // A session that must go, since its client does not come back and another has its name.
+    struct Displaced {
+        Uuid session;
+        std::size_t shard = 0;
+    };
+
+    // Of `session_bytes` each.
+    ServerRegistry(std::size_t shards, Limits limits, std::size_t session_bytes);
+
+    // The shard of this session; for one that is not known the shard that has the fewest.
+    std::size_t shard_of(const Uuid& session);
+    // The shard is about to make it.
+    Result<void> admit(const Uuid& session, std::size_t shard);
+    // It has ended, or was not made after all.
+    void forget(const Uuid& session);
+    void set_paths(const Uuid& session, std::size_t paths);
+    // Gives a session its name, which one without paths must yield.
+    Result<std::optional<Displaced>> claim_name(const Uuid& session, const std::string& name);
+
+private:
+    struct Entry {
+        std::size_t shard = 0;
+        bool admitted = false;
+        std::size_t paths = 0;
+        std::string name;
+    };
+
+    const Limits limits_;
+    const std::size_t session_bytes_;
+    std::mutex mutex_;  // Of all that follows.
+    std::map<Uuid, Entry> entries_;
+    std::vector<std::size_t> loads_;  // Entries, by shard.
+    std::size_t admitted_ = 0;
+};
+
+}  // namespace feroce::rtrs

@@ -1,0 +1,86 @@
+// ServerShard: the part of a server that one loop drives: its sessions and their paths, from the
+// first connection to the day when they are forgotten. A session stays with its loop, so that
+// nothing that its requests touch is shared between threads.
+#pragma once
+
+#include <list>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "feroce/listener.hpp"
+#include "feroce/signal.hpp"
+#include "feroce/task_group.hpp"
+#include "rtrs/runtime_random.hpp"
+#include "rtrs/server_path.hpp"
+#include "rtrs/server_registry.hpp"
+
+namespace feroce::rtrs {
+
+class ServerShard final : private ServerPath::Owner {
+public:
+    // What the shards of a server share. Nothing but the registry changes once a client was heard.
+    struct Common {
+        Common(ServerOptions wanted, const Geometry& shape, RequestHandler serve);
+
+        const ServerOptions options;
+        const Geometry geometry;
+        RequestHandler handler;
+        std::vector<rdma::Loop*> loops;                  // One a shard,
+        std::vector<std::weak_ptr<ServerShard>> shards;  // each to be locked on its own loop.
+        ServerRegistry registry;
+    };
+
+    // In the loop's thread, as all that follows and its end.
+    ServerShard(std::shared_ptr<Common> common, std::size_t number);
+    ~ServerShard();
+    ServerShard(const ServerShard&) = delete;
+    ServerShard& operator=(const ServerShard&) = delete;
+
+    // A connection for a session of this shard: accepts or refuses it.
+    void take(rdma::Request request, const ConnectRequest& asked);
+    ServerStatistics statistics() const;
+    // Any thread.
+    static void refuse(rdma::Request request, int error);
+
+private:
+    struct Place {
+        std::shared_ptr<ServerSession> session;
+        Instant deserted{};  // Valid while it has no paths.
+    };
+    using Places = std::map<Uuid, Place>;
+    struct Asked {
+        Fence fence;
+        PathNumber asker = kNoPath;
+        std::shared_ptr<ServerSession> session;
+    };
+
+    rdma::Task<void> reap();
+    rdma::Task<void> forget_deserted();
+    Result<ServerPath*> path_for(const ConnectRequest& request, std::string route);
+    bool is_taken(const std::string& route, const ServerSession& session) const;
+    Result<std::shared_ptr<ServerSession>> session_for(const ConnectRequest& request);
+    void end_closed_paths();
+    ServerPath* find_path(const Uuid& uuid);
+    Places::iterator forget(Places::iterator place);
+    void yield_name(const Uuid& session);
+
+    Result<void> on_info(ServerPath& path, const std::string& name) override;
+    void on_fence(ServerPath& path, const Fence& fence) override;
+    void on_closed(ServerPath& path, const char* why) override;
+
+    const std::shared_ptr<Common> common_;
+    const std::size_t number_;
+    rdma::Loop& loop_;
+    RuntimeRandom random_;
+    ServerStatistics statistics_;
+    Places sessions_;
+    std::list<std::unique_ptr<ServerPath>> paths_;
+    PathNumber last_path_ = kNoPath;
+    std::vector<Asked> fences_;  // To be confirmed when the paths they name have ended.
+    rdma::Signal closing_;
+    rdma::TaskGroup tasks_;  // Ends first: its tasks use the rest.
+};
+
+}  // namespace feroce::rtrs
