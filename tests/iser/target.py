@@ -74,8 +74,9 @@ class Target:
     def url(self, transport):
         return url(transport, self.address, self.port)
 
-    def image(self):
-        return image_options("iser", self.address, self.port, NAME + "iser", LUN)
+    def image(self, transport="iser"):
+        word = "tcp" if transport == "iscsi" else transport  # QEMU's.
+        return image_options(word, self.address, self.port, NAME + transport, LUN)
 
     def admin(self, *words):
         """tgtadm knows nothing of RDMA, so it is not put on Feroce."""
