@@ -18,6 +18,7 @@ stages=(
     "part|label|cli|the feroce program: run, env, dev, res, stat, explain, trace"
     "part|label|gas|clusters of real processes: feroce launch, the examples, a node that dies"
     "part|label|block|disks: feroce export and attach, nbdinfo, nbdcopy, qemu-img, fio"
+    "part|label|docs|the pages: links lead somewhere, commands are run and say what is shown"
     "part|label|fuzz|the stored fuzz corpora, replayed"
     "full|function|format|clang-format leaves the tree as it is"
     "full|function|lint|clang-tidy finds nothing"
@@ -92,7 +93,7 @@ stage_lint() {
 # What reads the tree does not change with the compiler, and a program that is not instrumented
 # cannot load an instrumented library: our own tests only.
 preset_ctest() { # PRESET
-    local skip=(tidy models abi cli rdmacm interop full soak)
+    local skip=(tidy models abi cli rdmacm docs interop full soak)
     run_ctest "$root/build-$1" -LE "^($(IFS='|'; echo "${skip[*]}"))\$"
 }
 
@@ -260,6 +261,6 @@ run_stages() {
         [[ $status -eq 0 ]] || die "stage $name failed"
     done
     [[ ${#labels[@]} -gt 0 ]] || return 0
-    build_tests
+    if [[ ${labels[*]} == script ]]; then build_tests tests_of_script; else build_tests; fi
     run_ctest "$build" -L "^($(IFS='|'; echo "${labels[*]}"))\$" -LE '^(full|soak)$'
 }
