@@ -1,18 +1,16 @@
 #!/usr/bin/env python3
 """Runs hello_server and hello_client on loopback and looks at what the client prints.
 
-run_hello.py FOLDER             the programs of a build, which docs/rdma.md must show as they are
+run_hello.py FOLDER             the programs of a build
 
 tests/install does the same with programs that were built outside.
 """
 import os
-import pathlib
 import socket
 import subprocess
 import sys
 
 GREETING = "Hello from another process's memory"
-HERE = pathlib.Path(__file__).resolve().parent
 PATIENCE = 30
 ENVIRONMENT = {**os.environ, "FEROCE_DEVICES": "lo"}
 
@@ -56,13 +54,5 @@ def greet(server_prefix, client_prefix, folder):
     print(client.stdout.strip())
 
 
-def check_page():
-    page = (HERE.parent / "docs" / "rdma.md").read_text(encoding="utf-8")
-    for name in ("hello_server", "hello_client"):
-        if (HERE / f"{name}.cpp").read_text(encoding="utf-8") not in page:
-            sys.exit(f"docs/rdma.md shows another {name}.cpp than examples/ has")
-
-
 if __name__ == "__main__":
-    check_page()
     greet([], [], sys.argv[1])
