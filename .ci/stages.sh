@@ -35,6 +35,8 @@ stages=(
     "full|function|tsan|ctest of what has threads under ThreadSanitizer"
     "full|function|asan|ctest under AddressSanitizer and UndefinedBehaviorSanitizer"
     "soak|function|interop|the kernel in a virtual machine as peer: programs, sessions, iSER"
+    "soak|function|chroot|bare Debian 12 and 13: README, packages, everyday tests, namespaces"
+    "soak|function|cross|unit tests built for the other architecture, in an emulator"
     "soak|function|lossy20|256 MiB by SEND, WRITE, READ each, 10^5 adds, under faults, 20 seeds"
     "soak|function|seeds1000|1,000 simulated runs, each twice: engines, C ABI, library, disks"
     "soak|function|disks600|disks20 for 10 minutes, and a 1 GiB image there and back"
@@ -212,6 +214,20 @@ stage_interop() { with_guest run.py build-interop; }
 stage_crash5() { with_guest crash.py build-crash --rounds 5; }
 stage_crash50() { with_guest crash.py build-crash --rounds 50; }
 stage_zeroes() { with_guest run.py build-zeroes --suite backports zeroes; }
+
+# Needs root. The bare systems are kept in build-chroot/ for the next run.
+stage_chroot() {
+    local try=(python3 "$root/tests/chroot/run.py" --work "$root/build-chroot" --suite)
+    set_up chroot
+    build_tests
+    "${try[@]}" bookworm readme packages container userns
+    "${try[@]}" trixie packages tests
+}
+
+stage_cross() {
+    set_up "cross-$(dpkg --print-architecture)"
+    "$root/tests/cross/run.sh" "$root/build-cross" "$jobs"
+}
 
 # ---- choosing and running -------------------------------------------------------------------
 
