@@ -30,6 +30,7 @@ stages=(
     "full|function|iser|libiscsi's whole suite to tgt: over iser:// as over iscsi://"
     "full|function|disks20|fio verifies a disk while networks are cut and its server is killed"
     "full|function|crash5|a disk's machine is killed 5 times: what was flushed is there"
+    "full|function|overload|sessions under cuts with every processor overloaded twice"
     "full|function|pyverbs|rdma-core's own Python tests end as tests/pyverbs/expected.tsv says"
     "full|function|lossy3|256 MiB by SEND, WRITE, READ each, 10^5 adds, under faults, 3 seeds"
     "full|function|tsan|ctest of what has threads under ThreadSanitizer"
@@ -172,6 +173,11 @@ stage_iser() {
     build_tests
     python3 "$root/tests/iser/run.py" --feroce "$program" --all
     python3 "$root/tests/iser/run.py" --netns --family ipv6 --library "$build/lib"
+}
+
+stage_overload() {
+    build_tests
+    python3 "$root/tests/rtrs/cut_paths.py" "$build/tests/rtrs" --overloaded
 }
 
 stage_disks20() {

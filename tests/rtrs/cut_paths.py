@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 """Cuts the networks under a verifying load, one after the other, and kills the server.
 
-cut_paths.py FOLDER_OF_THE_PROGRAMS. Makes three network namespaces: a client and a server with two
-interfaces each, and between them two bridges, which are taken down to cut a network without either
-end's interface noticing. No request may fail and no byte be wrong; stalls are reported. Needs root.
+cut_paths.py FOLDER_OF_THE_PROGRAMS [--overloaded]. Makes three network namespaces: a client and a
+server with two interfaces each, and between them two bridges, which are taken down to cut a network
+without either end's interface noticing. No request may fail and no byte be wrong; stalls are
+reported. Overloaded, twice as many programs as there are processors do nothing but compute, and
+before the first cut no path may be given up for that. Needs root.
 """
 import os
 import subprocess
@@ -68,11 +70,11 @@ class Load:
         self.line = tuple(int(word) for word in text.split())
         return self.line[0]
 
-    def go_on(self, what):
-        """Until the load has done something for a second after `what` was done to it."""
+    def go_on(self, what, least=10):
+        """Until the load has done something after `what` was done to it, for ten lines a second."""
         begin, end = self.read(), time.monotonic() + PATIENCE
         lines = 0
-        while lines < 10 or self.line[0] < begin + 50:
+        while lines < least or self.line[0] < begin + 50:
             self.read()
             lines += 1
             if time.monotonic() > end:
@@ -90,13 +92,19 @@ class Load:
         return self.process.wait(PATIENCE)
 
 
+def keep_busy():
+    """Processes that take whatever processor time they get."""
+    return [subprocess.Popen([sys.executable, "-c", "while True: pass"])
+            for _ in range(2 * os.cpu_count())]
+
+
 def start_server(folder, disk):
     return start("server", "setpriv", "--pdeathsig", "KILL", f"{folder}/session_disk", PORT, disk)
 
 
-def run(folder, disk):
+def run(folder, disk, overloaded):
     server = start_server(folder, disk)
-    load = None
+    load, busy = None, []
     try:
         for _ in range(50):  # The load may come before the server listens.
             load = Load(folder)
@@ -104,6 +112,11 @@ def run(folder, disk):
                 break
             load.process.wait()
         load.go_on("start")
+        if overloaded:
+            busy = keep_busy()
+            load.go_on("overloaded", least=100)
+            if load.line[3] > 0:
+                sys.exit("a path was given up although its network worked")
         for rail in RAILS:
             cut(rail, True)
             load.go_on(f"network {rail} cut")
@@ -119,13 +132,17 @@ def run(folder, disk):
         server.wait()
         if load is not None:
             load.process.kill()
+        for process in busy:
+            process.kill()
+            process.wait()
 
 
 def main():
     make_network()
     try:
         with tempfile.TemporaryDirectory() as scratch:
-            sys.exit(run(os.path.abspath(sys.argv[1]), f"{scratch}/disk"))
+            sys.exit(run(os.path.abspath(sys.argv[1]), f"{scratch}/disk",
+                         "--overloaded" in sys.argv))
     finally:
         remove_network()
 
