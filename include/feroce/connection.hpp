@@ -24,6 +24,8 @@
 
 namespace feroce::rdma {
 
+class SharedReceives;
+
 struct ConnectionOptions {
     std::optional<Address> from = {};        // A local address, where there is a choice.
     ibv_pd* domain = nullptr;                // Null: the device's common one.
@@ -31,7 +33,8 @@ struct ConnectionOptions {
     bool common_completions = false;         // or the loop's for the device, if it has room.
     std::uint32_t send_depth = 128;
     std::uint32_t recv_depth = 128;
-    std::uint32_t sge = 4;  // Regions of one work request.
+    SharedReceives* shared_receives = nullptr;  // Of the same domain. Null: receives of its own.
+    std::uint32_t sge = 4;                      // Regions of one work request.
     std::uint32_t inline_bytes = 64;
     std::uint8_t reads = 255;  // READs and atomics under way; 255: what goes.
     std::uint8_t retry_count = 7;
@@ -74,6 +77,7 @@ public:
     Address local() const;
     Loop& loop() const;
     ibv_pd* domain() const;
+    ibv_context* device() const { return raw()->verbs; }
     rdma_cm_id* raw() const;
     ibv_qp* queue_pair() const;
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/assert.hpp"
+#include "feroce/shared_receives.hpp"
 #include "rdma/failure.hpp"
 #include "rdma/words.hpp"
 
@@ -96,6 +97,10 @@ Result<> ConnectionCore::make_queue_pair() {
     wanted.send_cq = wanted.recv_cq = queue_->cq();
     wanted.cap = {options_.send_depth + 1, options_.recv_depth + 1, options_.sge, options_.sge,
                   options_.inline_bytes};
+    if (options_.shared_receives != nullptr) {
+        wanted.srq = options_.shared_receives->raw();
+        wanted.cap.max_recv_wr = 0;
+    }
     if (::rdma_create_qp(id_, options_.domain, &wanted) != 0)
         return failure("no queue pair of these depths could be made");
     return {};
@@ -227,6 +232,8 @@ Result<> ConnectionCore::post_receive(const Regions& into, Operation& operation)
     wr.wr_id = to_wr_id(&operation);
     wr.sg_list = into.sges();
     wr.num_sge = into.count();
+    if (options_.shared_receives != nullptr)
+        return Error(EINVAL, "the connection's receives are shared; post them there");
     const int code = ::ibv_post_recv(id_->qp, &wr, &bad);
     if (code == 0) return {};
     if (code == ENOMEM)
@@ -267,6 +274,8 @@ void ConnectionCore::flush(const TransferBase& transfer) {
 
 void ConnectionCore::drain() {
     Marker sends, receives;
+    // Shared receives are not flushed: those that nobody took stay for the others.
+    receives.posted = receives.done = options_.shared_receives != nullptr;
     for (int round = 0; round < kDrainRounds && !(sends.done && receives.done); ++round) {
         if (!sends.posted) sends.posted = post_marker(id_->qp, sends);
         if (!receives.posted) receives.posted = post_receive_marker(id_->qp, receives);

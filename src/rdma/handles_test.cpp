@@ -24,6 +24,75 @@ TEST(Devices, AreFoundByAddress) {
     EXPECT_EQ(Device::open("somewhere").error().code, EINVAL);
 }
 
+// A message that came, and for whom.
+struct Arrived : Operation {
+    Arrived() {
+        complete = [](Operation& self, const ibv_wc& wc) {
+            auto& arrived = static_cast<Arrived&>(self);
+            arrived.status = wc.status;
+            arrived.through = wc.qp_num;
+        };
+    }
+    std::optional<ibv_wc_status> status;
+    std::uint32_t through = 0;
+};
+
+struct SharedServer {
+    Loop& loop;
+    Listener& listener;
+    ConnectionOptions options;
+    std::vector<Connection> connections = {};
+
+    Task<void> accept(std::size_t count) {
+        while (connections.size() < count) {
+            Request request = (co_await listener.next()).value();
+            connections.push_back((co_await std::move(request).accept(loop, options)).value());
+        }
+    }
+};
+
+TEST(SharedQueues, OneQueueOfReceivesServesManyConnections) {
+    Loop loop;
+    Device device = Device::open("127.0.0.1").value();
+    ProtectionDomain domain = ProtectionDomain::create(device.raw()).value();
+    SharedReceives shared = SharedReceives::create(domain.raw(), 4).value();
+    std::vector<ibv_async_event> events;
+    AsyncEvents watched = AsyncEvents::watch(loop, device.raw(), [&](const ibv_async_event& event) {
+                              events.push_back(event);
+                          }).value();
+    Listener listener = Listener::listen(loop, "127.0.0.1:0").value();
+    Buffer memory =
+        Buffer::create(domain.raw(), loop.runtime().memory(), 4096, Access::Local).value();
+    std::array<Arrived, 4> arrived;
+    for (std::uint32_t i = 0; i < 4; ++i)
+        ASSERT_TRUE(shared.post(memory.local(i * 64, 64), arrived[i]));
+    Arrived fifth;
+    EXPECT_EQ(shared.post(memory.local(0, 64), fifth).error().code, ENOMEM);
+    ASSERT_TRUE(shared.warn_below(3));
+
+    SharedServer server{loop, listener, {.domain = domain.raw(), .shared_receives = &shared}};
+    TaskGroup serving(loop);
+    serving.spawn(server.accept(2));
+    std::vector<Connection> clients;
+    for (int i = 0; i < 2; ++i)
+        clients.push_back(loop.run(Connection::connect(loop, listener.address())).value());
+    ASSERT_TRUE(loop.run(serving.join()));
+    EXPECT_EQ(server.connections[0].post_receive(memory.local(), fifth).error().code, EINVAL);
+
+    Buffer note = clients[0].allocate(64).value();
+    for (std::size_t i = 0; i < 2; ++i) ASSERT_TRUE(clients[i].send(note.local()).wait());
+    const Instant end = loop.after(std::chrono::seconds(10));
+    while ((!arrived[1].status || events.empty()) && loop.now() < end) loop.poll_or_wait(end);
+    for (std::size_t i = 0; i < 2; ++i) {
+        EXPECT_EQ(arrived[i].status, IBV_WC_SUCCESS);
+        EXPECT_EQ(arrived[i].through, server.connections[i].queue_pair()->qp_num);
+    }
+    ASSERT_FALSE(events.empty()) << "two of four are left, which is below three";
+    EXPECT_EQ(events[0].event_type, IBV_EVENT_SRQ_LIMIT_REACHED);
+    EXPECT_EQ(events[0].element.srq, shared.raw());
+    EXPECT_FALSE(arrived[2].status) << "nobody's yet";
+}
+
 // Two ends on one loop that share a domain and a completion queue.
 class Handles : public testing::Test {
 public:
