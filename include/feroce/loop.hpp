@@ -55,8 +55,10 @@ class Loop {
 public:
     struct Options {
         // How long an idle loop polls before it waits in the kernel. Longer: lower latency, busier
-        // processor.
+        // processor. It grows up to the limit as long as the news that ends the wait comes within
+        // that limit: then waiting costs more than it spares.
         Duration spin = std::chrono::microseconds(20);
+        Duration spin_limit = std::chrono::microseconds(200);
         // Of the completion queues that it makes itself: loops on different processors want
         // different ones. Any number; devices have few.
         std::uint32_t vector = 0;
@@ -142,6 +144,7 @@ private:
     rdma_event_channel* cm_channel_ = nullptr;
     Instant next_cm_look_{};
     Instant idle_since_ = kNever;
+    Duration spin_ = options_.spin;  // As it has grown.
     std::vector<std::pair<ibv_context*, std::unique_ptr<CompletionQueue>>> common_queues_;
     std::vector<int> fds_;
     std::exception_ptr exception_;

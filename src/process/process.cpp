@@ -59,6 +59,10 @@ void Process::expect_sleep() {
     for (const std::unique_ptr<Shard>& shard : shards_) shard->expect_sleep();
 }
 
+void Process::note_poll() {
+    for (const std::unique_ptr<Shard>& shard : shards_) shard->note_poll();
+}
+
 bool Process::armed() const {
     for (const std::unique_ptr<Shard>& shard : shards_)
         if (!shard->armed()) return false;

@@ -53,6 +53,7 @@ public:
     // Progress for a thread that polls `cq`, whose completions may come from any shard.
     void drive(device::CompletionQueue& cq);
     void expect_sleep();
+    void note_poll();  // For a poller that does not drive.
     bool armed() const;
     // After memory was deregistered: nobody touches it any more when this returns.
     void quiesce();

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <thread>
+#include <utility>
 
 #include "mem/guard.hpp"
 
@@ -23,6 +24,11 @@ constexpr int kRoundsMax = 8;
 // Completions that a poller must take and come back from, arrivals apart, before we believe that it
 // always comes back; see Shard::doubts_.
 constexpr int kDoubtsMax = 64;
+// How long an arrival is left to a program that may come back by itself, how many doubts its return
+// takes away, and how seldom we try if it does not return.
+constexpr Duration kTrial = 200us;
+constexpr int kTrialWorth = 16;
+constexpr int kTrialGapMax = 1 << 16;
 // Arrivals in a row that a program must have answered, and how soon, before acknowledgements wait
 // for its answer.
 constexpr int kAnswersNeeded = 16;
@@ -88,7 +94,10 @@ void Shard::send_pending(Instant now) {
 
 void Shard::wake_if_late(Instant now) {
     const Instant due = engine_->has_work() ? now : engine_->next_wakeup();
-    if (due >= thread_sleeps_until_.load(std::memory_order_relaxed)) return;
+    const Instant looks = thread_sleeps_until_.load(std::memory_order_relaxed);
+    // Whoever always comes back to poll sees to what falls due before the thread's next look.
+    const bool comes_back = doubts_ == 0 && !armed() && looks <= now + 2 * kWatch;
+    if (due >= looks || comes_back) return;
     thread_sleeps_until_.store(due, std::memory_order_relaxed);
     port_->wake();
 }
@@ -162,7 +171,7 @@ void Shard::drive_locked(device::CompletionQueue& cq) {
         returned_completion_ = false;
         doubts_ = std::max(doubts_ - 1, 0);
     }
-    polls_.store(polls_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+    note_poll();
     const bool received = receive(now);
     if (received) note_arrival(now);
     // A program that always comes back, or answers, gets its completion first: what we owe the peer
@@ -251,6 +260,36 @@ void Shard::note_needed() {
     doubts_ = kDoubtsMax;
 }
 
+bool Shard::trial_is_due(std::uint64_t& polls) {
+    const std::lock_guard lock(mutex_);
+    polls = polls_.load(std::memory_order_relaxed);
+    const bool polled = std::exchange(polls_at_arrival_, polls) != polls;
+    return doubts_ > 0 && polled && !sleep_expected_ && --arrivals_to_trial_ <= 0;
+}
+
+void Shard::conclude_trial(bool came_back) {
+    const std::lock_guard lock(mutex_);
+    trial_gap_ = came_back ? 1 : std::min(2 * trial_gap_, kTrialGapMax);
+    arrivals_to_trial_ = trial_gap_;
+    if (came_back) doubts_ = std::max(doubts_ - kTrialWorth, 0);
+}
+
+// Something arrived while programs poll now and then, and the port is not armed any more.
+bool Shard::program_comes_back() {
+    std::uint64_t polls = 0;
+    if (!trial_is_due(polls)) return false;
+    const Instant end = parts_.host.now() + kTrial;
+    bool came_back = false;
+    while (!came_back && !stop_.load() && parts_.host.now() < end) {
+        const bool arrived = port_->wait(end);
+        if (arrived) armed_.store(false, std::memory_order_relaxed);
+        came_back = polls_.load(std::memory_order_relaxed) != polls;
+        if (arrived && !came_back) return false;  // It armed the port in order to sleep.
+    }
+    conclude_trial(came_back);
+    return came_back;
+}
+
 void Shard::body_turn() {
     Instant until;
     {
@@ -283,7 +322,7 @@ void Shard::body_turn() {
         if (arrived) {
             // The port has disarmed itself.
             armed_.store(false, std::memory_order_relaxed);
-            return;
+            if (!program_comes_back()) return;
         }
         const std::uint64_t polls = polls_.load(std::memory_order_relaxed);
         if (stop_.load() || polls == polls_seen_) return;

@@ -5,10 +5,11 @@
 // Pollers and the thread keep out of each other's way like this: a poller that finds nothing twice
 // in a row disarms the port, so that arrivals do not wake the thread. It arms it again before it
 // returns a completion if the program may then poll memory or sleep: we doubt until it has come
-// back often enough, and again as soon as the thread had to take an arrival for it. A program that
-// asks for a completion event is about to sleep: armed until the next completion. A poller that
-// just stops is noticed by the thread, which looks every millisecond as long as somebody polled
-// lately.
+// back often enough, and again as soon as the thread had to take an arrival for it. Was it needed?
+// A program that is busy with a batch would have come back; the thread finds out by leaving an
+// arrival to it, ever more seldom if in vain. A program that asks for a completion event is about
+// to sleep: armed until the next completion. A poller that just stops is noticed by the thread,
+// which looks every millisecond as long as somebody polled lately.
 //
 // What we owe a peer is best sent together with what the program sends next: one packet on the
 // way instead of two, and the peer's poller finds both at once. So where programs were seen to
@@ -69,6 +70,10 @@ public:
     void expect_sleep();  // The program asked for an event: arrivals are the thread's.
     // A poller may return completions without driving: no arrival would go unseen after.
     bool armed() const { return armed_.load(std::memory_order_relaxed); }
+    // Somebody polls. Two at once may count as one.
+    void note_poll() {
+        polls_.store(polls_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+    }
     void pass();   // Waits until whoever drives now has let go.
     void flush();  // At exit: sends what is owed, unless the lock cannot be had soon.
     // Shows the engine under the lock; false if the lock cannot be had within `patience`.
@@ -86,6 +91,9 @@ private:
     void drive_locked(device::CompletionQueue& cq);
     bool try_to_drive();  // True: the lock is ours.
     void note_needed();
+    bool program_comes_back();
+    bool trial_is_due(std::uint64_t& polls);
+    void conclude_trial(bool came_back);
     void note_arrival(Instant now);
     void note_post(Instant now);
     bool answer_expected(Instant now) const;
@@ -104,15 +112,18 @@ private:
     // Completions still to be returned with the port armed: see the head of this file.
     int doubts_ = 64;
     bool returned_completion_ = false;  // And nobody has polled since.
-    bool watched_ = false;              // Armed since it was last disarmed for long.
-    bool sleep_expected_ = false;       // An event was asked for, and no completion returned since.
+    // How many arrivals from now, and after the next one, an arrival is left to the program.
+    int arrivals_to_trial_ = 1;
+    int trial_gap_ = 1;
+    bool watched_ = false;         // Armed since it was last disarmed for long.
+    bool sleep_expected_ = false;  // An event was asked for, and no completion returned since.
     // How often of late a post followed an arrival closely, up to kAnswersNeeded.
     int answers_ = 0;
     bool unanswered_ = false;  // Something arrived that we owe an answer, and no post followed.
     Instant arrived_at_{};
     Instant last_empty_poll_{};
     Instant last_recheck_{};
-    // Written under the lock; read without it as hints only, hence relaxed.
+    // Read without the lock, and the second also written so, as hints only, hence relaxed.
     std::atomic<bool> armed_{false};
     std::atomic<std::uint64_t> polls_{0};
     std::atomic<Instant> thread_sleeps_until_{Instant{}};
@@ -122,7 +133,8 @@ private:
     std::atomic<unsigned> failures_{0};
     // Set once; the wake-up that follows orders it.
     std::atomic<bool> stop_{false};
-    std::uint64_t polls_seen_ = 0;  // The thread's own.
+    std::uint64_t polls_seen_ = 0;  // The thread's own, as is the next.
+    std::uint64_t polls_at_arrival_ = 0;
     std::unique_ptr<device::Task> thread_;
 };
 

@@ -187,8 +187,11 @@ void Loop::poll_or_wait(Instant until) {
     }
     const Instant moment = now();
     idle_since_ = std::min(idle_since_, moment);
-    if (moment - idle_since_ < options_.spin) return runtime_.relax();
+    if (moment - idle_since_ < spin_) return runtime_.relax();
     wait_for_news(std::min(until, timers_.next()));
+    const bool worth_it = now() - moment < options_.spin_limit;
+    spin_ = worth_it ? std::min(2 * spin_, std::max(options_.spin, options_.spin_limit))
+                     : options_.spin;
 }
 
 void Loop::wait_for_news(Instant until) {

@@ -22,12 +22,17 @@ public:
         now_ = std::max(now_, until == kNever ? now_ + 1ms : until);
     }
     void wake() override {}
-    void relax() override { now_ += 1us; }
+    void relax() override {
+        now_ += 1us;
+        spun_ += 1us;
+    }
+    Duration spun() { return std::exchange(spun_, {}); }
     std::pmr::memory_resource& memory() override { return *std::pmr::get_default_resource(); }
     std::uint64_t random() override { return 4; }
 
 private:
     Instant now_{};
+    Duration spun_{};
 };
 
 class Loops : public testing::Test {
@@ -54,6 +59,22 @@ Task<void> gather(Gathered& gathered, int& runs_seen) {
     for (int i = 0; i < 3; ++i) gathered.schedule();
     runs_seen = gathered.runs;
     co_return;
+}
+
+TEST_F(Loops, SpinLongerWhereNewsComesSoon) {
+    std::vector<int> rung;
+    Alarm alarm(loop, rung, 1);
+    // How long the loop spins before it waits for an alarm in `delay`.
+    const auto spun_before = [&](Duration delay) {
+        alarm.arm(loop.after(delay));
+        for (const std::size_t before = rung.size(); rung.size() == before;) loop.poll_or_wait();
+        return runtime.spun();
+    };
+    EXPECT_EQ(spun_before(1ms), 20us);
+    for (const Duration expected : {20us, 40us, 80us, 160us, 200us, 200us})
+        EXPECT_EQ(spun_before(210us), expected);
+    EXPECT_EQ(spun_before(1ms), 200us);
+    EXPECT_EQ(spun_before(1ms), 20us) << "as at first after a long wait";
 }
 
 TEST_F(Loops, WhatARoundGathersIsDoneOnceAtItsEnd) {

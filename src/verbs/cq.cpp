@@ -59,8 +59,11 @@ bool look_for_completions(Cq& cq) {
     // wake our thread (see process/shard), else a few times in a row. A look is a system call.
     if (!cq.queue->empty() &&
         (process.armed() ||
-         cq.taken_without_look.fetch_add(1, std::memory_order_relaxed) % kTakenWithoutLookMax != 0))
+         cq.taken_without_look.fetch_add(1, std::memory_order_relaxed) % kTakenWithoutLookMax !=
+             0)) {
+        process.note_poll();
         return true;
+    }
     process.drive(*cq.queue);
     if (!cq.queue->empty()) return true;
     process::after_empty_poll();

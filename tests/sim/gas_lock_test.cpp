@@ -68,6 +68,11 @@ struct Scenario {
     bool global_atomics = true;
 };
 
+// So that the lock is sometimes free and sometimes not.
+Task<Result<>> think(rdma::Loop& loop, std::uint64_t microseconds) {
+    co_return co_await loop.sleep(std::chrono::microseconds(microseconds));
+}
+
 Task<Result<>> use_lock(Mutex& mutex, ptr<std::uint64_t> counter, Witness& witness, bool tries) {
     if (tries) {
         const auto got = co_await mutex.try_lock();
@@ -115,7 +120,9 @@ Outcome run(std::uint64_t seed, const Scenario& scenario) {
         }
         while (!line || !counter) pause();
         const auto mutex = scenario.make(node.lanes(thread), line);
+        Prng random(seed << 16 | std::uint64_t(node.id()) << 8 | thread);
         for (int i = 0; i < scenario.rounds; ++i) {
+            ASSERT_TRUE(node.loop(thread).run(think(node.loop(thread), random.below(40))));
             const auto done = node.loop(thread).run(
                 use_lock(*mutex, counter, out.witness, scenario.tries && i % 2 == 0));
             ASSERT_TRUE(done) << done.error().why;

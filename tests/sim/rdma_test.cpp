@@ -92,7 +92,7 @@ Outcome keep_ledger(std::uint64_t seed) {
 
 std::uint64_t seeds() {
     const char* wanted = std::getenv("FEROCE_SEEDS");
-    return wanted != nullptr ? std::strtoull(wanted, nullptr, 10) : 10;
+    return wanted != nullptr ? std::strtoull(wanted, nullptr, 10) : 20;
 }
 
 }  // namespace

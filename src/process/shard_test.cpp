@@ -1,0 +1,200 @@
+// Who takes what arrives: the program that polls or the shard's thread. Time, arrivals and the
+// thread's sleep are the test's: the thread runs only until it sleeps again.
+#include "process/shard.hpp"
+
+#include <gtest/gtest.h>
+
+#include <condition_variable>
+#include <thread>
+
+namespace feroce::process {
+namespace {
+
+using namespace std::chrono_literals;
+
+// The thread sleeps here until the test says how its sleep ends.
+class Bed {
+public:
+    enum class End : std::uint8_t { None, Arrival, Timeout, Over };
+
+    End sleep() {
+        std::unique_lock lock(mutex_);
+        asleep_ = true;
+        change_.notify_all();
+        change_.wait(lock, [&] { return end_ != End::None; });
+        return end_ == End::Over ? end_ : std::exchange(end_, End::None);
+    }
+    void await_sleep() {
+        std::unique_lock lock(mutex_);
+        change_.wait(lock, [&] { return asleep_; });
+    }
+    // Returns when it sleeps again; at the end of everything it does not.
+    void wake(End how) {
+        await_sleep();
+        {
+            const std::lock_guard lock(mutex_);
+            end_ = how;
+            asleep_ = false;
+        }
+        change_.notify_all();
+        if (how != End::Over) await_sleep();
+    }
+
+private:
+    std::mutex mutex_;
+    std::condition_variable change_;
+    bool asleep_ = false;
+    End end_ = End::None;
+};
+
+struct World {
+    std::atomic<Instant> now{Instant{} + 1s};
+    std::atomic<int> arrivals{0};
+    std::atomic<int> taken_by_thread{0};
+    std::atomic<bool> armed{false};
+    std::thread::id program = std::this_thread::get_id();
+    Bed bed;
+};
+
+class FakePort final : public device::HostPort {
+public:
+    explicit FakePort(World& world) : world_(world) {}
+    std::uint8_t slot() const override { return 1; }
+    bool poll(Instant, device::Engine&) override {
+        if (world_.arrivals == 0) return false;
+        --world_.arrivals;
+        if (std::this_thread::get_id() != world_.program) ++world_.taken_by_thread;
+        return true;
+    }
+    void arm() override { world_.armed = true; }
+    void disarm(bool) override { world_.armed = false; }
+    bool wait(Instant until) override {
+        const Bed::End end = world_.bed.sleep();
+        if (end == Bed::End::Timeout) world_.now = std::max(world_.now.load(), until);
+        if (end == Bed::End::Arrival) world_.armed = false;
+        return end == Bed::End::Arrival;
+    }
+    void wake() override {}
+    bool interfaces_changed() override { return false; }
+    void transmit(std::span<const transport::TransmitRun>) override {}
+    bool join_group(const Gid&) override { return false; }
+    void leave_group(const Gid&) override {}
+
+private:
+    World& world_;
+};
+
+class FakeHost final : public device::Host {
+public:
+    explicit FakeHost(World& world) : world_(world) {}
+    Instant now() override { return world_.now; }
+    RandomSource& random() override { return random_; }
+    std::vector<device::Interface> interfaces() override { return {}; }
+    Result<std::unique_ptr<device::HostPort>> open_port() override {
+        return std::unique_ptr<device::HostPort>(new FakePort(world_));
+    }
+    Result<std::unique_ptr<device::Rendezvous>> open_rendezvous(std::uint8_t, int) override {
+        return Error{ENOTSUP, "not here"};
+    }
+    Result<Gid> source_for(const Gid&, std::uint32_t) override { return Gid{}; }
+    Result<std::unique_ptr<device::Task>> spawn(std::function<void()> body) override {
+        struct Thread final : device::Task {
+            Thread(std::function<void()> body, Bed& b) : bed(b), thread(std::move(body)) {}
+            ~Thread() override {
+                bed.wake(Bed::End::Over);
+                thread.join();
+            }
+            Bed& bed;
+            std::thread thread;
+        };
+        return std::unique_ptr<device::Task>(new Thread(std::move(body), world_.bed));
+    }
+    void abandon() override {}
+
+private:
+    World& world_;
+    Prng random_{1};
+};
+
+struct Deaf final : device::EventListener {
+    void on_qp_event(transport::QueuePair&, transport::AsyncEventType) override {}
+    void on_srq_event(transport::ReceiveQueue&, transport::AsyncEventType) override {}
+};
+
+class Shards : public testing::Test {
+public:
+    Shards() { world.bed.await_sleep(); }
+    // A poll that finds a completion, which the program goes away with.
+    void poll_a_completion() {
+        cq.push({});
+        poll();
+        transport::Completion taken;
+        EXPECT_EQ(cq.poll({&taken, 1}), 1u);
+    }
+    void poll() {
+        world.now = world.now.load() + 1us;
+        shard->drive(cq);
+    }
+    // True if the thread takes it, false if it waits for the program.
+    bool arrive() {
+        world.arrivals = 1;
+        world.bed.wake(Bed::End::Arrival);
+        return world.arrivals == 0;
+    }
+
+    World world;
+    FakeHost host{world};
+    Prng random{1};
+    mem::Memory memory{{}, random};
+    device::XrcDomains xrc;
+    Deaf events;
+    std::function<void()> changed = [] {};
+    device::CompletionQueue cq{64, nullptr, nullptr};
+    std::unique_ptr<Shard> shard = *Shard::start({host, memory, xrc, events, changed});
+};
+
+TEST_F(Shards, LearnThatAProgramComesBackFromItsBatches) {
+    // While it was away with a completion something arrived, each time.
+    for (int i = 0; i < 8; ++i) {
+        poll_a_completion();
+        if (!world.armed) break;
+        EXPECT_FALSE(arrive()) << "it is left to the program, round " << i;
+        poll();
+        EXPECT_EQ(world.arrivals, 0);
+        world.bed.wake(Bed::End::Timeout);
+    }
+    EXPECT_EQ(world.taken_by_thread, 0);
+    poll_a_completion();
+    EXPECT_FALSE(world.armed) << "arrivals would still wake the thread";
+}
+
+TEST_F(Shards, LeaveLittleToAProgramThatDoesNotComeBack) {
+    constexpr int kArrivals = 1000;
+    int left = 0;
+    for (int i = 0; i < kArrivals; ++i) {
+        poll_a_completion();
+        ASSERT_TRUE(world.armed);
+        if (arrive()) continue;
+        ++left;
+        const Instant before = world.now;
+        world.bed.wake(Bed::End::Timeout);
+        EXPECT_LE(world.now.load() - before, 250us);
+        ASSERT_EQ(world.arrivals, 0) << "the thread took it in the end";
+    }
+    EXPECT_EQ(world.taken_by_thread, kArrivals);
+    EXPECT_GE(left, 2);
+    EXPECT_LE(left, 11) << "ever more seldom";
+}
+
+TEST_F(Shards, TakeAtOnceWhatASleeperWaitsFor) {
+    for (int i = 0; i < 10; ++i) {
+        poll_a_completion();
+        poll();
+        shard->expect_sleep();
+        EXPECT_TRUE(arrive());
+    }
+    EXPECT_EQ(world.taken_by_thread, 10);
+}
+
+}  // namespace
+}  // namespace feroce::process
