@@ -164,20 +164,22 @@ fault:
     return false;
 }
 
+// Stores in any case, as amd64 does: a swap on memory that cannot be written fails whether or not
+// the comparison would have.
 inline bool compare_swap(std::byte* registered, std::uint64_t compare, std::uint64_t swap,
                          std::uint64_t* before) {
     asm goto(
         "dmb ish\n"
         "1: ldxr x8, [%[at]]\n\t"
         "cmp x8, %[compare]\n\t"
-        "b.ne 2f\n\t"
-        "stxr w9, %[swap], [%[at]]\n\t"
+        "csel x10, %[swap], x8, eq\n\t"
+        "stxr w9, x10, [%[at]]\n\t"
         "cbnz w9, 1b\n"
         "2: dmb ish\n\t"
         "str x8, [%[before]]\n\t" FEROCE_FIX_UP
         :
         : [at] "r"(registered), [compare] "r"(compare), [swap] "r"(swap), [before] "r"(before)
-        : "memory", "cc", "x8", "x9"
+        : "memory", "cc", "x8", "x9", "x10"
         : fault);
     return true;
 fault:

@@ -69,6 +69,8 @@ check_libraries() {
 fetch_libraries
 build
 check_libraries
+# The emulator has no process_vm_readv, by which the guard works without its signal handler.
+export GTEST_FILTER=-Guard.WorksWhereTheHandlerWasReplaced
 # sim.seeds: whole networks of engines, ten seeds, each twice. abi.layout: structures as programs
 # there were compiled with.
 ctest --test-dir "$work/build" -j "$jobs" --output-on-failure --no-tests=error \
