@@ -25,7 +25,7 @@ namespace {
 
 constexpr std::size_t kBuffer = 4 << 20;
 constexpr double kWarmUp = 0.2;
-constexpr double kSpin = 20e-6;
+constexpr double kSpin = 200e-6;
 constexpr int kSleepMs = 100;
 
 struct Header {
