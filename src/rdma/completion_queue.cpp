@@ -13,8 +13,9 @@
 namespace feroce::rdma {
 
 namespace {
-// What is answered together is sent together: see Deferred.
-constexpr std::size_t kPollMax = 64;
+// What is answered together is sent together: see Deferred. More at a time and two peers would take
+// turns, each idle while the other works through everything that is under way.
+constexpr std::size_t kPollMax = 16;
 }  // namespace
 
 PolledQueue::PolledQueue(Loop& loop, ibv_comp_channel* channel, ibv_cq* cq)

@@ -15,6 +15,9 @@ constexpr std::uint32_t kSignalEvery = 16;
 constexpr std::size_t kBatch = 64;
 constexpr std::size_t kBatchSges = 4 * kBatch;
 constexpr std::size_t kReceiveBatch = 64;
+// What a device without hardware sends at once; more would only wait for the end of the round, and
+// the peer with it.
+constexpr std::size_t kBatchBytes = 60 << 10;
 
 }  // namespace
 
@@ -125,10 +128,11 @@ void Channel::post(std::span<ibv_send_wr> chain) {
         ibv_sge* const first = batch_sges_.data() + batch_sges_.size();
         batch_sges_.insert(batch_sges_.end(), wr.sg_list, wr.sg_list + wr.num_sge);
         wr.sg_list = first;
+        for (int i = 0; i < wr.num_sge; ++i) batch_bytes_ += first[i].length;
         batch_.push_back(wr);
     }
     // The caller's memory of an inline message ends with this call.
-    if (is_inline) return flush();
+    if (is_inline || batch_bytes_ >= kBatchBytes) return flush();
     flush_.schedule();
 }
 
@@ -190,7 +194,7 @@ void Channel::flush() {
     const bool posted = ibv_post_send(qp_, first, &bad) == 0;
     batch_.clear();
     batch_sges_.clear();
-    small_requests_ = 0;
+    small_requests_ = batch_bytes_ = 0;
     if (!posted) broken("a send could not be posted");
 }
 
@@ -198,7 +202,7 @@ void Channel::discard() {
     flush_.unlink();
     batch_.clear();
     batch_sges_.clear();
-    small_requests_ = 0;
+    small_requests_ = batch_bytes_ = 0;
     used_receives_.clear();
 }
 

@@ -2,6 +2,7 @@
 // themselves again, and an account of the send queue. Most sends ask for no completion; every few
 // do, and their completions give back the room of all before them. What is posted during a round of
 // the loop goes to the device together at its end: one doorbell, and packets that travel together.
+// As much as the device sends at once goes earlier: the peer shall not wait for the whole round.
 //
 // The owner keeps it until its completion queue is gone. Any failure is told once, after which the
 // channel does nothing more.
@@ -112,6 +113,7 @@ private:
     std::vector<ibv_send_wr> batch_;
     std::vector<ibv_sge> batch_sges_;
     std::vector<Receive*> used_receives_;
+    std::size_t batch_bytes_ = 0;
     std::size_t small_requests_ = 0;  // In batch_, with data that fits a packet.
     std::uint32_t packet_size_ = 0;   // Of the connection; 0: not known yet.
     Flush flush_;
