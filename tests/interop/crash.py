@@ -19,7 +19,8 @@ import subprocess
 import sys
 import time
 
-from lab import ADDRESS, GUEST, PAIR_SECONDS, Failure, GuestJob, Vm, wait_until
+from lab import (ADDRESS, GUEST, PAIR_SECONDS, Failure, GuestJob, Vm, require_host,
+                 wait_until)
 
 MIB = 1 << 20
 IMAGE_MIB, FILE_MIB = 192, 4
@@ -123,8 +124,7 @@ def main():
     parser.add_argument("--work", type=pathlib.Path, required=True)
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
-    if os.geteuid() != 0:
-        sys.exit("crash: needs root, to make a network namespace and a tap device")
+    require_host("crash")
     vm = Vm(options.work.resolve(), options.build.resolve())
     try:
         vm.call("down", "all")

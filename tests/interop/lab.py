@@ -25,6 +25,14 @@ class Failure(Exception):
     pass
 
 
+def require_host(stage):
+    """Ends the program where a guest cannot be run."""
+    if os.geteuid() != 0:
+        raise SystemExit(f"{stage}: needs root, to make a network namespace and a tap device")
+    if not os.path.exists("/dev/net/tun"):
+        raise SystemExit(f"{stage}: there is no /dev/net/tun, so the guest cannot have a network")
+
+
 def other(side):
     return "rxe" if side == "feroce" else "feroce"
 

@@ -12,7 +12,6 @@ run; --suite backports takes the kernel from there, and the name zeroes runs wha
 Needs root, and the packages of .ci/packages/interop*.txt.
 """
 import argparse
-import os
 import pathlib
 import shutil
 import subprocess
@@ -27,7 +26,7 @@ import qp_table
 import rnbd
 import sessions
 import wire
-from lab import ADDRESS, DEVICES, GUEST, HERE, TAP, Failure, Lab, Vm
+from lab import ADDRESS, DEVICES, GUEST, HERE, TAP, Failure, Lab, Vm, require_host
 
 GOLDEN = HERE.parent.parent / "src/transport/qp_state.golden"
 # A pair whose capture shows a starved guest is tried once more, and the table says so; any other
@@ -204,10 +203,7 @@ def main():
     parser.add_argument("names", nargs="*")
     options = parser.parse_args()
     options.build, options.work = options.build.resolve(), options.work.resolve()
-    if os.geteuid() != 0:
-        sys.exit("interop: needs root, to make a network namespace and a tap device")
-    if not os.path.exists("/dev/net/tun"):
-        sys.exit("interop: there is no /dev/net/tun, so the guest cannot have a network")
+    require_host("interop")
     try:
         return 0 if run(options) else 1
     except (Failure, subprocess.TimeoutExpired) as failure:
