@@ -10,13 +10,29 @@ namespace feroce::cli {
 namespace {
 
 using process::answers;
+using process::StateQp;
 using process::StateReading;
 using process::StateReason;
+using process::StateReasonKind;
 using process::StateSnapshot;
 
 std::string whom(const StateReading& reading) {
     return fmt::format("{} (pid {}{})", reading.snapshot.command, reading.snapshot.pid,
                        reading.alive ? "" : ", ended");
+}
+
+const char* kind_name(StateReasonKind kind) {
+    switch (kind) {
+        case StateReasonKind::Failure:
+            return "failure";
+        case StateReasonKind::Refusal:
+            return "refusal";
+        case StateReasonKind::Notice:
+            return "notice";
+        case StateReasonKind::Local:
+            return "local";
+    }
+    return "unknown";
 }
 
 // The process that had a queue pair of that number on this machine, if none alive has its slot: the
@@ -26,7 +42,7 @@ const StateReading* killed_owner(const std::vector<StateReading>& readings, std:
     const StateReading* found = nullptr;
     for (const StateReading& reading : readings) {
         const std::vector<std::uint8_t>& slots = reading.snapshot.slots;
-        if (reading.snapshot.network != network ||
+        if (reading.snapshot.network != network || reading.snapshot.finished ||
             std::find(slots.begin(), slots.end(), qpn >> 16) == slots.end())
             continue;
         if (reading.alive) return nullptr;
@@ -35,44 +51,105 @@ const StateReading* killed_owner(const std::vector<StateReading>& readings, std:
     return found;
 }
 
-// Whether a queue pair's peer is on the same machine.
-bool is_local(const StateSnapshot& s, std::uint32_t qpn) {
-    return std::any_of(s.qps.begin(), s.qps.end(), [qpn](const process::StateQp& qp) {
-        return qp.qpn == qpn && qp.source == qp.destination;
-    });
+struct PeerQp {
+    const StateReading* reading = nullptr;
+    const StateQp* qp = nullptr;
+};
+
+// The other end of a connection, if a process of this machine and user has it.
+PeerQp find_peer(const std::vector<StateReading>& readings, const StateReason& failure) {
+    for (const StateReading& reading : readings) {
+        if (!reading.alive && !reading.snapshot.finished) continue;  // What it shows may be old.
+        for (const StateQp& qp : reading.snapshot.qps)
+            if (qp.qpn == failure.peer_qpn && qp.peer_qpn == failure.qpn &&
+                qp.source == failure.destination && qp.destination == failure.source)
+                return {&reading, &qp};
+    }
+    return {};
+}
+
+Json cause(const StateReading& reading, const std::string& sentence) {
+    return {{"pid", reading.snapshot.pid}, {"who", whom(reading)}, {"reason", sentence}};
+}
+
+// Which way packets are lost, by how far the other end has come.
+std::string which_way(const StateQp& peer, const StateReason& failure) {
+    constexpr std::uint8_t kErr = 6;
+    if (peer.state == kErr) return fmt::format("QP 0x{:06x} is in state ERR", peer.qpn);
+    const auto ahead = static_cast<std::int32_t>((peer.expected_psn - failure.psn) << 8) >> 8;
+    if (ahead > 0)
+        return fmt::format(
+            "QP 0x{:06x} got the request and answered (it expects PSN {} next): its answers are "
+            "lost on the way back from {} to {}",
+            peer.qpn, peer.expected_psn, to_string(peer.source), to_string(peer.destination));
+    return fmt::format(
+        "QP 0x{:06x} is ready and still expects PSN {}: the packets are lost on the way from {} to "
+        "{}",
+        peer.qpn, peer.expected_psn, to_string(peer.destination), to_string(peer.source));
+}
+
+// What nobody has said, but the states of both ends tell together.
+Json derived_causes(const std::vector<StateReading>& readings, const StateSnapshot& of,
+                    const StateReason& failure) {
+    Json out = Json::array();
+    if (failure.kind != StateReasonKind::Failure || !failure.peer_silent) return out;
+    if (const PeerQp peer = find_peer(readings, failure); peer.qp != nullptr) {
+        if (peer.reading->snapshot.pid != of.pid)
+            out.push_back(cause(*peer.reading, which_way(*peer.qp, failure)));
+        return out;
+    }
+    if (failure.source != failure.destination) return out;
+    const StateReading* owner = killed_owner(readings, of.network, failure.peer_qpn);
+    // A process that talked to itself was there to see the failure.
+    if (owner != nullptr && owner->snapshot.pid != of.pid)
+        out.push_back(cause(*owner, fmt::format("the process was killed, and QP 0x{:06x} with it",
+                                                failure.peer_qpn)));
+    return out;
+}
+
+// What the other ends have said themselves.
+Json told_causes(const std::vector<StateReading>& readings, const StateReason& failure) {
+    Json out = Json::array();
+    for (const StateReading& reading : readings)
+        for (const StateReason& reason : reading.snapshot.reasons)
+            if (answers(reason, failure)) out.push_back(cause(reading, reason.sentence));
+    return out;
 }
 
 Json causes(const std::vector<StateReading>& readings, const StateSnapshot& of,
             const StateReason& failure) {
-    Json out = Json::array();
-    for (const StateReading& reading : readings)
-        for (const StateReason& reason : reading.snapshot.reasons)
-            if (answers(reason, failure))
-                out.push_back({{"pid", reading.snapshot.pid},
-                               {"who", whom(reading)},
-                               {"reason", reason.sentence}});
-    if (!failure.peer_silent || !is_local(of, failure.qpn)) return out;
-    const StateReading* owner = killed_owner(readings, of.network, failure.peer_qpn);
-    // A process that talked to itself was there to see the failure.
-    if (owner != nullptr && owner->snapshot.pid != of.pid)
-        out.push_back({{"pid", owner->snapshot.pid},
-                       {"who", whom(*owner)},
-                       {"reason", fmt::format("the process was killed, and QP 0x{:06x} with it",
-                                              failure.peer_qpn)}});
-    return out;
+    Json told = told_causes(readings, failure);
+    return told.empty() ? derived_causes(readings, of, failure) : told;
 }
 
 bool concerns(std::optional<std::uint32_t> which, const StateSnapshot& s, const StateReason& r) {
     return !which || *which == s.pid || *which == r.qpn || *which == r.peer_qpn;
 }
 
+// What another process knows of the one that was asked for: a datagram that it dropped, or a
+// failure that is explained by where that one is.
+bool concerns_peer(std::optional<std::uint32_t> which, const std::vector<StateReading>& readings,
+                   const StateSnapshot& s, const StateReason& r) {
+    const Json derived = derived_causes(readings, s, r);
+    if (!derived.empty() && told_causes(readings, r).empty())
+        return which == derived[0]["pid"].get<std::uint32_t>();
+    if (r.kind != StateReasonKind::Notice) return false;
+    for (const StateReading& reading : readings)
+        for (const StateQp& qp : reading.snapshot.qps)
+            if (which == reading.snapshot.pid && qp.qpn == r.peer_qpn &&
+                (qp.source.is_zero() || qp.source == r.destination))
+                return true;
+    return false;
+}
+
 // Shown as the cause of a failure, so not once more by itself.
 bool is_cause(std::optional<std::uint32_t> which, const std::vector<StateReading>& readings,
-              const StateReason& refusal) {
+              const StateReason& reason) {
+    if (reason.kind != StateReasonKind::Refusal && reason.kind != StateReasonKind::Notice)
+        return false;
     for (const StateReading& reading : readings)
         for (const StateReason& failure : reading.snapshot.reasons)
-            if (answers(refusal, failure) && concerns(which, reading.snapshot, failure))
-                return true;
+            if (answers(reason, failure) && concerns(which, reading.snapshot, failure)) return true;
     return false;
 }
 
@@ -82,13 +159,16 @@ Json collect(std::optional<std::uint32_t> which) {
     for (const StateReading& reading : readings) {
         const StateSnapshot& s = reading.snapshot;
         for (const StateReason& reason : s.reasons) {
-            if (!concerns(which, s, reason) || is_cause(which, readings, reason)) continue;
+            if (is_cause(which, readings, reason)) continue;
+            if (!concerns(which, s, reason) && !concerns_peer(which, readings, s, reason)) continue;
             out.push_back({{"pid", s.pid},
                            {"comm", s.command},
                            {"alive", reading.alive},
                            {"who", whom(reading)},
                            {"lqpn", reason.qpn},
+                           {"rqpn", reason.peer_qpn},
                            {"psn", reason.psn},
+                           {"kind", kind_name(reason.kind)},
                            {"reason", reason.sentence},
                            {"because", causes(readings, s, reason)}});
         }

@@ -85,9 +85,9 @@ std::uint32_t CompletionQueue::capacity() const {
     return capacity_;
 }
 
-bool CompletionQueue::overflowed() const {
+std::uint32_t CompletionQueue::overflowed_at() const {
     const std::lock_guard guard(lock_);
-    return overflowed_;
+    return overflowed_ ? capacity_ : 0;
 }
 
 }  // namespace feroce::device

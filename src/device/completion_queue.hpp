@@ -43,7 +43,8 @@ public:
     void purge(Qpn qpn) override;         // Drops completions of a queue pair that went to RESET.
     bool resize(std::uint32_t capacity);  // False if more completions are held than would fit.
     std::uint32_t capacity() const;
-    bool overflowed() const;
+    bool overflowed() const { return overflowed_at() != 0; }
+    std::uint32_t overflowed_at() const override;
     void* owner() const { return owner_; }
 
 private:

@@ -85,6 +85,7 @@ Result<QueuePair*> Engine::add_qp(Qpn qpn, const transport::QpInit& init) {
 }
 
 void Engine::destroy_qp(QueuePair& qp) {
+    observe(qp);
     to_reset(last_run_, qp);
     for (const Gid& group : groups_.remove_all(qp)) parts_.port.leave_group(group);
     if (qp.is_ready) remove_if(ready_, [&qp](const QueuePair* other) { return other == &qp; });
@@ -100,8 +101,12 @@ Result<void> Engine::modify_qp(Instant now, QueuePair& qp, const QpAttributes& a
     if (mask.has(Attribute::CurrentState) && attributes.current_state != from)
         return Error{EINVAL, "the queue pair is not in the state that cur_qp_state says"};
     const QpState to = mask.has(Attribute::State) ? attributes.state : from;
-    TRY(transport::check_modify(qp.type(), from, to, mask));
-    TRY(check_values(attributes, mask));
+    Result<void> allowed = transport::check_modify(qp.type(), from, to, mask);
+    if (allowed) allowed = check_values(attributes, mask);
+    if (!allowed) {
+        note_refusal("ibv_modify_qp", qp, allowed.error());
+        return allowed;
+    }
     if (to == QpState::Reset) {
         to_reset(now, qp);
         return {};
@@ -123,6 +128,42 @@ Result<void> Engine::modify_qp(Instant now, QueuePair& qp, const QpAttributes& a
     qp.machine().on_modify(now, from);
     settle(now, qp);
     return {};
+}
+
+// A full queue (ENOMEM) is how many programs learn to wait.
+void Engine::note_refusal(const char* call, const QueuePair& qp, const Error& error) {
+    if (error.code != EINVAL) return;
+    transport::Notice notice;
+    notice.kind = transport::NoticeKind::CallRefused;
+    notice.state = qp.state();
+    notice.qpn = qp.qpn();
+    notice.error = error.code;
+    notice.call = call;
+    notice.why = error.why;
+    reasons_.notices.note(notice);
+}
+
+void Engine::observe(QueuePair& qp) {
+    transport::NoticeLog& log = reasons_.notices;
+    if (uses_window(qp.type())) log.settle(qp.qpn(), qp.machine().progress().expected);
+    transport::Notice notice;
+    notice.state = qp.state();
+    notice.qpn = qp.qpn();
+    notice.peer = qp.attributes.destination_qpn;
+    const transport::CompletionSink* const queues[] = {qp.init().send_cq, qp.init().receive_cq};
+    for (const transport::CompletionSink* queue : queues) {
+        if (queue == nullptr || queue->overflowed_at() == 0) continue;
+        notice.kind = transport::NoticeKind::CompletionsLost;
+        notice.wanted = queue->overflowed_at();
+        log.note(notice);
+    }
+    if (qp.state() < QpState::Rtr || qp.type() == QpType::Ud) return;
+    notice.error = parts_.port.send_error(qp.path());
+    if (notice.error == 0) return;
+    notice.kind = transport::NoticeKind::SendRefused;
+    notice.source = qp.attributes.address.source;
+    notice.destination = qp.attributes.address.destination;
+    log.note(notice);
 }
 
 void Engine::to_reset(Instant now, QueuePair& qp) {
@@ -158,13 +199,19 @@ Result<void> Engine::detach_multicast(QueuePair& qp, const Gid& group) {
 
 Result<void> Engine::post_send(Instant now, QueuePair& qp, const transport::SendWr& wr) {
     if (!qp.is_ready) qp.prefetch();  // Else it was used a moment ago.
-    TRY(qp.post_send(now, wr));
+    const Result<void> posted = qp.post_send(now, wr);
+    if (!posted) {
+        note_refusal("ibv_post_send", qp, posted.error());
+        return posted;
+    }
     if (!qp.is_ready) settle(now, qp);
     return {};
 }
 
 Result<void> Engine::post_receive(Instant now, QueuePair& qp, const transport::ReceiveWr& wr) {
-    return qp.post_receive(now, wr);
+    const Result<void> posted = qp.post_receive(now, wr);
+    if (!posted) note_refusal("ibv_post_recv", qp, posted.error());
+    return posted;
 }
 
 void Engine::make_ready(QueuePair& qp) {

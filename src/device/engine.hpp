@@ -78,6 +78,8 @@ public:
 
     const transport::Counters& counters() const { return counters_; }
     const transport::ReasonLog& reasons() const { return reasons_; }
+    // Brings what is noticed of a queue pair up to date. Slow: for whoever looks at the reasons.
+    void observe(transport::QueuePair& qp);
     // A source all of whose many packets were damaged: something on the way rewrites them. Slow.
     std::optional<Gid> mangled_source() const { return icrc_.never_verified(kMangledPackets); }
     const QpTable& qps() const { return qps_; }
@@ -90,6 +92,7 @@ public:
 
 private:
     Result<transport::QueuePair*> add_qp(Qpn qpn, const transport::QpInit& init);
+    void note_refusal(const char* call, const transport::QueuePair& qp, const Error& error);
     void to_reset(Instant now, transport::QueuePair& qp);
     // engine_receive.cpp
     void dispatch(Instant now, const wire::Packet& packet, const Datagram& datagram);
@@ -99,6 +102,8 @@ private:
                  const Datagram& datagram);
     bool comes_from_peer(transport::QueuePair& qp, const wire::Packet& packet,
                          const Datagram& datagram);
+    void note_drop(transport::NoticeKind kind, const wire::Packet& packet, const Datagram& datagram,
+                   const transport::QueuePair* qp);
     void notify_congestion(Instant now, transport::QueuePair& qp);
 
     // Calls a queue pair's machine and counts what it sends.

@@ -7,6 +7,7 @@ namespace feroce::device {
 
 using transport::Counter;
 using transport::DropReason;
+using transport::NoticeKind;
 using transport::QpType;
 using transport::QueuePair;
 
@@ -67,6 +68,7 @@ void Engine::dispatch(Instant now, const wire::Packet& packet, const Datagram& d
     if (qp == nullptr) {
         if (!is_ours(packet.bth.destination) && parts_.port.hand_over(datagram))
             return counters_.add(Counter::HandedOver);
+        note_drop(NoticeKind::NoSuchQp, packet, datagram, nullptr);
         return counters_.drop(DropReason::NoSuchQp);
     }
     deliver(now, *qp, packet, datagram);
@@ -85,8 +87,10 @@ void Engine::deliver_multicast(Instant now, const wire::Packet& packet, const Da
 
 void Engine::deliver(Instant now, QueuePair& qp, const wire::Packet& packet,
                      const Datagram& datagram) {
-    if (qp.state() == transport::QpState::Reset || qp.state() == transport::QpState::Init)
+    if (qp.state() == transport::QpState::Reset || qp.state() == transport::QpState::Init) {
+        note_drop(NoticeKind::WrongState, packet, datagram, &qp);
         return counters_.drop(DropReason::WrongQpState);
+    }
     if (qp.type() != QpType::Ud && !comes_from_peer(qp, packet, datagram)) return;
     if (packet.info->verb == wire::Verb::Cnp) {
         counters_.add(Counter::CongestionNotifications);
@@ -104,6 +108,7 @@ void Engine::deliver(Instant now, QueuePair& qp, const wire::Packet& packet,
 bool Engine::comes_from_peer(QueuePair& qp, const wire::Packet& packet, const Datagram& datagram) {
     const transport::AddressVector& peer = qp.attributes.address;
     if (datagram.source != peer.destination || datagram.destination != peer.source) {
+        note_drop(NoticeKind::WrongSource, packet, datagram, &qp);
         counters_.drop(DropReason::WrongSource);
         return false;
     }
@@ -113,6 +118,25 @@ bool Engine::comes_from_peer(QueuePair& qp, const wire::Packet& packet, const Da
     if (qp.peer_source_port == 0 || qp.peer_source_port == datagram.source_port) return true;
     counters_.drop(DropReason::WrongSourcePort);
     return false;
+}
+
+// Responses are late words to a queue pair that is gone: nobody waits for what they are.
+void Engine::note_drop(NoticeKind kind, const wire::Packet& packet, const Datagram& datagram,
+                       const QueuePair* qp) {
+    const wire::Verb verb = packet.info->verb;
+    if (verb == wire::Verb::Ack || verb == wire::Verb::AtomicAck ||
+        verb == wire::Verb::ReadResponse || verb == wire::Verb::Cnp)
+        return;
+    transport::Notice notice;
+    notice.kind = kind;
+    notice.qpn = packet.bth.destination;
+    notice.psn = packet.bth.psn;
+    notice.source = datagram.source;
+    if (qp != nullptr) {
+        notice.state = qp->state();
+        notice.destination = qp->attributes.address.destination;
+    }
+    reasons_.notices.note(notice);
 }
 
 void Engine::notify_congestion(Instant now, QueuePair& qp) {

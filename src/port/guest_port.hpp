@@ -44,6 +44,7 @@ public:
     bool interfaces_changed() override { return waiter_.interfaces_changed(); }
 
     void transmit(std::span<const transport::TransmitRun> runs) override { sender_.transmit(runs); }
+    int send_error(const transport::Path& path) const override { return sender_.send_error(path); }
     // The relay carries what is addressed to a slot, and groups are not.
     bool join_group(const Gid&) override { return false; }
     void leave_group(const Gid&) override {}

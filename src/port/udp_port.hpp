@@ -42,6 +42,7 @@ public:
     bool interfaces_changed() override { return waiter_.interfaces_changed(); }
 
     void transmit(std::span<const transport::TransmitRun> runs) override;
+    int send_error(const transport::Path& path) const override { return sender_.send_error(path); }
     bool join_group(const Gid& group) override;
     void leave_group(const Gid& group) override;
     bool hand_over(const device::Datagram& packet) override {

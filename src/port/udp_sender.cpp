@@ -150,6 +150,32 @@ wire::DatagramAddress UdpSender::wire_address(const Outlet& outlet, const Transm
     return {run.path.source, run.path.destination, outlet.port, port_};
 }
 
+int UdpSender::send_error(const transport::Path& path) const {
+    for (std::size_t i = 0; i < trouble_count_; ++i)
+        if (troubles_[i].source == path.source && troubles_[i].destination == path.destination)
+            return troubles_[i].error;
+    return 0;
+}
+
+void UdpSender::note_refused(const TransmitRun& run, std::size_t bytes, int error) {
+    // Full buffers are the network's ordinary way to lose a packet.
+    if (error == EAGAIN || error == ENOBUFS || error == EINTR) return;
+    note_sent(run, bytes);
+    if (trouble_count_ < kTroublesMax)
+        troubles_[trouble_count_++] = {run.path.source, run.path.destination, error, bytes};
+}
+
+void UdpSender::note_sent(const TransmitRun& run, std::size_t bytes) {
+    for (std::size_t i = 0; i < trouble_count_; ++i) {
+        const Trouble& trouble = troubles_[i];
+        if (trouble.source != run.path.source || trouble.destination != run.path.destination)
+            continue;
+        if (trouble.error == EMSGSIZE && bytes < trouble.bytes) return;
+        troubles_[i] = troubles_[--trouble_count_];
+        return;
+    }
+}
+
 void UdpSender::transmit(std::span<const TransmitRun> runs) {
     while (!runs.empty()) {
         Address& address = address_of(runs.front().path.source);
@@ -159,7 +185,10 @@ void UdpSender::transmit(std::span<const TransmitRun> runs) {
                outlet_for(address, runs[count]) == outlet)
             ++count;
         if (outlet == nullptr) {
-            for (const TransmitRun& run : runs.first(count)) dropped_packets_ += run.packet_count;
+            for (const TransmitRun& run : runs.first(count)) {
+                dropped_packets_ += run.packet_count;
+                note_refused(run, run.segment_size, EADDRNOTAVAIL);
+            }
         } else {
             send_batch(*outlet, address.scope, runs.first(count));
         }
@@ -197,7 +226,10 @@ void UdpSender::send_batch(const Outlet& outlet, std::uint32_t scope,
     while (sent < count) {
         const int n = send_some(outlet.fd.get(), std::span(headers).subspan(sent, count - sent));
         if (n > 0) {
-            sent += static_cast<std::size_t>(n);
+            const std::size_t end = sent + static_cast<std::size_t>(n);
+            for (; sent < end && trouble_count_ > 0; ++sent)
+                note_sent(*queued[sent], queued[sent]->segment_size);
+            sent = end;
             continue;
         }
         // The first message failed. A segmented one may fail for want of the feature.
@@ -206,6 +238,7 @@ void UdpSender::send_batch(const Outlet& outlet, std::uint32_t scope,
             if (errno != EMSGSIZE) segmentation_ = false;
             send_singly(outlet, scope, failed);
         } else {
+            note_refused(failed, failed.segment_size, errno);
             dropped_packets_ += failed.packet_count;
         }
         ++sent;
@@ -248,7 +281,12 @@ void UdpSender::send_packet(const Outlet& outlet, std::uint32_t scope, const Tra
                                   .ipv4_id = 0,
                                   .traffic_class = run.path.traffic_class,
                                   .udp_payload = packet});
-    if (!send_one(outlet.fd.get(), {scope, port_, 0}, run, packet)) ++dropped_packets_;
+    if (send_one(outlet.fd.get(), {scope, port_, 0}, run, packet)) {
+        if (trouble_count_ > 0) note_sent(run, packet.size());
+        return;
+    }
+    note_refused(run, packet.size(), errno);
+    ++dropped_packets_;
 }
 
 void UdpSender::send_faultily(const Outlet& outlet, std::uint32_t scope, const TransmitRun& run) {

@@ -33,6 +33,8 @@ public:
 
     void transmit(std::span<const transport::TransmitRun> runs);
     std::uint64_t dropped_packets() const { return dropped_packets_; }
+    // The errno with which the last packets of this path were refused; 0 if they were not.
+    int send_error(const transport::Path& path) const;
 
 private:
     static constexpr std::size_t kSocketsPerAddress = 4;
@@ -47,6 +49,17 @@ private:
         std::array<Outlet, kSocketsPerAddress> outlets;
     };
 
+    // A path whose packets the kernel refuses, until it takes one again.
+    struct Trouble {
+        Gid source;
+        Gid destination;
+        int error = 0;
+        std::size_t bytes = 0;  // Of a packet. Where it was too long, a shorter one proves nothing.
+    };
+    static constexpr std::size_t kTroublesMax = 16;
+
+    void note_refused(const transport::TransmitRun& run, std::size_t bytes, int error);
+    void note_sent(const transport::TransmitRun& run, std::size_t bytes);
     Address& address_of(const Gid& source);
     Outlet* outlet_for(Address& address, const transport::TransmitRun& run);
     Outlet open_outlet(const Address& address);
@@ -66,6 +79,8 @@ private:
     std::vector<Address> addresses_;
     bool segmentation_ = true;  // Until the kernel refuses it.
     std::uint64_t dropped_packets_ = 0;
+    std::array<Trouble, kTroublesMax> troubles_{};
+    std::size_t trouble_count_ = 0;
 
     // A packet that fault injection sends later than its turn.
     struct Held {

@@ -6,6 +6,7 @@
 #include <netinet/udp.h>
 #include <sys/socket.h>
 
+#include <cerrno>
 #include <cstring>
 #include <vector>
 
@@ -127,6 +128,10 @@ TEST(UdpSender, CountsWhatItCannotSend) {
     run.packet_count = 1;
     sender.transmit(std::span(&run, 1));
     EXPECT_EQ(sender.dropped_packets(), 1u);
+    EXPECT_EQ(sender.send_error(run.path), EADDRNOTAVAIL);
+    // A trouble belongs to its path.
+    run.path.source = run.path.destination = Gid::from_v4(0x7f00'0001);
+    EXPECT_EQ(sender.send_error(run.path), 0);
 }
 
 }  // namespace

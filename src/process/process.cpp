@@ -33,7 +33,10 @@ Result<void> Process::open() {
         shards_.push_back(std::move(*shard));
     }
     opens_ = 1;
-    if (state_ != nullptr) state_->start(*host_, [this] { publish_state(); });
+    if (state_ != nullptr) {
+        state_->start(*host_, [this] { publish_state(); });
+        state_->publish(shards_);  // Who is killed at once is known by its slots.
+    }
     return {};
 }
 
@@ -42,7 +45,7 @@ void Process::close() {
     ASSERT(opens_ > 0);
     if (--opens_ > 0) return;
     flush();
-    if (state_ != nullptr) state_->publish(shards_);
+    if (state_ != nullptr) state_->publish(shards_, true);
     shards_.clear();
 }
 
@@ -97,7 +100,7 @@ void Process::finish_state() {
         (void)lock.try_lock();
     }
     if (state_ == nullptr || !lock.owns_lock()) return;
-    state_->publish(shards_);
+    state_->publish(shards_, true);
     state_->finish();
 }
 

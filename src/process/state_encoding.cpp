@@ -9,7 +9,7 @@
 namespace feroce::process {
 namespace {
 
-constexpr std::uint32_t kMagic = 0x4645'0004;  // Changes with the layout.
+constexpr std::uint32_t kMagic = 0x4645'0005;  // Changes with the layout.
 constexpr std::size_t kTextMax = 1024;
 
 class Writer {
@@ -91,8 +91,10 @@ StateReason get_reason(Reader& in) {
     reason.qpn = in.get<std::uint32_t>();
     reason.peer_qpn = in.get<std::uint32_t>();
     reason.psn = in.get<std::uint32_t>();
-    reason.at_responder = in.get<std::uint8_t>() != 0;
+    reason.kind = static_cast<StateReasonKind>(in.get<std::uint8_t>());
     reason.peer_silent = in.get<std::uint8_t>() != 0;
+    reason.source = in.get<Gid>();
+    reason.destination = in.get<Gid>();
     reason.sentence = in.text();
     return reason;
 }
@@ -103,6 +105,7 @@ std::vector<std::byte> encode(const StateSnapshot& snapshot) {
     Writer out;
     out.put(kMagic);
     out.put(snapshot.pid);
+    out.put(static_cast<std::uint8_t>(snapshot.finished));
     out.put(snapshot.command);
     out.put_count(snapshot.devices.size());
     for (const std::string& device : snapshot.devices) out.put(device);
@@ -126,8 +129,10 @@ std::vector<std::byte> encode(const StateSnapshot& snapshot) {
         out.put(reason.qpn);
         out.put(reason.peer_qpn);
         out.put(reason.psn);
-        out.put(static_cast<std::uint8_t>(reason.at_responder));
+        out.put(static_cast<std::uint8_t>(reason.kind));
         out.put(static_cast<std::uint8_t>(reason.peer_silent));
+        out.put(reason.source);
+        out.put(reason.destination);
         out.put(reason.sentence);
     }
     out.put(snapshot.qps_left_out);
@@ -141,6 +146,7 @@ std::optional<StateSnapshot> decode(ByteView bytes) {
     if (in.get<std::uint32_t>() != kMagic) return std::nullopt;
     StateSnapshot out;
     out.pid = in.get<std::uint32_t>();
+    out.finished = in.get<std::uint8_t>() != 0;
     out.command = in.text();
     in.list([&] { out.devices.push_back(in.text()); });
     in.list([&] { out.resources.push_back(get_resources(in)); });

@@ -38,23 +38,92 @@ void add_counters(const transport::Counters& counters, std::vector<StateCounter>
             counters.drops[i]);
 }
 
+// A packet or two that come again are the network's daily loss.
+constexpr std::uint32_t kRepeatsMin = 3;
+
+bool is_worth_telling(const transport::Notice& notice) {
+    return notice.kind != transport::NoticeKind::None &&
+           (notice.kind != transport::NoticeKind::AnswersLost || notice.count >= kRepeatsMin);
+}
+
+// A reliable connection that was ready and got no packet at all: its peer may wonder why.
+bool heard_nothing(const StateQp& qp) {
+    constexpr auto kReliable = static_cast<std::uint8_t>(transport::QpType::Rc);
+    constexpr auto kReady = static_cast<std::uint8_t>(transport::QpState::Rts);
+    return qp.type == kReliable && qp.state == kReady && qp.packets_received == 0 &&
+           qp.packets_sent == 0;
+}
+
+StateReasonKind kind_of(transport::NoticeKind kind) {
+    switch (kind) {
+        case transport::NoticeKind::NoReceive:
+            return StateReasonKind::Refusal;
+        case transport::NoticeKind::CompletionsLost:
+        case transport::NoticeKind::CallRefused:
+            return StateReasonKind::Local;
+        default:
+            return StateReasonKind::Notice;
+    }
+}
+
+StateReason reason_of(const transport::Notice& notice) {
+    StateReason out;
+    out.qpn = notice.qpn.raw;
+    out.peer_qpn = notice.peer.raw;
+    out.psn = notice.psn.raw();
+    out.kind = kind_of(notice.kind);
+    // The packets came from the peer.
+    const bool ours = notice.kind == transport::NoticeKind::SendRefused;
+    out.destination = ours ? notice.destination : notice.source;
+    out.sentence = transport::describe(notice);
+    return out;
+}
+
+void add_progress(transport::QueuePair& qp, Instant now, StateQp& out) {
+    const transport::Progress progress = qp.machine().progress();
+    out.next_psn = progress.next.raw();
+    out.unacknowledged_psn = progress.unacknowledged.raw();
+    out.expected_psn = progress.expected.raw();
+    out.msn = progress.msn;
+    out.in_flight_bytes = progress.in_flight_bytes;
+    out.credits = progress.credits;
+    out.path_mtu = qp.attributes.path_mtu;
+    out.retries_left = progress.retries_left;
+    out.rnr_retries_left = progress.rnr_retries_left;
+    const Instant deadline = qp.machine().deadline();
+    if (deadline != kNever)
+        out.timer_us = static_cast<std::int32_t>(
+            std::chrono::duration_cast<std::chrono::microseconds>(
+                std::clamp<Duration>(deadline - now, Duration{0}, std::chrono::minutes(30)))
+                .count());
+    if (qp.window == nullptr) return;
+    out.window_bytes = qp.window->size();
+    out.rtt_ns = static_cast<std::uint64_t>(qp.window->smoothed_rtt().count());
+}
+
 }  // namespace
 
-std::vector<StateReason> reasons_of(const device::Engine& engine) {
+StateReason reason_of(const transport::Reason& reason) {
+    return {.qpn = reason.qpn.raw,
+            .peer_qpn = reason.peer.raw,
+            .psn = reason.psn.raw(),
+            .kind = reason.at_responder ? StateReasonKind::Refusal : StateReasonKind::Failure,
+            // Whom nothing could be sent to is not called silent.
+            .peer_silent = reason.rule == transport::Rule::RetryLimit && reason.send_error == 0,
+            .source = reason.source,
+            .destination = reason.destination,
+            .sentence = transport::describe(reason)};
+}
+
+std::vector<StateReason> reasons_of(device::Engine& engine) {
     std::vector<StateReason> out;
     const transport::ReasonLog& log = engine.reasons();
     const std::uint32_t last = log.last_id();
-    for (std::uint32_t age = transport::ReasonLog::kCapacity; age-- > 0;) {
-        const transport::Reason* reason = log.find(last - age);
-        if (reason == nullptr) continue;
-        const transport::QueuePair* qp = engine.qps().find(reason->qpn);
-        out.push_back({.qpn = reason->qpn.raw,
-                       .peer_qpn = qp != nullptr ? qp->attributes.destination_qpn.raw : 0,
-                       .psn = reason->psn.raw(),
-                       .at_responder = reason->at_responder,
-                       .peer_silent = reason->rule == transport::Rule::RetryLimit,
-                       .sentence = transport::describe(*reason)});
-    }
+    for (std::uint32_t age = transport::ReasonLog::kCapacity; age-- > 0;)
+        if (const transport::Reason* reason = log.find(last - age))
+            out.push_back(reason_of(*reason));
+    for (const transport::Notice& notice : log.notices.all())
+        if (is_worth_telling(notice)) out.push_back(reason_of(notice));
     if (const std::optional<Gid> source = engine.mangled_source()) {
         StateReason mangled;
         mangled.sentence = "no packet from " + to_string(*source) +
@@ -80,6 +149,7 @@ void StateExport::start(device::Host& host, std::function<void()> refresh) {
         return;
     }
     page_ = std::move(*page);
+    host_ = &host;
     refresh_ = std::move(refresh);
     Result<std::unique_ptr<device::Task>> thread = host.spawn([this] { body(); });
     if (thread) thread_ = std::move(*thread);
@@ -102,7 +172,7 @@ std::uint8_t StateExport::device_index(const char* name) {
     return static_cast<std::uint8_t>(index);
 }
 
-StateQp StateExport::record_of(transport::QueuePair& qp) {
+StateQp StateExport::record_of(transport::QueuePair& qp, Instant now) {
     const transport::QpAttributes& a = qp.attributes;
     const bool general_services = qp.qpn() == kGeneralServicesQpn;
     StateQp out;
@@ -123,24 +193,28 @@ StateQp StateExport::record_of(transport::QueuePair& qp) {
     out.first_reason = qp.first_reason();
     out.source = a.address.source;
     out.destination = a.address.destination;
+    add_progress(qp, now, out);
     return out;
 }
 
 void StateExport::collect(device::Engine& engine, StateSnapshot& out) {
+    const Instant now = host_->now();
     add_counters(engine.counters(), out.counters);
+    engine.qps().for_each([&engine](transport::QueuePair& qp) { engine.observe(qp); });
     for (StateReason& reason : reasons_of(engine)) out.reasons.push_back(std::move(reason));
     engine.qps().for_each([&](transport::QueuePair& qp) {
         if (out.qps.size() < kSnapshotMax / 2 / sizeof(StateQp))
-            out.qps.push_back(record_of(qp));
+            out.qps.push_back(record_of(qp, now));
         else
             ++out.qps_left_out;
     });
 }
 
-void StateExport::publish(Shards shards) {
+void StateExport::publish(Shards shards, bool finished) {
     if (page_ == nullptr || shards.empty()) return;
     StateSnapshot snapshot;
     snapshot.pid = static_cast<std::uint32_t>(::getpid());
+    snapshot.finished = finished;
     snapshot.command = program_invocation_short_name;
     struct stat network {};
     if (::stat("/proc/thread-self/ns/net", &network) == 0) snapshot.network = network.st_ino;
@@ -149,7 +223,8 @@ void StateExport::publish(Shards shards) {
         shard->inspect(kPatience, [&](device::Engine& engine) { collect(engine, snapshot); });
     snapshot.devices = devices_;
     snapshot.resources = inventory_();
-    explains_ = !snapshot.reasons.empty();
+    explains_ = !snapshot.reasons.empty() ||
+                std::any_of(snapshot.qps.begin(), snapshot.qps.end(), heard_nothing);
     if (page_->write(encode(snapshot))) return;
     snapshot.qps_left_out += static_cast<std::uint32_t>(snapshot.qps.size());
     snapshot.qps.clear();

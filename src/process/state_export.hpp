@@ -16,8 +16,9 @@
 
 namespace feroce::process {
 
-// What an engine remembers, oldest first.
-std::vector<StateReason> reasons_of(const device::Engine& engine);
+StateReason reason_of(const transport::Reason& reason);
+// What an engine remembers, oldest first, then what it notices.
+std::vector<StateReason> reasons_of(device::Engine& engine);
 
 class StateExport {
 public:
@@ -34,8 +35,8 @@ public:
     // `refresh` is called on a thread of ours when somebody asks; it must call publish(). No page
     // is no error: the process then cannot be looked at. Does nothing when started before.
     void start(device::Host& host, std::function<void()> refresh);
-    // One thread at a time.
-    void publish(Shards shards);
+    // One thread at a time. `finished`: at exit.
+    void publish(Shards shards, bool finished = false);
     // At exit: leaves the page behind if it explains something.
     void finish();
     void abandon();  // In a forked child.
@@ -43,11 +44,12 @@ public:
 private:
     void body();
     void collect(device::Engine& engine, StateSnapshot& out);
-    StateQp record_of(transport::QueuePair& qp);
+    StateQp record_of(transport::QueuePair& qp, Instant now);
     std::uint8_t device_index(const char* name);
 
     DeviceName device_name_;
     Inventory inventory_;
+    device::Host* host_ = nullptr;  // Set with page_.
     std::unique_ptr<StatePage> page_;
     std::function<void()> refresh_;
     std::vector<std::string> devices_;  // Every one that ever had a queue pair.

@@ -46,6 +46,27 @@ struct StateQp {
     std::uint64_t packets_received = 0;
     Gid source;
     Gid destination;
+    // How far a reliable connection is.
+    std::uint32_t next_psn = 0;            // To be sent.
+    std::uint32_t unacknowledged_psn = 0;  // The oldest; equal to next_psn if nothing is.
+    std::uint32_t expected_psn = 0;        // From the peer.
+    std::uint32_t msn = 0;
+    std::uint32_t in_flight_bytes = 0;
+    std::uint32_t window_bytes = 0;  // Shared by all queue pairs to that peer.
+    std::int32_t credits = -1;       // -1: the peer does not say.
+    std::uint32_t path_mtu = 0;
+    std::uint8_t retries_left = 0;
+    std::uint8_t rnr_retries_left = 0;
+    std::uint16_t reserved = 0;
+    std::int32_t timer_us = -1;  // Until its timer runs out; -1 if none runs.
+    std::uint64_t rtt_ns = 0;    // Smoothed; 0 before the first sample.
+};
+
+enum class StateReasonKind : std::uint8_t {
+    Failure,  // A work request of ours failed.
+    Refusal,  // We refused a packet of the peer, and told it.
+    Notice,   // What we saw of a trouble that the peer knows as silence.
+    Local,    // A trouble that concerns no peer.
 };
 
 // How many objects a process has on one device.
@@ -61,19 +82,22 @@ struct StateResources {
 // Why a queue pair failed, as one sentence for a person.
 struct StateReason {
     std::uint32_t qpn = 0;
-    std::uint32_t peer_qpn = 0;  // 0 if the queue pair is gone.
+    std::uint32_t peer_qpn = 0;  // 0 if unknown.
     std::uint32_t psn = 0;
-    bool at_responder = false;  // We refused the peer, rather than the peer us.
-    bool peer_silent = false;   // The peer did not answer at all.
+    StateReasonKind kind = StateReasonKind::Failure;
+    bool peer_silent = false;  // Of a failure: the peer did not answer at all.
+    Gid source = {};           // Our address and the peer's; zero if unknown.
+    Gid destination = {};
     std::string sentence;
 };
 
-// Whether a refusal is the other end's part of a failure: it refused just that packet. Its queue
-// pair may be gone by now, and with it the knowledge who its peer was.
-bool answers(const StateReason& refusal, const StateReason& failure);
+// Whether a reason of the other end is its part of a failure: it refused just that packet, or it
+// knows why there was no answer.
+bool answers(const StateReason& reason, const StateReason& failure);
 
 struct StateSnapshot {
     std::uint32_t pid = 0;
+    bool finished = false;  // Written when it closed its devices or ended: it was not killed.
     std::string command;
     std::vector<std::string> devices;
     std::vector<StateResources> resources;

@@ -26,7 +26,8 @@ StateSnapshot example() {
     s.resources = {
         {.device = "feroce_lo", .contexts = 1, .pds = 2, .cqs = 3, .regions = 4, .srqs = 5}};
     s.counters = {{"sent_pkts", 7}, {"rcvd_pkts", 8}};
-    s.reasons = {{.qpn = 5, .peer_qpn = 6, .psn = 9, .at_responder = true, .sentence = "why"}};
+    s.reasons = {
+        {.qpn = 5, .peer_qpn = 6, .psn = 9, .kind = StateReasonKind::Refusal, .sentence = "why"}};
     s.qps.resize(3);
     s.qps[2].qpn = 0x12'3456;
     s.qps[2].source = Gid::from_v4(0x7f00'0001);
@@ -44,7 +45,7 @@ TEST(StateEncoding, RoundTrip) {
     EXPECT_EQ(back->resources[0].srqs, 5u);
     EXPECT_EQ(back->counters[1].value, 8u);
     EXPECT_EQ(back->reasons[0].sentence, "why");
-    EXPECT_TRUE(back->reasons[0].at_responder);
+    EXPECT_EQ(back->reasons[0].kind, StateReasonKind::Refusal);
     EXPECT_EQ(back->qps[2].qpn, 0x12'3456u);
     EXPECT_EQ(back->qps[2].source, Gid::from_v4(0x7f00'0001));
 }

@@ -185,11 +185,23 @@ std::vector<StateReading> read_state_pages(std::chrono::milliseconds patience) {
     return out;
 }
 
-bool answers(const StateReason& refusal, const StateReason& failure) {
-    const bool known_to_failure = failure.peer_qpn == 0 || failure.peer_qpn == refusal.qpn;
-    const bool known_to_refusal = refusal.peer_qpn == 0 || refusal.peer_qpn == failure.qpn;
-    return refusal.at_responder && !failure.at_responder && refusal.psn == failure.psn &&
-           known_to_failure && known_to_refusal;
+bool answers(const StateReason& reason, const StateReason& failure) {
+    if (failure.kind != StateReasonKind::Failure || reason.qpn != failure.peer_qpn) return false;
+    const bool knows_peer = reason.peer_qpn == failure.qpn;
+    if (!knows_peer && reason.peer_qpn != 0) return false;
+    if (!reason.destination.is_zero() && !failure.source.is_zero() &&
+        reason.destination != failure.source)
+        return false;
+    switch (reason.kind) {
+        case StateReasonKind::Refusal:
+            return reason.psn == failure.psn;
+        case StateReasonKind::Notice:
+            return failure.peer_silent;
+        case StateReasonKind::Failure:
+            return failure.peer_silent && knows_peer && !reason.peer_silent;
+        default:
+            return false;
+    }
 }
 
 }  // namespace feroce::process

@@ -138,6 +138,11 @@ void QueuePair::complete_receive(const Completion& completion) {
 std::uint32_t QueuePair::record(const Reason& reason) {
     Reason full = reason;
     full.qpn = qpn_;
+    full.peer = attributes.destination_qpn;
+    full.source = attributes.address.source;
+    full.destination = attributes.address.destination;
+    full.peer_heard = packets_received > 0;
+    if (full.rule == Rule::RetryLimit) full.send_error = services_.transmit.send_error(path());
     const std::uint32_t id = services_.reasons.record(full);
     if (first_reason_ == 0) first_reason_ = id;
     return id;

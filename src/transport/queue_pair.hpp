@@ -80,6 +80,18 @@ struct Arrival {
     std::uint8_t hop_limit = 0;
 };
 
+// How far a reliable connection is. All zero for the others.
+struct Progress {
+    Psn next;            // To be sent.
+    Psn unacknowledged;  // The oldest; equal to next if nothing is.
+    Psn expected;        // From the peer.
+    std::uint32_t msn = 0;
+    std::uint32_t in_flight_bytes = 0;
+    std::int32_t credits = -1;  // Receives that the peer has posted for us; -1 if it does not say.
+    std::uint8_t retries_left = 0;
+    std::uint8_t rnr_retries_left = 0;
+};
+
 class Machine {
 public:
     virtual ~Machine() = default;
@@ -95,6 +107,7 @@ public:
     // It would, if only the window were open.
     virtual bool waits_for_window(Instant) const { return false; }
     virtual void on_timer(Instant now) = 0;
+    virtual Progress progress() const { return {}; }
     virtual Instant deadline() const = 0;  // kNever if no timer runs.
     // After the queue pair's state or attributes changed by modify.
     virtual void on_modify(Instant now, QpState from) = 0;

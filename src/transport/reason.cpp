@@ -25,6 +25,14 @@ constexpr const char* kStatusNames[] = {
 };
 static_assert(std::size(kStatusNames) == static_cast<std::size_t>(WcStatus::GeneralError) + 1);
 
+// What is known when nothing is heard.
+std::string silence(const Reason& reason) {
+    if (reason.send_error != 0)
+        return ": it was sent nothing, because " +
+               describe_send_error(reason.send_error, reason.source, reason.destination);
+    return reason.peer_heard ? "; it was heard before" : "; nothing was ever heard from it";
+}
+
 bool has_retries(Rule rule) {
     return rule == Rule::RetryLimit || rule == Rule::RnrLimit;
 }
@@ -57,6 +65,8 @@ const char* text(Rule rule) {
             return "the packets of a message came in an impossible order";
         case Rule::OperationUnsupported:
             return "this kind of queue pair cannot do the operation";
+        case Rule::MtuMismatch:
+            return "the two ends have different path MTUs";
         case Rule::MessageLength:
             return "the payload does not add up to the announced length";
         case Rule::ReceiveTooSmall:
@@ -99,6 +109,10 @@ std::string describe(const Reason& reason) {
     }
     std::string sentence = std::string(head) + text(reason.rule);
     if (has_retries(reason.rule)) sentence += " (" + std::to_string(reason.retries) + " retries)";
+    if (reason.rule == Rule::RetryLimit) sentence += silence(reason);
+    if (reason.rule == Rule::MtuMismatch)
+        sentence += ": here it is " + std::to_string(reason.path_mtu) + ", and a packet with " +
+                    std::to_string(reason.length) + " bytes came";
     if (reason.fault != mem::Fault::None)
         sentence += std::string(": ") + mem::to_string(reason.fault);
     if (reason.syndrome != 0) {

@@ -7,9 +7,11 @@
 #include <cstdint>
 #include <string>
 
+#include "base/gid.hpp"
 #include "base/ids.hpp"
 #include "base/psn.hpp"
 #include "mem/memory.hpp"
+#include "transport/notice.hpp"
 #include "transport/work.hpp"
 
 namespace feroce::transport {
@@ -28,6 +30,7 @@ enum class Rule : std::uint8_t {
     OperationNotEnabled,   // The queue pair's access flags forbid the operation.
     OperationSequence,     // FIRST, MIDDLE, LAST in an order that makes no sense.
     OperationUnsupported,  // An opcode this queue pair type does not serve.
+    MtuMismatch,           // A packet as long as another path MTU than ours.
     MessageLength,         // Payload does not add up to what the header promised.
     ReceiveTooSmall,       // The message is longer than the posted receive.
     ReceiveKey,            // The posted receive names memory we may not write.
@@ -51,7 +54,14 @@ struct Reason {
     std::uint8_t syndrome = 0;  // From the peer's AETH, or the one we sent.
     bool at_responder = false;  // We refused the peer, rather than the peer us.
     std::uint8_t retries = 0;
+    bool peer_heard = false;   // RetryLimit: something came from the peer before.
+    int send_error = 0;        // RetryLimit: the errno with which the kernel refuses our packets.
+    std::uint32_t length = 0;  // MtuMismatch: of the packet that came, and of the path MTU here.
+    std::uint32_t path_mtu = 0;
     Qpn qpn;
+    Qpn peer;  // These three as they were then; the queue pair may be gone.
+    Gid source;
+    Gid destination;
     Psn psn;
     std::uint64_t wr_id = 0;
 };
@@ -66,6 +76,8 @@ public:
     std::uint32_t record(Reason reason);
     const Reason* find(std::uint32_t id) const;  // Null when unknown or overwritten.
     std::uint32_t last_id() const { return next_id_ - 1; }
+
+    NoticeLog notices;  // What failed nothing here.
 
 private:
     std::array<Reason, kCapacity> reasons_{};

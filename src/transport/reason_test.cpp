@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cerrno>
 #include <set>
 #include <string>
 
@@ -43,7 +44,13 @@ TEST(Reason, SentenceNamesRequestPsnRuleAndSyndrome) {
     reason.retries = 7;
     EXPECT_EQ(describe(reason),
               "work request 0xab of QP 0x000011 failed at PSN 77 (IBV_WC_RETRY_EXC_ERR): the peer "
-              "did not acknowledge (7 retries)");
+              "did not acknowledge (7 retries); nothing was ever heard from it");
+    reason.peer_heard = true;
+    EXPECT_NE(describe(reason).find("(7 retries); it was heard before"), std::string::npos);
+    reason.send_error = ENETUNREACH;
+    reason.destination = Gid::from_v4(0x0a00'0001);
+    EXPECT_NE(describe(reason).find("it was sent nothing, because there is no route to 10.0.0.1"),
+              std::string::npos);
 
     reason.rule = Rule::RemoteKey;
     reason.status = WcStatus::RemoteAccessError;

@@ -30,6 +30,8 @@ public:
     virtual ~RunSink() = default;
     // Seals and sends. May drop, never blocks; the bytes are the sink's only during the call.
     virtual void transmit(std::span<const TransmitRun> runs) = 0;
+    // The errno with which packets of this path are refused of late; 0 if they are not.
+    virtual int send_error(const Path&) const { return 0; }
 };
 
 class TransmitBatch {
@@ -46,6 +48,7 @@ public:
     // Takes back the packet appended last.
     void retract(std::size_t size);
     void flush();
+    int send_error(const Path& path) const { return sink_.send_error(path); }
     std::uint64_t packets_sent() const { return packets_sent_; }
 
 private:

@@ -31,14 +31,8 @@ Failure first_failure(Qp& qp) {
     process::Shard::Session session(*qp.shard);
     const transport::Reason* reason = session.engine().reasons().find(qp.machine->first_reason());
     if (reason == nullptr) return out;
-    const auto& attributes = qp.machine->attributes;
-    out.reason = {.qpn = reason->qpn.raw,
-                  .peer_qpn = attributes.destination_qpn.raw,
-                  .psn = reason->psn.raw(),
-                  .at_responder = reason->at_responder,
-                  .peer_silent = false,
-                  .sentence = transport::describe(*reason)};
-    out.peer_is_local = attributes.address.source == attributes.address.destination;
+    out.reason = process::reason_of(*reason);
+    out.peer_is_local = reason->source == reason->destination;
     out.peer_refused = reason->rule == transport::Rule::PeerRefused;
     return out;
 }

@@ -5,6 +5,7 @@
 #include "base/assert.hpp"
 #include "mem/scatter.hpp"
 #include "transport/rc/credits.hpp"
+#include "transport/rc/nak_status.hpp"
 #include "transport/rc/requester.hpp"
 
 namespace feroce::transport::rc {
@@ -19,19 +20,6 @@ Duration ack_timeout(std::uint8_t timeout) {
 // Longer than a busy machine takes to schedule the peer, shorter than most timeouts.
 constexpr Duration kEarlyResendMin = std::chrono::milliseconds(3);
 constexpr std::uint8_t kEarlyResendsMax = 6;
-
-WcStatus status_of(wire::NakCode code) {
-    switch (code) {
-        case wire::NakCode::InvalidRequest:
-            return WcStatus::RemoteInvalidRequestError;
-        case wire::NakCode::RemoteAccess:
-            return WcStatus::RemoteAccessError;
-        case wire::NakCode::RemoteOperational:
-            return WcStatus::RemoteOperationError;
-        default:
-            return WcStatus::BadResponseError;
-    }
-}
 
 }  // namespace
 
@@ -172,7 +160,7 @@ void Requester::on_read_response(Instant now, const wire::Packet& packet) {
     advance(now, psn);  // What was sent before is acknowledged by implication.
     if (qp_.state() == QpState::Err) return;
     if (packet.payload.size() != expected)
-        return fail_head(now, Rule::ResponseMalformed, WcStatus::BadResponseError, 0);
+        return fail_response(now, packet.payload.size(), expected);
     if (store_response(now, offset, packet.payload)) advance(now, psn + 1);
 }
 
@@ -187,6 +175,18 @@ void Requester::on_atomic_response(Instant now, const wire::Packet& packet) {
     if (qp_.state() == QpState::Err) return;
     const std::uint64_t original = packet.atomic_ack().original;
     if (store_response(now, 0, std::as_bytes(std::span(&original, 1)))) advance(now, psn + 1);
+}
+
+// A response that is too long or, with more to come, too short for our path MTU was cut by another.
+void Requester::fail_response(Instant now, std::size_t length, std::uint64_t expected) {
+    const std::uint32_t mtu = qp_.attributes.path_mtu;
+    const bool mismatch = length > mtu || expected == mtu;
+    Reason reason;
+    reason.rule = mismatch ? Rule::MtuMismatch : Rule::ResponseMalformed;
+    reason.status = WcStatus::BadResponseError;
+    reason.length = static_cast<std::uint32_t>(length);
+    reason.path_mtu = mtu;
+    fail_head(now, reason);
 }
 
 // Into the buffers of the oldest request: all before it are answered.
@@ -325,17 +325,20 @@ void Requester::arm(Instant now) {
 
 void Requester::fail_head(Instant now, Rule rule, WcStatus status, std::uint8_t syndrome,
                           mem::Fault fault) {
-    SendQueue& queue = qp_.send_queue();
-    ASSERT(!queue.empty());
-    const SendWqe& wqe = queue.at(queue.head());
     Reason reason;
     reason.rule = rule;
     reason.status = status;
     reason.fault = fault;
     reason.syndrome = syndrome;
-    reason.retries = qp_.attributes.retry_count;
+    reason.retries = rule == Rule::RnrLimit ? qp_.attributes.rnr_retry : qp_.attributes.retry_count;
+    fail_head(now, reason);
+}
+
+void Requester::fail_head(Instant now, Reason reason) {
+    SendQueue& queue = qp_.send_queue();
+    ASSERT(!queue.empty());
     reason.psn = una_;
-    reason.wr_id = wqe.wr_id;
+    reason.wr_id = queue.at(queue.head()).wr_id;
     stop();
     qp_.fail_send(now, reason);
 }

@@ -66,6 +66,13 @@ void RcMachine::on_timer(Instant now) {
     requester_.on_timer(now);
 }
 
+Progress RcMachine::progress() const {
+    Progress out;
+    requester_.report(out);
+    responder_.report(out);
+    return out;
+}
+
 void RcMachine::on_modify(Instant now, QpState from) {
     const QpState to = qp_.state();
     if (to == QpState::Reset || to == QpState::Err) {

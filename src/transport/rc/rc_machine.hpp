@@ -22,6 +22,7 @@ public:
     bool waits_for_window(Instant now) const override { return requester_.waits_for_window(now); }
     void on_timer(Instant now) override;
     Instant deadline() const override { return requester_.deadline(); }
+    Progress progress() const override;
     void on_modify(Instant now, QpState from) override;
 
 private:

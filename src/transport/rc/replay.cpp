@@ -14,6 +14,7 @@ using wire::Verb;
 
 void Responder::replay(const wire::Packet& packet) {
     qp_.services().counters.add(Counter::DuplicateRequest);
+    note(NoticeKind::AnswersLost, packet.bth.psn);
     switch (packet.info->verb) {
         case Verb::ReadRequest:
             return replay_read(packet);

@@ -149,6 +149,19 @@ bool Requester::within_credits(const SendWqe& wqe) const {
     return allowed || una_ == position_psn();
 }
 
+void Requester::report(Progress& out) const {
+    // After a failure the queue is flushed and the position means nothing.
+    const SendQueue& queue = qp_.send_queue();
+    const bool has_position = send_index_ >= queue.head() && send_index_ <= queue.tail();
+    out.next = has_position ? position_psn() : fresh_psn_;
+    out.unacknowledged = una_;
+    out.in_flight_bytes = in_flight_;
+    const auto left = static_cast<std::int32_t>((sequence_limit_ - next_sequence_) << 8) >> 8;
+    if (credits_known_) out.credits = std::max(left, 0);
+    out.retries_left = retries_left_;
+    out.rnr_retries_left = rnr_left_;
+}
+
 Psn Requester::position_psn() const {
     if (send_index_ == qp_.send_queue().tail()) return fresh_psn_;
     const SendWqe& wqe = qp_.send_queue().at(send_index_);

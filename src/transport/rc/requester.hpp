@@ -37,7 +37,8 @@ public:
     void on_timer(Instant now);
     Instant deadline() const;
     bool answers_something_sent(Psn psn) const;
-    bool idle() const;  // Nothing sent is unanswered: SQD may call itself drained.
+    void report(Progress& out) const;  // Its half.
+    bool idle() const;                 // Nothing sent is unanswered: SQD may call itself drained.
 
 private:
     // Sending (requester.cpp).
@@ -76,6 +77,8 @@ private:
     void go_back(Instant now, Rule rule, WcStatus status, std::uint8_t syndrome);
     void fail_head(Instant now, Rule rule, WcStatus status, std::uint8_t syndrome,
                    mem::Fault fault = mem::Fault::None);
+    void fail_head(Instant now, Reason reason);  // PSN and work request are filled in.
+    void fail_response(Instant now, std::size_t length, std::uint64_t expected);
     void fail_if_faulty_head(Instant now);
     void arm(Instant now);
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/assert.hpp"
+#include "transport/rc/nak_status.hpp"
 
 namespace feroce::transport::rc {
 
@@ -136,10 +137,12 @@ Responder::Check Responder::check_length(const wire::Packet& packet) const {
     const std::size_t mtu = qp_.attributes.path_mtu;
     const std::size_t size = packet.payload.size();
     const Refusal refusal{Syndrome::nak(NakCode::InvalidRequest), Rule::MessageLength};
+    Refusal mismatch{Syndrome::nak(NakCode::InvalidRequest), Rule::MtuMismatch};
+    mismatch.length = static_cast<std::uint32_t>(size);
     if (info.verb == Verb::AtomicWrite) return size == 8 ? Check{} : Check{refusal};
     if (info.verb != Verb::Send && info.verb != Verb::Write) return {};
-    if (!info.ends_message() && size != mtu) return refusal;
-    if (size > mtu || (info.position == wire::Position::Last && size == 0)) return refusal;
+    if (size > mtu || (!info.ends_message() && size != mtu)) return mismatch;
+    if (info.position == wire::Position::Last && size == 0) return refusal;
     if (info.verb == Verb::Send) return {};
     const std::uint64_t length = info.starts_message() ? packet.reth().length : write_length_;
     const std::uint64_t before = info.starts_message() ? 0 : received_bytes_;
@@ -190,6 +193,7 @@ void Responder::refuse(Instant now, const Refusal& refusal) {
     if (refusal.syndrome.kind() == Syndrome::Kind::Rnr) {
         services.counters.add(Counter::SentRnr);
         services.counters.drop(DropReason::NoReceive);
+        note(NoticeKind::NoReceive, expected_);
         nak_sent_ = true;
         return;
     }
@@ -201,11 +205,14 @@ void Responder::refuse(Instant now, const Refusal& refusal) {
     reason.fault = refusal.fault;
     reason.syndrome = refusal.syndrome.raw;
     reason.at_responder = true;
+    reason.length = refusal.length;
+    reason.path_mtu = qp_.attributes.path_mtu;
     reason.psn = expected_;
     reason.wr_id = receive_held_ ? receive_.wr_id : 0;
-    reason.status = refusal.receive_status == WcStatus::Success ? WcStatus::RemoteAccessError
-                                                                : refusal.receive_status;
     const bool access = refusal.syndrome == Syndrome::nak(NakCode::RemoteAccess);
+    reason.status = refusal.receive_status;
+    if (reason.status == WcStatus::Success)  // The peer's alone; as it will call it.
+        reason.status = status_of(refusal.syndrome.nak_code());
     services.events.qp_event(
         qp_, access ? AsyncEventType::QpAccessError : AsyncEventType::QpRequestError);
     // A receive in hand that is not at fault is flushed like the others.
@@ -213,6 +220,23 @@ void Responder::refuse(Instant now, const Refusal& refusal) {
     if (!receive_held_ || !receive_at_fault) return qp_.fail(now, reason);
     receive_held_ = false;
     qp_.fail_receive(now, reason, receive_completion(now), receive_cq_);
+}
+
+void Responder::note(NoticeKind kind, Psn psn) const {
+    Notice notice;
+    notice.kind = kind;
+    notice.state = qp_.state();
+    notice.qpn = qp_.qpn();
+    notice.peer = qp_.attributes.destination_qpn;
+    notice.psn = psn;
+    notice.expected = expected_;
+    notice.source = qp_.attributes.address.destination;
+    qp_.services().reasons.notices.note(notice);
+}
+
+void Responder::report(Progress& out) const {
+    out.expected = expected_;
+    out.msn = msn_;
 }
 
 void Responder::repeat_last_word(const wire::Packet& packet) {

@@ -30,6 +30,7 @@ public:
     void repeat_last_word(const wire::Packet& packet);
     void pump(Instant now, std::uint32_t packets_max);  // Responses.
     void pump_ack();                                    // The bare acknowledgement, if owed.
+    void report(Progress& out) const;                   // Its half.
     bool expects(Psn psn) const { return psn == expected_; }
     bool wants_to_send() const { return !jobs_.empty() || ack_owed_; }
     bool owes_only_ack() const { return jobs_.empty() && ack_owed_; }
@@ -42,6 +43,7 @@ private:
         // Of our own receive, if one is held; Success if the fault is the peer's alone.
         WcStatus receive_status = WcStatus::Success;
         mem::Fault fault = mem::Fault::None;
+        std::uint32_t length = 0;  // MtuMismatch: of the packet.
     };
     using Check = std::optional<Refusal>;
 
@@ -72,6 +74,7 @@ private:
     void on_gap(Instant now);
     void refuse(Instant now, const Refusal& refusal);
     void establish();
+    void note(NoticeKind kind, Psn psn) const;
 
     // responder_execute.cpp: what a good request does.
     Check execute(Instant now, const wire::Packet& packet);

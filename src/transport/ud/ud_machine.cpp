@@ -63,13 +63,28 @@ void UdMachine::on_packet(Instant now, const wire::Packet& packet, const Arrival
     Counters& counters = qp_.services().counters;
     if (packet.info->service != wire::Service::Ud) return counters.drop(DropReason::WrongQpType);
     if (!receives(qp_.state())) return counters.drop(DropReason::WrongQpState);
-    if (packet.deth().qkey != qp_.attributes.qkey) return counters.drop(DropReason::BadQkey);
+    if (packet.deth().qkey != qp_.attributes.qkey) return refuse_qkey(packet, arrival);
     if (!receive_.take()) return counters.drop(DropReason::NoReceive);
     // A datagram that does not fit is dropped and the receive waits for the next one: IBTA's class
     // D of responder errors, which rxe follows too. Nobody is told but the counter.
     if (receive_.length() < kGrhBytes + packet.payload.size())
         return counters.drop(DropReason::ReceiveTooSmall);
     deliver(now, packet, arrival);
+}
+
+// The sender is never told.
+void UdMachine::refuse_qkey(const wire::Packet& packet, const Arrival& arrival) {
+    qp_.services().counters.drop(DropReason::BadQkey);
+    Notice notice;
+    notice.kind = NoticeKind::WrongQkey;
+    notice.state = qp_.state();
+    notice.qpn = qp_.qpn();
+    notice.peer = packet.deth().source;
+    notice.psn = packet.bth.psn;
+    notice.wanted = qp_.attributes.qkey.raw;
+    notice.found = packet.deth().qkey.raw;
+    notice.source = arrival.source;
+    qp_.services().reasons.notices.note(notice);
 }
 
 void UdMachine::deliver(Instant now, const wire::Packet& packet, const Arrival& arrival) {

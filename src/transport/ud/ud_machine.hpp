@@ -24,6 +24,7 @@ public:
 
 private:
     void send_head(Instant now);
+    void refuse_qkey(const wire::Packet& packet, const Arrival& arrival);
     void deliver(Instant now, const wire::Packet& packet, const Arrival& arrival);
 
     QueuePair& qp_;
