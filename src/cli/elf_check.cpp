@@ -6,6 +6,7 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -19,6 +20,13 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr char kLibrary[] = "libibverbs.so.1";
+#ifdef __aarch64__
+constexpr char kSystemFolders[] =
+    "/usr/local/lib:/lib/aarch64-linux-gnu:/usr/lib/aarch64-linux-gnu:/lib64:/usr/lib64:/usr/lib";
+#else
+constexpr char kSystemFolders[] =
+    "/usr/local/lib:/lib/x86_64-linux-gnu:/usr/lib/x86_64-linux-gnu:/lib64:/usr/lib64:/usr/lib";
+#endif
 constexpr std::size_t kHeadersMax = 1024;   // More than any linker makes.
 constexpr std::size_t kDynamicMax = 65536;  // Bytes of the dynamic section that we read.
 
@@ -39,27 +47,32 @@ public:
     bool is_native() const { return header_.e_ident[EI_CLASS] == ELFCLASS64; }
     bool is_static() const { return find(PT_INTERP) == nullptr; }
 
-    // The colon separated list of an entry like DT_RPATH; empty if there is none.
-    std::string text_of(std::int64_t tag) {
-        std::string out;
+    // The texts of entries like DT_NEEDED or DT_RPATH.
+    std::vector<std::string> texts_of(std::int64_t tag) {
         const Elf64_Phdr* dynamic = find(PT_DYNAMIC);
-        if (dynamic == nullptr) return out;
-        std::uint64_t strings = 0, offset = 0;
-        bool found = false;
+        if (dynamic == nullptr) return {};
+        std::uint64_t strings = 0;
+        std::vector<std::uint64_t> offsets;
         const std::size_t size = std::min<std::size_t>(dynamic->p_filesz, kDynamicMax);
         for (std::size_t at = 0; at + sizeof(Elf64_Dyn) <= size; at += sizeof(Elf64_Dyn)) {
             Elf64_Dyn entry{};
             if (!read(dynamic->p_offset + at, entry) || entry.d_tag == DT_NULL) break;
             if (entry.d_tag == DT_STRTAB) strings = file_offset(entry.d_un.d_ptr);
-            if (entry.d_tag != tag) continue;
-            offset = entry.d_un.d_val;
-            found = true;
+            if (entry.d_tag == tag) offsets.push_back(entry.d_un.d_val);
         }
-        if (!found || strings == 0) return out;
-        file_.clear();
-        file_.seekg(static_cast<std::streamoff>(strings + offset));
-        std::getline(file_, out, '\0');
+        std::vector<std::string> out;
+        for (const std::uint64_t offset : offsets) {
+            if (strings == 0) break;
+            file_.clear();
+            file_.seekg(static_cast<std::streamoff>(strings + offset));
+            std::getline(file_, out.emplace_back(), '\0');
+        }
         return out;
+    }
+    // The colon separated list of DT_RPATH or DT_RUNPATH; empty if there is none.
+    std::string text_of(std::int64_t tag) {
+        const std::vector<std::string> texts = texts_of(tag);
+        return texts.empty() ? "" : texts.back();
     }
 
 private:
@@ -157,6 +170,32 @@ std::optional<std::string> why_not_ours(const std::string& program,
     if (const auto folder = foreign_rpath(elf, real, library_folder))
         return "takes its libraries from " + *folder + " (RPATH)";
     return std::nullopt;
+}
+
+bool needs_verbs(const std::string& program) {
+    std::error_code error;
+    ElfFile elf(fs::canonical(program, error).string());
+    if (error || !elf.is_elf() || !elf.is_native()) return false;
+    const std::vector<std::string> needed = elf.texts_of(DT_NEEDED);
+    return std::find(needed.begin(), needed.end(), kLibrary) != needed.end();
+}
+
+std::string verbs_library_of(const std::string& program) {
+    std::error_code error;
+    const std::string real = fs::canonical(program, error).string();
+    ElfFile elf(real);
+    const bool native = !error && elf.is_elf() && elf.is_native();
+    const std::string runpath = native ? elf.text_of(DT_RUNPATH) : "";
+    const std::string rpath = native && runpath.empty() ? elf.text_of(DT_RPATH) : "";
+    const char* path = std::getenv("LD_LIBRARY_PATH");
+    for (const std::string& list :
+         {rpath, std::string(path != nullptr ? path : ""), runpath, std::string(kSystemFolders)}) {
+        for (const std::string& entry : split(list)) {
+            const fs::path library = fs::path(expand_origin(entry, real)) / kLibrary;
+            if (!entry.empty() && fs::exists(library, error)) return library.string();
+        }
+    }
+    return {};
 }
 
 }  // namespace feroce::cli

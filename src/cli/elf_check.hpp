@@ -14,4 +14,11 @@ std::string find_program(const std::string& command);
 std::optional<std::string> why_not_ours(const std::string& program,
                                         const std::string& library_folder);
 
+// Whether the program's own file asks for libibverbs. Scripts and dlopen are not seen.
+bool needs_verbs(const std::string& program);
+
+// The libibverbs that the program gets as things are, by the linker's order: RPATH,
+// LD_LIBRARY_PATH, RUNPATH, the system's folders. Empty if none.
+std::string verbs_library_of(const std::string& program);
+
 }  // namespace feroce::cli

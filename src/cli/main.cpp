@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cli/attach.hpp"
+#include "cli/doctor.hpp"
 #include "cli/explain.hpp"
 #include "cli/export.hpp"
 #include "cli/launch.hpp"
@@ -25,7 +26,7 @@ constexpr int kUsage = 2;
 struct Arguments {
     OutputOptions options;
     std::vector<std::string> words;
-    std::string file;
+    TraceOptions traced;
     std::string which;
     std::string config;
     ExportConfig exports;
@@ -113,10 +114,21 @@ void add_commands(CLI::App& app, Arguments& arguments, int& status) {
     why->fallthrough();
     why->add_option("which", arguments.which, "a pid or a QPN; all if left out");
     why->callback([&] { status = explain(number(arguments.which), arguments.options); });
-    CLI::App* packets = app.add_subcommand("trace", "the packets of a pcapng file, a line each");
-    packets->add_option("file", arguments.file, "as FEROCE_PCAP or Wireshark writes it")
+    TraceOptions& traced = arguments.traced;
+    CLI::App* packets = app.add_subcommand(
+        "trace", "the packets of a capture, or how far live queue pairs are, a line each");
+    packets->fallthrough();
+    packets->add_option("what", traced.what, "a pcapng file; or a pid or QPN, to look at it live")
         ->required();
-    packets->callback([&] { status = trace(arguments.file); });
+    packets->add_option("--comment", traced.commented, "a copy of the file with the remarks in it");
+    packets->add_option("--lines", traced.lines, "live: end after so many");
+    packets->add_option("--every", traced.every, "live: milliseconds between looks; 50");
+    packets->callback([&] { status = trace(traced, arguments.options); });
+    CLI::App* looks =
+        app.add_subcommand("doctor", "what here would stop or slow RDMA, and how to mend it");
+    looks->fallthrough();
+    looks->add_option("program", arguments.which, "also whether this one would use Feroce");
+    looks->callback([&] { status = doctor(arguments.which, arguments.options); });
     add_disk_commands(app, arguments, status);
 }
 
@@ -128,6 +140,7 @@ int parse_and_do(int argc, char** argv) {
     app.add_flag("-j,--json", arguments.options.json, "print JSON");
     app.add_flag("-p,--pretty", arguments.options.pretty, "print JSON for people");
     app.require_subcommand(1);
+    app.footer("feroce help COMMAND says more, and man feroce-COMMAND the rest.");
     add_commands(app, arguments, status);
     try {
         app.parse(argc, argv);
@@ -151,12 +164,24 @@ int parse_and_do(int argc, char** argv) {
 int main(int argc, char** argv) {
     using namespace feroce::cli;
     std::vector<std::string> words(argv + 1, argv + argc);
+    // `help CMD` is `CMD --help`.
+    std::string help = "--help";
+    std::vector<char*> asked{argv[0], help.data()};
+    if (!words.empty() && words[0] == "help") {
+        if (words.size() > 1) asked.insert(asked.begin() + 1, argv[2]);
+        return parse_and_do(static_cast<int>(asked.size()), asked.data());
+    }
     const bool asks_help = words.size() == 2 && (words[1] == "--help" || words[1] == "-h");
     const bool launches = !words.empty() && words[0] == "launch";
     const bool runs = !words.empty() && words[0] == "run";
     if ((!runs && !launches) || asks_help) return parse_and_do(argc, argv);
     words.erase(words.begin());
     if (launches) return launch(words);
-    if (!words.empty() && words[0] == "--") words.erase(words.begin());
+    if (!words.empty() && words[0] == "--") {
+        words.erase(words.begin());
+    } else if (!words.empty() && words[0].rfind('-', 0) == 0) {
+        fmt::print(stderr, "feroce: run has no option {}; try feroce run -- CMD ARGS\n", words[0]);
+        return kUsage;
+    }
     return run(words);
 }

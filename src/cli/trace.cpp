@@ -3,11 +3,17 @@
 #include <fmt/format.h>
 
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
+#include <exception>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <memory>
+#include <optional>
 #include <vector>
 
+#include "cli/remarks.hpp"
 #include "wire/icrc.hpp"
 #include "wire/packet.hpp"
 #include "wire/pcapng.hpp"
@@ -16,41 +22,103 @@
 namespace feroce::cli {
 namespace {
 
-std::string line(Duration time, const wire::RoceDatagram& datagram) {
-    const double seconds = std::chrono::duration<double>(time).count();
-    const std::string head =
-        fmt::format("{:.6f} {} > {}", seconds, to_string(datagram.address.source),
-                    to_string(datagram.address.destination));
+using File = std::unique_ptr<std::FILE, int (*)(std::FILE*)>;
+
+Json record_of(double seconds, const wire::RoceDatagram& datagram, Remarks& remarks) {
+    Json out{{"seconds", seconds},
+             {"source", to_string(datagram.address.source)},
+             {"destination", to_string(datagram.address.destination)}};
     wire::Packet packet;
     const wire::ParseError error = wire::parse_packet(datagram.udp_payload, packet);
-    if (error != wire::ParseError::None)
-        return fmt::format("{} not a packet: {}", head, wire::to_string(error));
-    const bool sealed = wire::verify(datagram.address, datagram.ipv4_id, datagram.udp_payload);
-    return fmt::format("{} {}{}", head, wire::describe(packet), sealed ? "" : " (bad ICRC)");
+    if (error != wire::ParseError::None) {
+        out["packet"] = fmt::format("not a packet: {}", wire::to_string(error));
+        return out;
+    }
+    out["qpn"] = packet.bth.destination.raw;
+    out["psn"] = packet.bth.psn.raw();
+    out["packet"] = wire::describe(packet);
+    out["icrc"] = wire::verify(datagram.address, datagram.ipv4_id, datagram.udp_payload);
+    const std::string remark = remarks.on(datagram, packet);
+    if (!remark.empty()) out["remark"] = remark;
+    return out;
 }
 
-}  // namespace
+std::string line(const Json& record) {
+    std::string out = fmt::format(
+        "{:.6f} {} > {} {}", record["seconds"].get<double>(), record["source"].get<std::string>(),
+        record["destination"].get<std::string>(), record["packet"].get<std::string>());
+    if (!record.value("icrc", true)) out += " (bad ICRC)";
+    if (record.contains("remark")) out += "  # " + record["remark"].get<std::string>();
+    return out;
+}
 
-int trace(const std::string& path) {
-    std::ifstream file(path, std::ios::binary);
-    if (!file) {
-        fmt::print(stderr, "feroce: {}: {}\n", path, std::strerror(errno));
-        return 2;
+// The copy with remarks, made at the first frame, whose link type it takes.
+class Copy {
+public:
+    explicit Copy(const std::string& path) : file_(nullptr, std::fclose) {
+        if (path.empty()) return;
+        file_.reset(std::fopen(path.c_str(), "wbe"));
+        if (file_ == nullptr) throw UsageError(fmt::format("{}: {}", path, std::strerror(errno)));
     }
+    void add(const wire::CapturedFrame& frame, const std::string& remark) {
+        if (file_ == nullptr) return;
+        if (!writer_) writer_.emplace(wire::PcapngWriter::file_sink(file_.get()), frame.link);
+        writer_->write_frame(frame.since_epoch, frame.bytes, remark);
+    }
+
+private:
+    File file_;
+    std::optional<wire::PcapngWriter> writer_;
+};
+
+int trace_file(const TraceOptions& trace, const OutputOptions& options) {
+    std::ifstream file(trace.what, std::ios::binary);
+    if (!file) throw UsageError(fmt::format("{}: {}", trace.what, std::strerror(errno)));
     const std::vector<char> bytes{std::istreambuf_iterator<char>(file), {}};
     wire::PcapngReader reader(std::as_bytes(std::span(bytes)));
     std::size_t packets = 0;
     Duration first{};
+    Remarks remarks;
+    Copy copy(trace.commented);
+    Json all = Json::array();
     while (const auto frame = reader.next()) {
         const auto datagram = wire::find_datagram(*frame);
         if (!datagram) continue;
         if (packets++ == 0) first = frame->since_epoch;
-        fmt::print("{}\n", line(frame->since_epoch - first, *datagram));
+        const double seconds = std::chrono::duration<double>(frame->since_epoch - first).count();
+        Json record = record_of(seconds, *datagram, remarks);
+        copy.add(*frame, record.value("remark", ""));
+        if (options.json)
+            all.push_back(std::move(record));
+        else
+            fmt::print("{}\n", line(record));
     }
+    const bool is_capture = packets > 0 || !reader.damaged();
+    if (options.json && is_capture) print_json(all, options);
     if (!reader.damaged()) return 0;
-    const char* what = packets == 0 ? "is not a pcapng file" : "is damaged, the rest is left out";
-    fmt::print(stderr, "feroce: {} {}\n", path, what);
-    return packets == 0 ? 2 : 1;
+    const char* what = is_capture ? "is damaged, the rest is left out" : "is not a pcapng file";
+    fmt::print(stderr, "feroce: {} {}\n", trace.what, what);
+    return is_capture ? 1 : 2;
+}
+
+std::optional<std::uint32_t> number(const std::string& text) {
+    std::size_t used = 0;
+    try {
+        const unsigned long value = std::stoul(text, &used, 0);
+        if (used == text.size() && value <= 0xffff'ffff) return static_cast<std::uint32_t>(value);
+    } catch (const std::exception&) {
+    }
+    return std::nullopt;
+}
+
+}  // namespace
+
+int trace(const TraceOptions& trace, const OutputOptions& options) {
+    std::error_code error;
+    const std::optional<std::uint32_t> which = number(trace.what);
+    if (which && !std::filesystem::exists(trace.what, error))
+        return trace_live(*which, trace, options);
+    return trace_file(trace, options);
 }
 
 }  // namespace feroce::cli

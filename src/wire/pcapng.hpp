@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <functional>
 #include <optional>
+#include <string_view>
 #include <vector>
 
 #include "base/bytes.hpp"
@@ -34,7 +35,8 @@ public:
 
     static Sink file_sink(std::FILE* file);  // Borrows the file. Flushes each block.
 
-    void write_frame(Duration since_epoch, ByteView frame);
+    // Wireshark shows the comment with the packet; empty: none.
+    void write_frame(Duration since_epoch, ByteView frame, std::string_view comment = {});
     // Makes IP and UDP headers (and, for Ethernet, zero MAC addresses) around the packet.
     void write_datagram(Duration since_epoch, const RoceDatagram& datagram);
 

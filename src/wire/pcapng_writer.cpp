@@ -126,7 +126,7 @@ PcapngWriter::Sink PcapngWriter::file_sink(std::FILE* file) {
     };
 }
 
-void PcapngWriter::write_frame(Duration since_epoch, ByteView frame) {
+void PcapngWriter::write_frame(Duration since_epoch, ByteView frame, std::string_view comment) {
     const auto time = static_cast<std::uint64_t>(since_epoch.count());
     begin_block(block_, kPacketBlock);
     put_le(block_, 0, 4);  // Interface.
@@ -135,6 +135,16 @@ void PcapngWriter::write_frame(Duration since_epoch, ByteView frame) {
     put_le(block_, frame.size(), 4);
     put_le(block_, frame.size(), 4);
     block_.insert(block_.end(), frame.begin(), frame.end());
+    if (!comment.empty()) {
+        constexpr std::uint16_t kComment = 1;
+        block_.resize((block_.size() + 3) / 4 * 4);
+        put_le(block_, kComment, 2);
+        put_le(block_, comment.size(), 2);
+        const ByteView text = std::as_bytes(std::span(comment));
+        block_.insert(block_.end(), text.begin(), text.end());
+        block_.resize((block_.size() + 3) / 4 * 4);
+        put_le(block_, 0, 4);  // End of options.
+    }
     end_block(block_);
     sink_(block_);
 }

@@ -119,6 +119,84 @@ test_usage() {
     contains "$("$feroce" --version)" "feroce "
 }
 
+# Every command that --help names has help, a manual page, and a sentence for what it does not know.
+test_commands() {
+    local command commands manual
+    manual=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../../docs/man
+    commands=$("$feroce" --help | sed -n '/^Subcommands:/,$ s/^  \([a-z]*\)[ ,].*/\1/p')
+    [[ $(wc -w <<<"$commands") -ge 14 ]] || fail "not all commands are listed: $commands"
+    for command in $commands; do
+        call "$feroce" "$command" --help
+        equal "$status" 0 "$command --help"
+        contains "$out" "Usage: feroce $command"
+        equal "$("$feroce" help "$command")" "$out" "help $command"
+        [[ -s $manual/feroce-$command.1 ]] || fail "feroce-$command.1 is missing"
+        refused "$command" --no-such-option
+        grep -q "$command" "$manual/feroce.1" || fail "feroce(1) does not name $command"
+    done
+    [[ -s $manual/feroce.7 ]] || fail "feroce.7 is missing"
+    equal "$("$feroce" help)" "$("$feroce" --help)" "help"
+    # What groff warns of, a reader sees.
+    for command in "$manual"/*.[17]; do
+        equal "$(sed '/^\.so /d' "$command" | groff -man -Tutf8 -ww -z 2>&1)" "" "$command"
+    done
+}
+
+# NAME VERDICT: the sentences of a topic with that verdict, of `feroce doctor` run by "$@".
+findings() {
+    local topic=$1 verdict=$2
+    shift 2
+    call "$@"
+    json "'\n'.join(f['sentence'] + '|' + f['mend'] for f in d
+        if (f['topic'], f['verdict']) == ('$topic', '$verdict'))" <<<"$out"
+}
+
+is_port_taken() { grep -q ' [0-9A-F]*:12B7 ' /proc/"$child"/net/udp; }
+
+test_doctor() {
+    local found
+    call "$feroce" doctor
+    [[ $status -le 1 ]] || fail "exit status $status: $err"
+    contains "$out" "receive buffer"
+    contains "$out" "feroce_lo (lo, 127.0.0.1) carries 4096 bytes a packet"
+    found=$(findings program ok "$feroce" -j doctor ibv_devices)
+    contains "$found" "ibv_devices loads libibverbs.so.1 from"
+    found=$(findings program note "$feroce" -j doctor ibv_devices)
+    contains "$found" "without feroce run it would load /"
+    found=$(findings program stop "$feroce" -j doctor /no/such/program)
+    contains "$found" "/no/such/program is not there|"
+    # A process may have too few descriptors.
+    found=$(ulimit -n 64; findings descriptors stop "$feroce" -j doctor)
+    contains "$found" "64 file descriptors"
+    # Worlds of their own: nothing up; a small MTU; the port taken by a stranger.
+    unshare -rn true 2>/dev/null || exit 77
+    found=$(findings devices stop unshare -rn "$feroce" -j doctor)
+    contains "$found" "no network interface is up"
+    contains "$found" "ip link set lo up"
+    call unshare -rn "$feroce" doctor
+    equal "$status" 1 "nothing is up"
+    local world='ip link set lo up; ip link add d0 type veth peer name d1; ip link set d1 up;
+        ip addr add 10.98.0.1/24 dev d0; ip link set d0 mtu 1500 up;'
+    found=$(findings mtu slow unshare -rn sh -c "$world exec $feroce -j doctor")
+    contains "$found" "has an MTU of 1500: packets carry 1024 bytes"
+    contains "$found" "ip link set dev d0 mtu"
+    mkfifo "$scratch/hold"
+    unshare -rn sh -c "$world exec python3 -c '
+import socket, sys
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.bind((\"0.0.0.0\", 4791))
+sys.stdin.read()'" <"$scratch/hold" &
+    child=$!
+    exec 9>"$scratch/hold"
+    await is_port_taken
+    found=$(findings port stop nsenter -t "$child" -U -n --preserve-credentials "$feroce" -j doctor)
+    contains "$found" "UDP port 4791 is taken by python3 (pid $child), which is not Feroce"
+    contains "$found" "|kill $child"
+    exec 9>&-
+    wait "$child"
+    child=
+}
+
 test_static_program() {
     echo 'int main(void) { return 5; }' >"$scratch/p.c"
     "$compiler" -static -o "$scratch/program" "$scratch/p.c" 2>/dev/null || exit 77
@@ -252,6 +330,9 @@ test_live() {
     equal "$("$feroce" res show feroce_lo -j |
         json 'all(d[0][kind] > 0 for kind in ("pd", "cq", "qp", "mr", "ctx"))')" True
     contains "$("$feroce" explain "$child")" "bad_access (pid $child):"
+    contains "$("$feroce" trace --lines 2 "$child")" "ERR: next PSN 1000 (oldest unacknowledged"
+    equal "$("$feroce" trace -j --lines 1 "$child" | json 'd["pid"], d["comm"], d["in-flight"]')" \
+        "$child bad_access 0"
     equal "$("$feroce" res show qp -j pid 1)" "[]"
     # A stopped process does not answer; what it showed last is still there.
     kill -STOP "$child"
@@ -336,6 +417,17 @@ test_trace() {
     contains "$out" "rkey 0x"
     contains "$out" "NAK remote access error"
     [[ $out != *"bad ICRC"* ]] || fail "bad ICRC in: $out"
+    contains "$out" "# refused at PSN"
+    equal "$("$feroce" trace -j "$scratch/file.pcapng" | json '[r["icrc"] for r in d]')" \
+        "[True, True, True, True]"
+    # The remarks as comments that Wireshark shows.
+    "$feroce" trace --comment "$scratch/remarks.pcapng" "$scratch/file.pcapng" >/dev/null
+    equal "$("$feroce" trace "$scratch/remarks.pcapng")" "$out" "the copy"
+    contains "$(tshark -r "$scratch/remarks.pcapng" -T fields -e frame.comment 2>/dev/null)" \
+        "refused at PSN 1000: NAK remote access error"
+    call "$feroce" trace 0xfffffe
+    equal "$status" 1
+    contains "$err" "no live process or queue pair has the number"
     head -c 300 "$scratch/file.pcapng" >"$scratch/cut.pcapng"
     call "$feroce" trace "$scratch/cut.pcapng"
     equal "$status" 1 "a damaged file"

@@ -1,0 +1,108 @@
+// The live exchange of queue pairs, by looking at the state pages of their processes again and
+// again: nothing of the data path knows that somebody looks. What happened between two looks is
+// summed up.
+#include <fmt/format.h>
+
+#include <chrono>
+#include <map>
+#include <thread>
+
+#include "cli/state.hpp"
+#include "cli/trace.hpp"
+
+namespace feroce::cli {
+namespace {
+
+using process::StateQp;
+using process::StateSnapshot;
+using Clock = std::chrono::steady_clock;
+
+const char* state_name(std::uint8_t state) {
+    constexpr const char* kNames[] = {"RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR"};
+    return state < std::size(kNames) ? kNames[state] : "UNKNOWN";
+}
+
+Json record_of(double seconds, const StateSnapshot& process, const StateQp& qp) {
+    Json out{{"seconds", seconds},
+             {"pid", process.pid},
+             {"comm", process.command},
+             {"lqpn", qp.qpn},
+             {"rqpn", qp.peer_qpn},
+             {"state", state_name(qp.state)},
+             {"next-psn", qp.next_psn},
+             {"unacked-psn", qp.unacknowledged_psn},
+             {"expected-psn", qp.expected_psn},
+             {"msn", qp.msn},
+             {"in-flight", qp.in_flight_bytes},
+             {"window", qp.window_bytes},
+             {"sends", qp.sends_outstanding},
+             {"receives", qp.receives_posted},
+             {"retries-left", qp.retries_left},
+             {"rnr-retries-left", qp.rnr_retries_left},
+             {"sent_pkts", qp.packets_sent},
+             {"rcvd_pkts", qp.packets_received}};
+    if (qp.credits >= 0) out["credits"] = qp.credits;
+    if (qp.timer_us >= 0) out["timer-us"] = qp.timer_us;
+    if (qp.rtt_ns > 0) out["rtt-us"] = static_cast<double>(qp.rtt_ns) / 1000;
+    return out;
+}
+
+std::string line(const Json& r) {
+    std::string out = fmt::format(
+        "{:.3f} qp 0x{:06x} {}: next PSN {} (oldest unacknowledged {}), expects PSN {}, MSN {}, "
+        "{} of {} bytes in flight, {} sends and {} receives posted",
+        r["seconds"].get<double>(), r["lqpn"].get<std::uint32_t>(), r["state"].get<std::string>(),
+        r["next-psn"].get<std::uint32_t>(), r["unacked-psn"].get<std::uint32_t>(),
+        r["expected-psn"].get<std::uint32_t>(), r["msn"].get<std::uint32_t>(),
+        r["in-flight"].get<std::uint32_t>(), r["window"].get<std::uint32_t>(),
+        r["sends"].get<std::uint32_t>(), r["receives"].get<std::uint32_t>());
+    if (r.contains("credits")) out += fmt::format(", credits {}", r["credits"].get<int>());
+    if (r.contains("timer-us"))
+        out += fmt::format(", timer in {} us, {} retries left", r["timer-us"].get<int>(),
+                           r["retries-left"].get<int>());
+    if (r.contains("rtt-us"))
+        out += fmt::format(", round trip {:.1f} us", r["rtt-us"].get<double>());
+    return out;
+}
+
+// What tells whether a queue pair has moved.
+auto progress(const StateQp& qp) {
+    return std::make_tuple(qp.state, qp.packets_sent, qp.packets_received, qp.sends_outstanding,
+                           qp.receives_posted);
+}
+
+}  // namespace
+
+int trace_live(std::uint32_t which, const TraceOptions& trace, const OutputOptions& options) {
+    const Clock::time_point start = Clock::now();
+    std::map<std::pair<std::uint32_t, std::uint32_t>, decltype(progress(StateQp{}))> seen;
+    std::uint32_t lines = 0;
+    for (bool first = true;; first = false) {
+        bool found = false;
+        const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+        for (const StateSnapshot& process : live_processes()) {
+            for (const StateQp& qp : process.qps) {
+                if (which != process.pid && which != qp.qpn) continue;
+                found = true;
+                const auto [at, is_new] = seen.try_emplace({process.pid, qp.qpn}, progress(qp));
+                if (!is_new && at->second == progress(qp)) continue;
+                at->second = progress(qp);
+                const Json record = record_of(seconds, process, qp);
+                if (options.json)
+                    print_json(record, options);  // One a line: it has no end.
+                else
+                    fmt::print("{}\n", line(record));
+                std::fflush(stdout);
+                if (++lines == trace.lines) return 0;
+            }
+        }
+        if (!found && !first) return 0;
+        if (!found) {
+            fmt::print(stderr, "feroce: no live process or queue pair has the number {}\n", which);
+            return 1;
+        }
+        std::this_thread::sleep_for(std::chrono::milliseconds(trace.every));
+    }
+}
+
+}  // namespace feroce::cli
