@@ -41,10 +41,10 @@ Result<void> ServerRegistry::admit(const Uuid& session, std::size_t shard) {
     return {};
 }
 
-void ServerRegistry::forget(const Uuid& session) {
+void ServerRegistry::forget(const Uuid& session, std::size_t shard) {
     const std::lock_guard lock(mutex_);
     const auto found = entries_.find(session);
-    if (found == entries_.end()) return;
+    if (found == entries_.end() || found->second.shard != shard) return;
     if (found->second.admitted) --admitted_;
     --loads_[found->second.shard];
     entries_.erase(found);

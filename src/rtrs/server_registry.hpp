@@ -34,8 +34,8 @@ public:
     std::size_t shard_of(const Uuid& session);
     // The shard is about to make it.
     Result<void> admit(const Uuid& session, std::size_t shard);
-    // It has ended, or was not made after all.
-    void forget(const Uuid& session);
+    // It has ended, or was not made after all. Nothing if another shard has it.
+    void forget(const Uuid& session, std::size_t shard);
     void set_paths(const Uuid& session, std::size_t paths);
     // Gives a session its name, which one without paths must yield.
     Result<std::optional<Displaced>> claim_name(const Uuid& session, const std::string& name);

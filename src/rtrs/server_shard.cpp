@@ -47,7 +47,7 @@ void ServerShard::take(rdma::Request request, const ConnectRequest& asked) {
     if (path)
         if (auto fits = (*path)->check(asked); !fits) path = fits.error();
     if (!path) {
-        if (!sessions_.contains(asked.session)) common_->registry.forget(asked.session);
+        if (!sessions_.contains(asked.session)) common_->registry.forget(asked.session, number_);
         ++statistics_.refused;
         statistics_.last_refusal = path.error().why;
         return refuse(std::move(request), path.error().code);
@@ -202,7 +202,7 @@ void ServerShard::end_closed_paths() {
 ServerShard::Places::iterator ServerShard::forget(Places::iterator place) {
     if (common_->options.on_session_end)
         common_->options.on_session_end(place->second.session->identity().epoch);
-    common_->registry.forget(place->first);
+    common_->registry.forget(place->first, number_);
     return sessions_.erase(place);
 }
 

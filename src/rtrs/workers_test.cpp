@@ -19,6 +19,7 @@
 #include "feroce/rtrs/session_port.hpp"
 #include "feroce/task_group.hpp"
 #include "feroce/workers.hpp"
+#include "rtrs/server_registry.hpp"
 
 namespace feroce::rtrs {
 namespace {
@@ -263,6 +264,33 @@ TEST_F(WorkerSessions, ANameIsOneSessionWhereverItIsServed) {
     int right = 0;
     loop.run(use_slot(*next, 3, 5, right));
     EXPECT_EQ(right, 5);
+}
+
+TEST(ServerRegistries, ASessionIsOneShards) {
+    ServerRegistry registry(2, {.sessions = 2, .bytes = 1000}, 400);
+    const Uuid a{{std::byte{1}}}, b{{std::byte{2}}}, c{{std::byte{3}}};
+    ASSERT_EQ(registry.shard_of(a), 0u);
+    EXPECT_EQ(registry.shard_of(a), 0u);
+    EXPECT_EQ(registry.shard_of(b), 1u) << "the one with fewer";
+    // The first connection of `a` is refused, the next one is sent elsewhere, and one that was on
+    // its way to the first shard comes late.
+    registry.forget(a, 0);
+    ASSERT_EQ(registry.shard_of(c), 0u);
+    registry.forget(b, 1);
+    ASSERT_EQ(registry.shard_of(a), 1u);
+    EXPECT_EQ(registry.admit(a, 0).error().code, ECONNRESET);
+    registry.forget(a, 0);
+    EXPECT_TRUE(registry.admit(a, 1)) << "it is still the second's";
+    registry.set_paths(a, 1);
+    ASSERT_TRUE(registry.claim_name(a, "disk"));
+    EXPECT_TRUE(registry.admit(c, 0));
+    EXPECT_EQ(registry.claim_name(c, "disk").error().code, EPERM);
+    EXPECT_EQ(registry.admit(b, 1).error().code, ENOMEM) << "two are admitted";
+    registry.set_paths(a, 0);
+    const auto claimed = registry.claim_name(c, "disk");
+    ASSERT_TRUE(claimed && *claimed);
+    EXPECT_EQ((*claimed)->session, a);
+    EXPECT_EQ((*claimed)->shard, 1u);
 }
 
 TEST(Workers, StayWhereTheyAreTold) {
