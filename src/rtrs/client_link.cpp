@@ -276,7 +276,8 @@ void ClientLink::on_message(ByteView data) {
         return;
     }
     const auto fence = Fence::parse(data, MessageType::FenceResponse);
-    if (!fence) return fail("the server sent a message that means nothing");
+    // Before the session has taken the link up nobody has asked for a fence.
+    if (!fence || !heartbeat_) return fail("the server sent a message that means nothing");
     owner_.on_fence(*fence);
 }
 
