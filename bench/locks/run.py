@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 """./feroce bench locks: ALock's experiment on this machine.
 
-run.py --build FOLDER [--json] [--svg FILE] [--milliseconds N] [--quick]
+run.py --build FOLDER [--json] [--svg FILE] [--milliseconds N] [--rounds N] [--quick]
+       [--shapes 2x1,...]
 Processes take locks of a table that is spread over them. All kinds of locks run in the same
-processes, one after another. On the soft device these figures measure what an operation through
-the loopback device costs beside one of the CPU; a NIC's loopback costs other times.
+processes, one after another; of several rounds each cell shows its median. On the soft device
+these figures measure what an operation through the loopback device costs beside one of the CPU; a
+NIC's loopback costs other times.
 """
 import argparse
 import json
@@ -23,8 +25,20 @@ RIVALS = ["spin loopback", "mcs loopback"]
 PLOTTED = (20, 2, 2)
 
 
-def measure(build, shape, milliseconds, locks, locality):
-    """{(kind, locks, locality): figures} and what a free lock costs."""
+def measure(build, shape, options, locks, locality):
+    """{(kind, locks, locality): figures}, of the median round, and what a free lock costs."""
+    rounds, free = [], {}
+    for _ in range(options.rounds):
+        cells, free = measure_once(build, shape, options.milliseconds, locks, locality)
+        rounds.append(cells)
+    out = {}
+    for key in rounds[0]:
+        by_rate = sorted((cells[key] for cells in rounds), key=lambda cell: cell["per_s"])
+        out[key] = by_rate[len(by_rate) // 2]
+    return out, free
+
+
+def measure_once(build, shape, milliseconds, locks, locality):
     processes, threads = shape
     program = os.path.join(build, "bench/lock_table")
     words = [program, str(threads), str(milliseconds), ",".join(map(str, locks)),
@@ -92,16 +106,20 @@ def main():
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--svg")
     parser.add_argument("--milliseconds", type=int, default=200)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--shapes", help="processes x threads; all usual ones unless given")
     parser.add_argument("--quick", action="store_true", help="one shape, one table")
     options = parser.parse_args()
     build = os.path.abspath(options.build)
-    shapes = [(2, 2)] if options.quick else SHAPES
+    shapes = [PLOTTED[1:]] if options.quick else SHAPES
+    if options.shapes:
+        shapes = [tuple(map(int, shape.split("x"))) for shape in options.shapes.split(",")]
     locks = [20] if options.quick else LOCKS
     results, free = {}, {}
     for shape in shapes:
-        results[shape], free = measure(build, shape, options.milliseconds, locks, LOCALITY)
-    if options.svg:
-        shape = PLOTTED[1:]
+        results[shape], free = measure(build, shape, options, locks, LOCALITY)
+    shape = PLOTTED[1:]
+    if options.svg and shape in results:
         draw(options.svg, results[shape], LOCALITY,
              f"{PLOTTED[0]} locks, {shape[0]} processes of {shape[1]} threads, soft device")
     if options.json:
@@ -115,8 +133,9 @@ def main():
         print(f"  {kind:16} {cost['acquire']} {cost['release']}")
     for shape, cells in results.items():
         print_shape(shape, cells, locks, LOCALITY)
-    for count in locks:
-        print_tails((2, 2), results[(2, 2)], count, LOCALITY)
+    for shape, cells in results.items():
+        for count in locks:
+            print_tails(shape, cells, count, LOCALITY)
 
 
 if __name__ == "__main__":

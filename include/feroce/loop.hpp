@@ -87,6 +87,9 @@ public:
         while (!task.done()) poll_or_wait();
         return task.await_resume();
     }
+    // This thread has polled, saw in memory what it waited for, and may not poll again soon: what
+    // arrives meanwhile must not wait for it. A soft device serves others by whoever polls.
+    void rest();
     // Runs beside everything, at most as long as the loop.
     void spawn(Task<void> task);
     // Any thread. Allocates; a Message does not.

@@ -44,7 +44,8 @@ Node::Core::Core(NodeOptions node_options) : options(std::move(node_options)) {
     for (std::size_t i = 0; i < options.threads; ++i) {
         runtimes.push_back(options.runtime ? options.runtime()
                                            : std::make_unique<rdma::RealRuntime>());
-        loops.push_back(std::make_unique<rdma::Loop>(*runtimes.back()));
+        loops.push_back(std::make_unique<rdma::Loop>(*runtimes.back(),
+                                                     rdma::Loop::Options{.spin = options.spin}));
     }
     completions.resize(options.threads);
     lanes.resize(options.threads);

@@ -194,6 +194,10 @@ void Loop::poll_or_wait(Instant until) {
                      : options_.spin;
 }
 
+void Loop::rest() {
+    for (Source* source : sources_) source->arm();
+}
+
 void Loop::wait_for_news(Instant until) {
     for (Source* source : sources_) source->arm();
     // What completed before it was armed makes no event.

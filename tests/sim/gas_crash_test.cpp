@@ -2,7 +2,10 @@
 // and containers go on, with every call that returned accounted for.
 #include <gtest/gtest.h>
 
+#include "feroce/gas/sync/alock.hpp"
 #include "feroce/gas/sync/lease_lock.hpp"
+#include "feroce/gas/sync/mcs_lock.hpp"
+#include "feroce/gas/sync/spin_lock.hpp"
 #include "gas/histories.hpp"
 #include "sim/gas_cluster.hpp"
 
@@ -147,6 +150,115 @@ TEST(GasCrash, WhoIsLateIsTold) {
             ASSERT_TRUE(node.loop().run(lock.unlock()));
         }
         ASSERT_TRUE(node.barrier());
+    });
+}
+
+// Which locks survive their holder: the one with a lease. Of the others nobody gets any after that,
+// but who asks for one with a limit is told so when its time is over.
+TEST(GasCrash, OnlyALockWithALeaseSurvivesItsHolder) {
+    struct alignas(64) Line {
+        std::uint64_t words[8] = {};
+    };
+    const auto make = [](std::size_t kind, gas::Lanes& lanes,
+                         ptr<Line> line) -> std::unique_ptr<gas::Mutex> {
+        switch (kind) {
+            case 0:
+                return std::make_unique<LeaseLock>(lanes, line.as<LeaseLock::Line>());
+            case 1:
+                return std::make_unique<gas::SpinLock>(lanes, line.as<gas::SpinLock::Line>());
+            case 2:
+                return std::make_unique<gas::TicketLock>(lanes, line.as<gas::TicketLock::Line>());
+            case 3:
+                return std::make_unique<gas::McsLock>(lanes, line.as<gas::McsLock::Line>());
+            case 4:
+                return std::make_unique<gas::ALock>(lanes, line.as<gas::ALock::Line>());
+            default:
+                return std::make_unique<gas::FairLock>(lanes, line.as<gas::ALock::Line>());
+        }
+    };
+    constexpr std::size_t kKinds = 6;
+    for (std::uint64_t seed = 0; seed < seeds(10); ++seed) {
+        SCOPED_TRACE("seed " + std::to_string(seed));
+        const std::size_t kind = seed % kKinds;
+        Doomed cluster(seed);
+        bool held = false;
+        std::size_t taken = 0;
+        cluster.run([&](gas::Node& node) {
+            const auto line = node.share<Line>("lock");
+            ASSERT_TRUE(line) << line.error().why;
+            const auto mutex = make(kind, node.lanes(), *line);
+            if (cluster.is_doomed(node)) {
+                ASSERT_TRUE(node.loop().run(mutex->lock()));
+                held = true;
+                return;
+            }
+            while (!held) pause();
+            if (node.id() == NodeId{0}) cluster.kill();
+            const auto got = node.loop().run(mutex->lock_until(node.loop().after(300ms)));
+            ASSERT_TRUE(got) << got.error().why;
+            if (!*got) return;
+            ++taken;
+            ASSERT_TRUE(node.loop().run(mutex->unlock()));
+        });
+        EXPECT_EQ(taken, kind == 0 ? cluster.nodes() - 1 : 0u) << "kind " << kind;
+        if (testing::Test::HasFailure()) return;
+    }
+}
+
+// A thread that died while it was pinned stops the freeing for the time of its lease only.
+TEST(GasCrash, ADeadPinIsNotWaitedFor) {
+    for (std::uint64_t seed = 0; seed < seeds(10); ++seed) {
+        SCOPED_TRACE("seed " + std::to_string(seed));
+        Doomed cluster(seed);
+        bool pinned = false;
+        cluster.run([&](gas::Node& node) {
+            gas::Epochs& epochs = node.epochs();
+            if (cluster.is_doomed(node)) {
+                const gas::Epochs::Pin pin = epochs.pin();
+                pinned = true;
+                sleep_for(600s);
+            }
+            while (!pinned) pause();
+            ASSERT_TRUE(node.loop().run(epochs.retire(*node.allocate(std::uint64_t{1}))));
+            for (int i = 0; i < 5; ++i) ASSERT_TRUE(node.loop().run(epochs.collect()));
+            EXPECT_EQ(epochs.retired(), 1u);
+            if (node.id() == NodeId{0}) cluster.kill();
+            const Instant limit = node.loop().after(60s);
+            while (epochs.retired() != 0 && node.loop().now() < limit) {
+                ASSERT_TRUE(node.loop().run(epochs.collect()));
+                sleep_for(5ms);
+            }
+            EXPECT_EQ(epochs.retired(), 0u);
+        });
+        if (testing::Test::HasFailure()) return;
+    }
+}
+
+// One that lives but was stopped for longer is told, before it changes anything.
+TEST(GasCrash, APinThatLastedTooLongIsStale) {
+    GasCluster cluster(2, {.lease = kLease});
+    bool stopped = false, freed = false;
+    cluster.run([&](gas::Node& node, std::size_t) {
+        gas::Epochs& epochs = node.epochs();
+        if (node.id() == NodeId{0}) {
+            const gas::Epochs::Pin pin = epochs.pin();
+            EXPECT_TRUE(pin.check());
+            stopped = true;
+            while (!freed) sleep_for(1ms);
+            EXPECT_EQ(pin.check().error().code, ESTALE);
+        } else {
+            while (!stopped) pause();
+            const Instant start = node.loop().now();
+            ASSERT_TRUE(node.loop().run(epochs.retire(*node.allocate(std::uint64_t{1}))));
+            while (epochs.retired() != 0) {
+                ASSERT_TRUE(node.loop().run(epochs.collect()));
+                sleep_for(1ms);
+            }
+            EXPECT_GE(node.loop().now() - start, kLease.time + kLease.grace);
+            freed = true;
+        }
+        ASSERT_TRUE(node.barrier());
+        EXPECT_TRUE(epochs.pin().check());
     });
 }
 

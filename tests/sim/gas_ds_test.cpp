@@ -102,6 +102,33 @@ TEST(GasQueue, AGreedyOneIsCaught) {
     FAIL() << "not found in 60 seeds";
 }
 
+// Threads of the queue's node, which are ten times as fast and never pause, keep nobody from it:
+// how often another node has to try is bounded.
+TEST(GasQueue, OtherNodesGetTheirTurn) {
+    constexpr int kRounds = 20;
+    for (std::uint64_t seed = 0; seed < seeds(5); ++seed) {
+        bool done = false;
+        std::uint64_t trips = 0;
+        share<Fifo::Root>(
+            {.threads = 2, .yields = 1.0, .memory = 1 << 20}, seed,
+            [](gas::Node& node) { return Fifo::create(node); },
+            [&](gas::Node& node, std::size_t thread, auto root) {
+                Fifo queue(node, root, thread);
+                if (node.id() == NodeId{1} && thread != 0) return;
+                rdma::Loop& loop = node.loop(thread);
+                for (int i = 0; node.id() == NodeId{0} ? !done : i < kRounds; ++i) {
+                    ASSERT_TRUE(loop.run(queue.push(7)));
+                    ASSERT_TRUE(loop.run(queue.pop()));
+                }
+                if (node.id() == NodeId{0}) return;
+                trips = node.lanes().traffic().round_trips;
+                done = true;
+            });
+        EXPECT_LT(trips, 15u * 2 * kRounds) << "seed " << seed;
+        if (testing::Test::HasFailure()) return;
+    }
+}
+
 TEST(GasQueue, UsesItsMemoryAgain) {
     share<Fifo::Root>(
         {.memory = 160 << 10}, 1, [](gas::Node& node) { return Fifo::create(node); },
@@ -221,6 +248,30 @@ TEST(GasEpochs, WhatIsPinnedStays) {
             ASSERT_TRUE(node.barrier());
         });
     }
+}
+
+// Tasks of one thread take turns, so that one of them is always pinned: what is retired is freed
+// all the same, since each of them ends.
+TEST(GasEpochs, TheCountGoesOnThoughPinsOverlap) {
+    GasCluster cluster(3, {});
+    cluster.run([](gas::Node& node, std::size_t) {
+        gas::Epochs& epochs = node.epochs();
+        std::optional<gas::Epochs::Pin> first, second;
+        first.emplace(epochs.pin());
+        if (node.id() == NodeId{0}) {
+            ASSERT_TRUE(node.loop().run(epochs.retire(*node.allocate(std::uint64_t{1}))));
+        }
+        for (int i = 0; i < 20; ++i) {
+            second.emplace(epochs.pin());
+            ASSERT_TRUE(node.loop().run(epochs.collect()));
+            first.emplace(epochs.pin());  // Ends its last one: the second and the new one stay.
+            ASSERT_TRUE(node.loop().run(epochs.collect()));
+            second.reset();
+        }
+        EXPECT_EQ(epochs.retired(), 0u);
+        first.reset();
+        ASSERT_TRUE(node.barrier());
+    });
 }
 
 TEST(GasAllocator, FindsWhatIsFreedTwiceAndCountsWhatIsLeft) {

@@ -6,8 +6,11 @@
 // says in which epoch it began; so it costs no round trip, and whoever makes the number go up tells
 // every node. It goes up only when all who are pinned have seen it; an object is freed when it has
 // gone up twice since the object was retired.
-// A thread that dies while it is pinned stops reclamation, but nothing else: what is retired from
-// then on stays allocated.
+//
+// A pin lasts as long as a lease (NodeOptions::lease): a thread that is pinned for longer, or whose
+// node is lost, is no longer waited for once the lease and its grace are over, by the clock of who
+// collects. So a thread that died does not stop reclamation for ever, and one that was only stopped
+// finds by Pin::check() that what it had found may be gone, before it changes anything.
 #pragma once
 
 #include <cstddef>
@@ -16,30 +19,37 @@
 #include <vector>
 
 #include "feroce/gas/allocator.hpp"
+#include "feroce/gas/sync/mutex.hpp"
 
 namespace feroce::gas {
 
 class Epochs {
 public:
     struct alignas(64) Pinned {
-        plain<std::uint64_t> since;  // An epoch + 1; 0: not pinned.
+        // The epoch in which it began, + 1, modulo 2^32; and below, which pin of its thread it is.
+        plain<std::uint64_t> since;  // 0: not pinned.
     };
 
     // Lets go when it ends.
     class [[nodiscard]] Pin {
     public:
-        explicit Pin(Epochs& epochs) : epochs_(&epochs) {}
-        Pin(Pin&& other) noexcept : epochs_(std::exchange(other.epochs_, nullptr)) {}
-        Pin& operator=(Pin&& other) noexcept {
-            std::swap(epochs_, other.epochs_);
-            return *this;
-        }
+        Pin(Epochs& epochs, std::uint64_t group, Instant until)
+            : epochs_(&epochs), group_(group), until_(until) {}
+        Pin(Pin&& other) noexcept
+            : epochs_(std::exchange(other.epochs_, nullptr)),
+              group_(other.group_),
+              until_(other.until_) {}
+        Pin& operator=(Pin&&) = delete;
         ~Pin() {
-            if (epochs_ != nullptr) epochs_->let_go();
+            if (epochs_ != nullptr) epochs_->let_go(group_);
         }
+        // ESTALE if it has lasted for longer than a lease: touch nothing that was found under it.
+        Result<> check() const;
 
     private:
         Epochs* epochs_;
+        std::uint64_t group_;
+        Instant until_;
     };
 
     // What a node has: the pins of its threads, and the count of epochs as it was told.
@@ -57,7 +67,7 @@ public:
           told_(lanes.local(own.told)) {
         retired_.reserve(kReserved);
     }
-    void add_node(const Words& words) { nodes_.push_back(words); }
+    void add_node(const Words& words);
 
     // Before the first look at what may be retired.
     Pin pin();
@@ -81,8 +91,23 @@ private:
         std::uint64_t epoch = kUnknown;  // The count after it was unlinked.
     };
 
-    void let_go();
+    // Pins of tasks of this thread. Only the older of two groups is shown to others, and no pin
+    // joins it any more; so it ends, and the count goes on, however many tasks take turns.
+    struct Group {
+        std::uint64_t number = 0;
+        std::uint64_t epoch = 0;
+        unsigned pins = 0;
+    };
+    struct Watched {
+        Words words;
+        Watch node;                  // Since when it is lost.
+        std::vector<Watch> threads;  // Since when they are pinned.
+    };
+
+    void show(const Group& group);
+    void let_go(std::uint64_t group);
     rdma::Task<Result<bool>> all_have_seen(std::uint64_t epoch);
+    rdma::Task<Result<bool>> have_seen(Watched& node, std::uint64_t epoch);
     rdma::Task<Result<>> advance(std::uint64_t from);
 
     Lanes& lanes_;
@@ -90,11 +115,13 @@ private:
     ptr<nic<std::uint64_t>> count_;
     Pinned* own_;
     plain<std::uint64_t>* told_;
-    std::vector<Words> nodes_;
+    std::vector<Watched> nodes_;
     std::vector<Retired> retired_;
     std::size_t since_collect_ = 0;
     std::uint64_t seen_ = 0;  // Of the count; never more than it is.
-    unsigned pins_ = 0;       // Of tasks of this thread.
+    std::uint64_t groups_ = 0;
+    std::uint32_t turns_ = 0;
+    Group shown_, young_;
 };
 
 }  // namespace feroce::gas

@@ -33,8 +33,9 @@ rdma::Task<Result<ALock::Entry>> ALock::enter_remote() {
         // will see us when it fills.
         ptr<Place> other;
         const bool looks = options_.fast_path && !guess;
-        // Two READs: the words of one READ may have been read in any order.
-        if (looks) step.read(line_.field<&Line::local_tail>(), other).read(line_, seen_);
+        if (looks) step.read(line_.field<&Line::local_tail>(), other);
+        // Another READ: the words of one may have been read in any order.
+        if (looks && wants_line_) step.read(line_, seen_);
         if (const auto done = co_await step; !done) co_return done.error();
         fresh_ = found == guess && looks && !other;
         if (found == guess) co_return Entry{guess, fresh_};
@@ -47,6 +48,7 @@ rdma::Task<Result<>> ALock::play_home() {
     Backoff backoff(lanes_);
     while (home_->remote_tail.load() && home_->victim.load() == kLocal)
         if (const auto paused = co_await backoff.pause(); !paused) co_return paused.error();
+    backoff.stop_polling();
     co_return Result<>();
 }
 
@@ -93,6 +95,7 @@ rdma::Task<Result<>> ALock::lock() {
     Backoff backoff(lanes_);
     while (own.budget.load() == kWaiting)
         if (const auto paused = co_await backoff.pause(); !paused) co_return paused.error();
+    if (is_home()) backoff.stop_polling();
     if (own.budget.load() > 0) co_return Result<>();
     const bool alone = is_home() && options_.fast_path && !home_->remote_tail.load();
     co_return co_await play(alone);
@@ -108,7 +111,8 @@ rdma::Task<Result<bool>> ALock::try_lock() {
     } else {
         auto step = lanes_.chain(line_.node());
         step.compare_exchange(line_.field<&Line::remote_tail>(), nullptr, place_, found);
-        step.read(line_.field<&Line::local_tail>(), other).read(line_, seen_);
+        step.read(line_.field<&Line::local_tail>(), other);
+        if (wants_line_) step.read(line_, seen_);
         if (const auto done = co_await step; !done) co_return done.error();
         fresh_ = !found && !other;
     }
@@ -150,6 +154,7 @@ rdma::Task<Result<>> ALock::hand_on() {
     Backoff backoff(lanes_);
     while (!own.next.load())
         if (const auto paused = co_await backoff.pause(); !paused) co_return paused.error();
+    if (is_home()) backoff.stop_polling();
     const std::int64_t left = own.budget.load() > 0 ? own.budget.load() - 1 : 0;
     const auto handed = co_await lanes_.write(own.next.load().field<&Place::budget>(), left);
     lanes_.give_place(place_);

@@ -38,6 +38,7 @@ rdma::Task<Result<>> FairLock::await_turn(std::uint64_t owner) {
         if (!seen) co_return seen.error();
         owner = *seen;
     }
+    if (is_home()) backoff.stop_polling();
     co_return Result<>();
 }
 

@@ -37,17 +37,23 @@ rdma::Task<Result<bool>> LeaseLock::take(std::uint64_t expected, std::uint64_t& 
 }
 
 rdma::Task<Result<>> LeaseLock::lock() {
+    const auto locked = co_await lock_until(kNever);
+    if (!locked) co_return locked.error();
+    co_return Result<>();
+}
+
+rdma::Task<Result<bool>> LeaseLock::lock_until(Instant deadline) {
     Backoff backoff(lanes_);
     Watch watch(lanes_);
     std::uint64_t word = guess_;
     for (;;) {
         if (is_free(word) || watch.expired(word)) {
             const auto taken = co_await take(word, word);
-            if (!taken) co_return taken.error();
-            if (*taken) co_return Result<>();
+            if (!taken || *taken) co_return taken;
             if (is_free(word)) continue;
         }
-        if (const auto paused = co_await backoff.pause(); !paused) co_return paused;
+        if (lanes_.loop().now() >= deadline) co_return false;
+        if (const auto paused = co_await backoff.pause(); !paused) co_return paused.error();
         const auto seen = co_await lanes_.read(line_.field<&Line::word>());
         if (!seen) co_return seen.error();
         word = *seen;

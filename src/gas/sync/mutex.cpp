@@ -8,6 +8,7 @@ namespace {
 // A memory of this machine changes within such a number of looks, if its writer runs.
 constexpr unsigned kEagerLooks = 32;
 constexpr unsigned kDoublings = 10;
+constexpr Duration kLongest = std::chrono::milliseconds(1);
 
 rdma::Task<void> release_later(Mutex& mutex) {
     // Only a lost home node makes it fail, and then there is nobody to free the lock for.
@@ -46,8 +47,12 @@ rdma::Loop::Sleep Backoff::pause() {
         ++looks_;
         return loop_.sleep(Duration(0));
     }
+    const Instant now = loop_.now();
+    if (looks_ == kEagerLooks) since_ = now;
     const unsigned doublings = std::min(looks_++ - kEagerLooks, kDoublings);
-    const Duration limit = std::min(longest_, Duration(1000) * (1u << doublings));
+    const Duration soon = std::min(longest_, Duration(1000) * (1u << doublings));
+    // A thread that waits for long need not keep its core busy: it comes late by an eighth at most.
+    const Duration limit = std::max(soon, std::min((now - since_) / 8, kLongest));
     const auto ns = static_cast<std::uint64_t>(limit.count());
     return loop_.sleep(
         Duration(static_cast<Duration::rep>(ns / 2 + loop_.runtime().random() % (ns / 2 + 1))));

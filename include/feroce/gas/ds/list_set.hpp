@@ -30,7 +30,7 @@ public:
 
     rdma::Task<Result<bool>> contains(K key) {
         const Epochs::Pin pin = epochs_->pin();
-        const auto spot = co_await find(key);
+        const auto spot = co_await find(key, pin);
         if (!spot) co_return spot.error();
         co_return spot->found;
     }
@@ -40,7 +40,7 @@ public:
         const Epochs::Pin pin = epochs_->pin();
         ptr<Item> made;
         for (;;) {
-            const auto spot = co_await find(key);
+            const auto spot = co_await find(key, pin);
             if (!spot) co_return spot.error();
             if (spot->found) break;
             Item item;
@@ -49,6 +49,7 @@ public:
             const auto written = co_await put(made, item);
             if (!written) co_return written.error();
             made = *written;
+            if (const auto held = pin.check(); !held) co_return held.error();
             const auto found =
                 co_await lanes_->compare_exchange(spot->link, spot->here, made.bits());
             if (!found) co_return found.error();
@@ -64,16 +65,17 @@ public:
     rdma::Task<Result<bool>> erase(K key) {
         const Epochs::Pin pin = epochs_->pin();
         for (;;) {
-            const auto spot = co_await find(key);
+            const auto spot = co_await find(key, pin);
             if (!spot) co_return spot.error();
             if (!spot->found) co_return false;
             const auto item = ptr<Item>::from_bits(spot->here);
+            if (const auto held = pin.check(); !held) co_return held.error();
             const auto found = co_await lanes_->compare_exchange(item.template field<&Item::next>(),
                                                                  spot->next, spot->next | kRemoved);
             if (!found) co_return found.error();
             if (*found != spot->next) continue;
             // From here on it is not in the set. Who does not succeed leaves it to the next.
-            const auto unlinked = co_await unlink(*spot, spot->next);
+            const auto unlinked = co_await unlink(*spot, spot->next, pin);
             if (!unlinked) co_return unlinked.error();
             co_return true;
         }
@@ -89,26 +91,26 @@ private:
         bool found = false;
     };
 
-    rdma::Task<Result<Spot>> find(K key) {
+    rdma::Task<Result<Spot>> find(K key, const Epochs::Pin& pin) {
         for (;;) {
             Spot spot{first_.template field<&Item::next>()};
             const auto first = co_await lanes_->read(spot.link);
             if (!first) co_return first.error();
             spot.here = *first;
-            const auto whole = co_await walk(spot, key);
+            const auto whole = co_await walk(spot, key, pin);
             if (!whole) co_return whole.error();
             if (*whole) co_return spot;
         }
     }
     // False if the list changed under it.
-    rdma::Task<Result<bool>> walk(Spot& spot, K key) {
+    rdma::Task<Result<bool>> walk(Spot& spot, K key, const Epochs::Pin& pin) {
         while (spot.here != 0) {
             const auto at = ptr<Item>::from_bits(spot.here);
             const auto item = co_await lanes_->read(at);
             if (!item) co_return item.error();
             spot.next = item->next.load();
             if ((spot.next & kRemoved) != 0) {
-                const auto unlinked = co_await unlink(spot, spot.next & ~kRemoved);
+                const auto unlinked = co_await unlink(spot, spot.next & ~kRemoved, pin);
                 if (!unlinked) co_return unlinked.error();
                 if (!*unlinked) co_return false;
                 spot.here = spot.next & ~kRemoved;
@@ -122,7 +124,8 @@ private:
         co_return true;
     }
     // Whoever unlinks an item retires it.
-    rdma::Task<Result<bool>> unlink(Spot spot, std::uint64_t next) {
+    rdma::Task<Result<bool>> unlink(Spot spot, std::uint64_t next, const Epochs::Pin& pin) {
+        if (const auto held = pin.check(); !held) co_return held.error();
         const auto found = co_await lanes_->compare_exchange(spot.link, spot.here, next);
         if (!found) co_return found.error();
         if (*found != spot.here) co_return false;

@@ -1,14 +1,16 @@
 // Queue<T>: first in, first out, for any number of threads on both sides, without locks (Michael
 // and Scott). A push and a pop are three round trips each. All of it is on one node.
 //
-// Somebody always gets on, but threads of the queue's node that never pause can keep others from
-// it. Every operation is linearizable, and a thread that dies in the middle of one leaves a whole
-// queue: an end that lags behind is moved on by the next.
+// Somebody always gets on; and since threads of the queue's own node are faster than others, who
+// has lost to them a few times asks for its turn, and they wait for it, though not for long: it may
+// have died. Every operation is linearizable, and a thread that dies in the middle of one leaves a
+// whole queue: an end that lags behind is moved on by the next.
 #pragma once
 
 #include <optional>
 
 #include "feroce/gas/node.hpp"
+#include "feroce/gas/sync/mutex.hpp"
 
 namespace feroce::gas {
 
@@ -23,6 +25,7 @@ public:
     struct alignas(64) Root {
         nic<std::uint64_t> head;  // The item before the first: its value has been taken.
         nic<std::uint64_t> tail;  // The last one, or one before it.
+        nic<std::uint64_t> turn;  // Who asks threads of this node to wait; 0: nobody.
     };
 
     static Result<ptr<Root>> create(Node& node) {
@@ -38,9 +41,12 @@ public:
         : lanes_(&node.lanes(thread)),
           allocator_(&node.allocator(thread)),
           epochs_(&node.epochs(thread)),
-          root_(root) {}
+          root_(root),
+          home_(node.lanes(thread).local(root)) {}
 
     rdma::Task<Result<>> push(T value) {
+        if (const auto polite = co_await give_way(); !polite) co_return polite.error();
+        Turn turn;
         const Epochs::Pin pin = epochs_->pin();
         const auto memory =
             co_await allocator_->allocate(root_.node(), sizeof(Item), alignof(Item));
@@ -53,19 +59,23 @@ public:
         both.write(made, item).read(tail(), last);
         if (const auto done = co_await both; !done) co_return done.error();
         for (;;) {
+            if (const auto held = pin.check(); !held) co_return held.error();
             const auto after = co_await lanes_->compare_exchange(next_of(last), 0, made.bits());
             if (!after) co_return after.error();
             // The tail moves on to what is behind it: ours, or what was there before.
             const std::uint64_t next = *after == 0 ? made.bits() : *after;
             const auto moved = co_await lanes_->compare_exchange(tail(), last, next);
             if (!moved) co_return moved.error();
-            if (*after == 0) co_return Result<>();
+            if (*after == 0) co_return co_await end(turn);
+            if (const auto asked = co_await lose(turn); !asked) co_return asked.error();
             last = *moved == last ? next : *moved;
         }
     }
 
     // Nothing if it was empty.
     rdma::Task<Result<std::optional<T>>> pop() {
+        if (const auto polite = co_await give_way(); !polite) co_return polite.error();
+        Turn turn;
         const Epochs::Pin pin = epochs_->pin();
         for (;;) {
             std::uint64_t before = 0, last = 0;
@@ -74,17 +84,63 @@ public:
             if (const auto done = co_await ends; !done) co_return done.error();
             const auto first = co_await lanes_->read(next_of(before));
             if (!first) co_return first.error();
-            if (*first == 0) co_return std::optional<T>();
+            if (*first == 0) {
+                if (const auto ended = co_await end(turn); !ended) co_return ended.error();
+                co_return std::optional<T>();
+            }
+            if (const auto held = pin.check(); !held) co_return held.error();
             if (before == last) {  // The head must not overtake the tail.
                 const auto moved = co_await lanes_->compare_exchange(tail(), last, *first);
                 if (!moved) co_return moved.error();
             }
             const auto taken = co_await take(before, *first);
-            if (!taken || *taken) co_return taken;
+            if (!taken) co_return taken;
+            if (*taken) {
+                if (const auto ended = co_await end(turn); !ended) co_return ended.error();
+                co_return taken;
+            }
+            if (const auto asked = co_await lose(turn); !asked) co_return asked.error();
         }
     }
 
 private:
+    static constexpr unsigned kLossesBeforeTurn = 2;
+    // Longer than an operation takes, and short where its thread has died.
+    static constexpr Duration kTurnTime = std::chrono::milliseconds(1);
+    struct Turn {
+        unsigned losses = 0;
+        std::uint64_t claim = 0;  // Not 0: asked for.
+    };
+
+    // Threads of this node wait while somebody else has its turn.
+    rdma::Task<Result<>> give_way() {
+        const std::uint64_t claim = home_ == nullptr ? 0 : home_->turn.load();
+        if (claim == 0) co_return Result<>();
+        Backoff backoff(*lanes_);
+        const Instant end = lanes_->loop().after(kTurnTime);
+        while (home_->turn.load() == claim && lanes_->loop().now() < end)
+            if (const auto paused = co_await backoff.pause(); !paused) co_return paused;
+        if (home_->turn.load() == claim) co_return co_await clear(claim);
+        co_return Result<>();
+    }
+    rdma::Task<Result<>> lose(Turn& turn) {
+        if (home_ != nullptr || turn.claim != 0 || ++turn.losses < kLossesBeforeTurn)
+            co_return Result<>();
+        const std::uint64_t claim = lanes_->new_claim();
+        const auto found = co_await lanes_->compare_exchange(turn_word(), 0, claim);
+        if (!found) co_return found.error();
+        if (*found == 0) turn.claim = claim;
+        co_return Result<>();
+    }
+    rdma::Task<Result<>> end(const Turn& turn) {
+        if (turn.claim == 0) co_return Result<>();
+        co_return co_await clear(turn.claim);
+    }
+    rdma::Task<Result<>> clear(std::uint64_t claim) {
+        const auto found = co_await lanes_->compare_exchange(turn_word(), claim, 0);
+        if (!found) co_return found.error();
+        co_return Result<>();
+    }
     // Nothing if somebody else took it.
     rdma::Task<Result<std::optional<T>>> take(std::uint64_t before, std::uint64_t first) {
         T value{};
@@ -100,6 +156,7 @@ private:
     }
     ptr<nic<std::uint64_t>> head() const { return root_.template field<&Root::head>(); }
     ptr<nic<std::uint64_t>> tail() const { return root_.template field<&Root::tail>(); }
+    ptr<nic<std::uint64_t>> turn_word() const { return root_.template field<&Root::turn>(); }
     static ptr<nic<std::uint64_t>> next_of(std::uint64_t item) {
         return ptr<Item>::from_bits(item).template field<&Item::next>();
     }
@@ -108,6 +165,7 @@ private:
     Allocator* allocator_;
     Epochs* epochs_;
     ptr<Root> root_;
+    const Root* home_;  // On the queue's node only.
 };
 
 }  // namespace feroce::gas

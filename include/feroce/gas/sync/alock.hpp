@@ -4,8 +4,8 @@
 // only; so it is right on NICs whose atomics are not atomic against the CPU's. A side hands the
 // lock on within itself at most `budget` times while the other waits. models/alock.pml proves it.
 //
-// A free lock costs another node one round trip: the compare-and-swap of the tail and a READ of the
-// whole line behind it; if the home node's queue was empty then, Peterson can be skipped.
+// A free lock costs another node one round trip: the compare-and-swap of its tail and a READ of the
+// other behind it; if the home node's queue was empty then, Peterson can be skipped.
 //
 // FairLock: the same queues guard only the drawing of a ticket, and the ticket's turn is waited
 // for, so that whoever comes first is served first, whichever side it is on.
@@ -65,16 +65,19 @@ protected:
 
     ptr<Line> line_;
     Options options_;
-    Line* home_;          // On the home node only.
-    ptr<Place> place_;    // While it is held or waited for.
-    Line seen_;           // The line as another node read it last.
-    bool fresh_ = false;  // seen_ was read after the other queue was seen empty.
+    Line* home_;               // On the home node only.
+    ptr<Place> place_;         // While it is held or waited for.
+    Line seen_;                // The line as another node read it last.
+    bool wants_line_ = false;  // Whether to read all of it on the way in: one packet more.
+    bool fresh_ = false;       // seen_ was read after the other queue was seen empty.
 };
 
 class FairLock final : public ALock {
 public:
     FairLock(Lanes& lanes, ptr<Line> line)
-        : ALock(lanes, line, {.local_budget = 0, .remote_budget = 0}) {}
+        : ALock(lanes, line, {.local_budget = 0, .remote_budget = 0}) {
+        wants_line_ = true;
+    }
     rdma::Task<Result<>> lock() override;
     rdma::Task<Result<bool>> try_lock() override;
     rdma::Task<Result<>> unlock() override;

@@ -23,6 +23,8 @@ public:
 
     LeaseLock(Lanes& lanes, ptr<Line> line) : Mutex(lanes), line_(line) {}
     rdma::Task<Result<>> lock() override;
+    // Takes it over, too, if its holder died.
+    rdma::Task<Result<bool>> lock_until(Instant deadline) override;
     // False if somebody has it, dead or alive.
     rdma::Task<Result<bool>> try_lock() override;
     // ESTALE: the lease had ended, and another has the lock or has had it since.

@@ -54,7 +54,7 @@ public:
 
     // Tries until then; false if it was never free. Does not stand in a queue, since a place in a
     // queue cannot be left.
-    rdma::Task<Result<bool>> lock_until(Instant deadline);
+    virtual rdma::Task<Result<bool>> lock_until(Instant deadline);
     rdma::Task<Result<Guard>> guard();
 
     Lanes& lanes() { return lanes_; }
@@ -64,17 +64,23 @@ protected:
 };
 
 // Waiting for a word to change: a few looks at once, then with growing pauses, drawn at random so
-// that those who wait do not keep step.
+// that those who wait do not keep step; after half a millisecond with pauses of an eighth of the
+// time waited so far.
 class Backoff {
 public:
     explicit Backoff(Lanes& lanes) : Backoff(lanes.loop(), std::chrono::microseconds(64)) {}
     Backoff(rdma::Loop& loop, Duration longest) : loop_(loop), longest_(longest) {}
     rdma::Loop::Sleep pause();
+    // The word has changed, and what comes next may be no use of the device: see Loop::rest.
+    void stop_polling() {
+        if (looks_ > 1) loop_.rest();
+    }
 
 private:
     rdma::Loop& loop_;
     Duration longest_;
     unsigned looks_ = 0;
+    Instant since_{};  // The end of the looks at once.
 };
 
 // Waiting for a lock whose holder may have died: whether the same claim has stood for as long as a
