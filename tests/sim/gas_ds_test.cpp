@@ -117,8 +117,10 @@ TEST(GasQueue, OtherNodesGetTheirTurn) {
                 if (node.id() == NodeId{1} && thread != 0) return;
                 rdma::Loop& loop = node.loop(thread);
                 for (int i = 0; node.id() == NodeId{0} ? !done : i < kRounds; ++i) {
-                    ASSERT_TRUE(loop.run(queue.push(7)));
-                    ASSERT_TRUE(loop.run(queue.pop()));
+                    const auto pushed = loop.run(queue.push(7));
+                    ASSERT_TRUE(pushed) << pushed.error().why;
+                    const auto popped = loop.run(queue.pop());
+                    ASSERT_TRUE(popped) << popped.error().why;
                 }
                 if (node.id() == NodeId{0}) return;
                 trips = node.lanes().traffic().round_trips;

@@ -123,10 +123,10 @@ private:
         if (home_->turn.load() == claim) co_return co_await clear(claim);
         co_return Result<>();
     }
+    // Asks again if it loses again: its time may be over.
     rdma::Task<Result<>> lose(Turn& turn) {
-        if (home_ != nullptr || turn.claim != 0 || ++turn.losses < kLossesBeforeTurn)
-            co_return Result<>();
-        const std::uint64_t claim = lanes_->new_claim();
+        if (home_ != nullptr || ++turn.losses < kLossesBeforeTurn) co_return Result<>();
+        const std::uint64_t claim = turn.claim != 0 ? turn.claim : lanes_->new_claim();
         const auto found = co_await lanes_->compare_exchange(turn_word(), 0, claim);
         if (!found) co_return found.error();
         if (*found == 0) turn.claim = claim;
