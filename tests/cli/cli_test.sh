@@ -142,6 +142,26 @@ test_commands() {
     done
 }
 
+# The commands that only a checkout has; none of this builds anything.
+test_checkout() {
+    local command entrance
+    entrance=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../../feroce
+    for command in build demo test bench; do
+        call "$entrance" "$command" --help
+        equal "$status" 0 "$command --help"
+        contains "$out" "usage: ./feroce $command"
+        equal "$("$entrance" help "$command")" "$out" "help $command"
+        grep -q "^.B ./feroce $command" "$(dirname "$entrance")/docs/man/feroce-checkout.7" ||
+            fail "feroce-checkout(7) does not name $command"
+        for word in --no-such-option no-such-word; do
+            call "$entrance" "$command" "$word"
+            equal "$status" 2 "$command $word"
+            equal "$(wc -l <<<"$err")" 1 "lines of: $err"
+            contains "$err" "feroce: "
+        done
+    done
+}
+
 # NAME VERDICT: the sentences of a topic with that verdict, of `feroce doctor` run by "$@".
 findings() {
     local topic=$1 verdict=$2
