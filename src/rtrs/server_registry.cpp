@@ -58,6 +58,10 @@ void ServerRegistry::set_paths(const Uuid& session, std::size_t paths) {
 Result<std::optional<ServerRegistry::Displaced>> ServerRegistry::claim_name(
     const Uuid& session, const std::string& name) {
     const std::lock_guard lock(mutex_);
+    Entry& own = entries_.at(session);
+    if (!own.name.empty() && own.name != name)
+        return Error{EPERM, "paths of one session give different names"};
+    // Nobody yields to a session that is refused.
     std::optional<Displaced> displaced;
     for (auto& [uuid, entry] : entries_) {
         if (uuid == session || entry.name != name) continue;
@@ -65,9 +69,6 @@ Result<std::optional<ServerRegistry::Displaced>> ServerRegistry::claim_name(
         displaced = Displaced{uuid, entry.shard};
         entry.name.clear();
     }
-    Entry& own = entries_.at(session);
-    if (!own.name.empty() && own.name != name)
-        return Error{EPERM, "paths of one session give different names"};
     own.name = name;
     return displaced;
 }

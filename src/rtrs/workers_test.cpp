@@ -311,5 +311,17 @@ TEST(Workers, StayWhereTheyAreTold) {
     EXPECT_EQ(rdma::Workers::start(1, {.processors = {100'000}}).error().code, EINVAL);
 }
 
+TEST(ServerRegistries, NobodyYieldsANameToASessionThatIsRefused) {
+    ServerRegistry registry(1, {.sessions = 9, .bytes = 9000}, 400);
+    const Uuid idle{{std::byte{1}}}, renamed{{std::byte{2}}}, next{{std::byte{3}}};
+    for (const Uuid& session : {idle, renamed, next}) registry.shard_of(session);
+    ASSERT_TRUE(registry.claim_name(idle, "disk"));
+    ASSERT_TRUE(registry.claim_name(renamed, "other"));
+    EXPECT_EQ(registry.claim_name(renamed, "disk").error().code, EPERM);
+    const auto claimed = registry.claim_name(next, "disk");
+    ASSERT_TRUE(claimed && claimed->has_value()) << "the idle one was forgotten before";
+    EXPECT_EQ((*claimed)->session, idle);
+}
+
 }  // namespace
 }  // namespace feroce::rtrs

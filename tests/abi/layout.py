@@ -3,9 +3,9 @@
 
 layout.py [--update] ARCHITECTURE COMPILER [FLAG...]. layout_ARCHITECTURE.tsv has the structures of
 rdma-core 44, whose layout Debian's programs were compiled with: size and the offset of each named
-member, in bytes (on arm64 a pthread_mutex_t is longer). Later releases let structures grow at their
-end, and calls say how long theirs is; anything else, or a compiler option that packs structures,
-would break those programs and fail here.
+member, in bytes (on arm64 a pthread_mutex_t is longer). Headers of that release must agree exactly.
+Later ones let structures grow at their end, and calls say how long theirs is; anything else, or a
+compiler option that packs structures, would break those programs and fail here.
 """
 import argparse
 import pathlib
@@ -17,6 +17,7 @@ import xml.etree.ElementTree as ElementTree
 HERE = pathlib.Path(__file__).resolve().parent
 HEADERS = ("infiniband/verbs.h", "rdma/rdma_cma.h")
 PREFIXES = ("ibv_", "verbs_", "rdma_")
+RELEASE = 44
 
 
 def layouts(command):
@@ -40,8 +41,15 @@ def layouts(command):
     return table
 
 
+def headers_are_newer():
+    """pkg-config says 1.14.44.0 of rdma-core 44."""
+    asked = subprocess.run(["pkg-config", "--modversion", "libibverbs"], text=True, check=False,
+                           capture_output=True)
+    return asked.returncode == 0 and int(asked.stdout.split(".")[2]) > RELEASE
+
+
 def same_or_longer(found, expected):
-    return (found is not None and int(found[0]) >= int(expected[0])
+    return (bool(found) and int(found[0]) >= int(expected[0])
             and f"{found[1]} ".startswith(f"{expected[1]} "))
 
 
@@ -60,8 +68,8 @@ def main():
     for line in table.read_text().splitlines():
         name, *layout = line.split("\t")
         expected[name] = layout
-    different = [name for name in expected
-                 if not same_or_longer(found.get(name), expected[name])]
+    agree = same_or_longer if headers_are_newer() else list.__eq__
+    different = [name for name in expected if not agree(found.get(name, []), expected[name])]
     for name in different:
         print(f"{name}\n  expected {expected[name]}\n  found    {found.get(name)}")
     print(f"{len(expected)} structures, {len(different)} different")
