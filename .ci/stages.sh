@@ -130,9 +130,9 @@ fuzz_one() { # TARGET SECONDS
     rm -rf "$scratch" "$scratch.log"
 }
 
-fuzz_for() { # SECONDS
+fuzz_for() { # SECONDS CMAKE_TARGET
     local target running=0
-    preset_build fuzz fuzzers
+    preset_build fuzz "$2"
     for target in "$root"/build-fuzz/fuzz/*_fuzz; do
         if ((running == jobs)); then
             wait -n || { wait; return 1; }
@@ -156,8 +156,8 @@ run_seeds() { # COUNT
 
 stage_seeds100() { run_seeds 100; }
 stage_seeds1000() { run_seeds 1000; }
-stage_fuzz60() { fuzz_for 60; }
-stage_fuzz600() { fuzz_for 600; }
+stage_fuzz60() { fuzz_for 60 fuzzers; }
+stage_fuzz600() { fuzz_for 600 all_fuzzers; }
 
 stage_netns() {
     build_tests

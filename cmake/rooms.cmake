@@ -4,7 +4,9 @@
 
 add_library(feroce_options INTERFACE)
 target_compile_options(feroce_options INTERFACE -Wall -Wextra -Wpedantic -Wshadow
-                       $<$<BOOL:${FEROCE_WERROR}>:-Werror>)
+                       $<$<BOOL:${FEROCE_WERROR}>:-Werror>
+                       # Not a warning: GCC tells of an ABI it changed long before C++20.
+                       $<$<CXX_COMPILER_ID:GNU>:-Wno-psabi>)
 target_include_directories(feroce_options INTERFACE ${CMAKE_SOURCE_DIR}/src
                            ${CMAKE_SOURCE_DIR}/include)
 if(FEROCE_SANITIZE)
@@ -22,6 +24,12 @@ if(CMAKE_BUILD_TYPE STREQUAL Release AND CMAKE_CXX_COMPILER_ID STREQUAL GNU AND 
   set(FEROCE_WHOLE_OBJECTS -flto -ffat-lto-objects)
   set(FEROCE_WHOLE_LINK -flto=auto)
   add_link_options(-fno-lto)
+endif()
+# GCC's generic tuning clears a structure by `rep stos`, which takes tens of cycles to begin. A few
+# stores do for headers and work requests: some 100 ns less a message.
+if(CMAKE_CXX_COMPILER_ID STREQUAL GNU AND CMAKE_SYSTEM_PROCESSOR STREQUAL x86_64)
+  target_compile_options(feroce_options INTERFACE
+                         -mmemset-strategy=vector_loop:256:noalign,libcall:-1:noalign)
 endif()
 if(FEROCE_FUZZ)
   # clang 14 cannot emit the marks of the sanitizer `function` before the parts of a coroutine.

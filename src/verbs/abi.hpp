@@ -4,6 +4,7 @@
 
 #pragma GCC visibility push(default)
 #include <infiniband/verbs.h>
+extern "C" const char* ibv_wr_opcode_str(ibv_wr_opcode opcode);  // There since release 56.
 #pragma GCC visibility pop
 
 #undef ibv_query_port

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/scratch.hpp"
 #include "process/waiting.hpp"
 #include "verbs/common.hpp"
 #include "verbs/cq_ex.hpp"
@@ -74,11 +75,12 @@ int poll_cq(ibv_cq* base, int wanted, ibv_wc* out) {
     if (!alive(base->context)) return -refuse("ibv_poll_cq", kDead);
     Cq& cq = cq_of(base);
     if (!look_for_completions(cq)) return 0;
-    std::array<Completion, 16> batch;
+    Scratch<Completion, 16> scratch;
+    const auto batch = scratch.span();
     int total = 0;
     while (total < wanted) {
         const auto room = std::min(batch.size(), static_cast<std::size_t>(wanted - total));
-        const std::span<Completion> into(batch.data(), room);
+        const std::span<Completion> into = batch.first(room);
         const std::uint32_t count = cq.queue->poll(into);
         for (std::uint32_t i = 0; i < count; ++i) fill(batch[i], out[total++]);
         if (count < room) break;

@@ -190,6 +190,9 @@ TEST_F(MisuseTest, NumbersWithoutANameHaveAText) {
     EXPECT_STRNE(ibv_event_type_str(static_cast<ibv_event_type>(999)), "");
     EXPECT_STRNE(ibv_port_state_str(static_cast<ibv_port_state>(999)), "");
     EXPECT_STRNE(ibv_node_type_str(static_cast<ibv_node_type>(999)), "");
+    EXPECT_STRNE(ibv_wr_opcode_str(static_cast<ibv_wr_opcode>(999)), "");
+    EXPECT_STREQ(ibv_wr_opcode_str(IBV_WR_BIND_MW), "bind-mw");
+    EXPECT_STREQ(ibv_wr_opcode_str(static_cast<ibv_wr_opcode>(15)), "atomic-write");
 }
 
 TEST_F(MisuseTest, ABuilderWithoutARequestPostsNothing) {

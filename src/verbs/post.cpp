@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "base/scratch.hpp"
 #include "verbs/common.hpp"
 #include "verbs/ops.hpp"
 
@@ -49,8 +50,11 @@ void set_target(transport::SendWr& out, const ibv_send_wr& wr) {
     }
 }
 
+using SgeScratch = Scratch<mem::Sge, limits::kSges>;
+
 // Scatter-gather entries have the same words in both forms, but are different types.
-std::span<const mem::Sge> convert(const ibv_sge* list, int count, std::span<mem::Sge> out) {
+std::span<const mem::Sge> convert(const ibv_sge* list, int count, SgeScratch& scratch) {
+    const auto out = scratch.span();
     for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i)
         out[i] = {list[i].addr, list[i].length, LKey{list[i].lkey}};
     return out.first(static_cast<std::size_t>(count));
@@ -67,7 +71,7 @@ Result<void> post_one(process::Shard::Session& session, Qp& qp, const ibv_send_w
     const std::optional<SendOp> op = operation(wr.opcode);
     if (!op) return Error{EINVAL, "unknown operation"};
     if (!list_fits(wr.sg_list, wr.num_sge)) return kBadList;
-    mem::Sge sges[limits::kSges];
+    SgeScratch sges;
     transport::SendWr out;
     out.wr_id = wr.wr_id;
     out.op = *op;
@@ -138,7 +142,7 @@ int post_recv(ibv_qp* base, ibv_recv_wr* list, ibv_recv_wr** bad) {
         *bad = list;
         return refuse("ibv_post_recv", kDead);
     }
-    mem::Sge sges[limits::kSges];
+    SgeScratch sges;
     process::Shard::Session session(*qp.shard, process::Shard::Work::Receives);
     for (ibv_recv_wr* wr = list; wr != nullptr; wr = wr->next) {
         Result<void> posted = kBadList;
@@ -158,7 +162,7 @@ int post_srq_recv(ibv_srq* base, ibv_recv_wr* list, ibv_recv_wr** bad) {
         *bad = list;
         return refuse("ibv_post_srq_recv", kDead);
     }
-    mem::Sge sges[limits::kSges];
+    SgeScratch sges;
     for (ibv_recv_wr* wr = list; wr != nullptr; wr = wr->next) {
         Result<void> posted = kBadList;
         if (list_fits(wr->sg_list, wr->num_sge))

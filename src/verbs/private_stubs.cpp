@@ -51,9 +51,6 @@ unsigned int __ioctl_final_num_attrs(unsigned int, const void*) {
 int ibv_read_ibdev_sysfs_file(void) {
     return -1;
 }
-const char* ibv_wr_opcode_str(int) {
-    return "unknown";
-}
 
 FEROCE_UNSUPPORTED(execute_ioctl)
 FEROCE_UNSUPPORTED(ibv_cmd_advise_mr)

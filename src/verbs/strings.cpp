@@ -84,3 +84,23 @@ const char* ibv_wc_status_str(ibv_wc_status status) {
                                                         "TM software rendezvous"};
     return pick(kNames, status, "unknown");
 }
+
+const char* ibv_wr_opcode_str(ibv_wr_opcode opcode) {
+    static constexpr std::array<const char*, 16> kNames{"rdma-write",
+                                                        "rdma-write-with-imm",
+                                                        "send",
+                                                        "send-with-imm",
+                                                        "rdma-read",
+                                                        "atomic-cmp-and-swp",
+                                                        "atomic-fetch-and-add",
+                                                        "local-inv",
+                                                        "bind-mw",
+                                                        "send-with-inv",
+                                                        "tso",
+                                                        "driver1",
+                                                        nullptr,
+                                                        nullptr,
+                                                        "flush",
+                                                        "atomic-write"};
+    return pick(kNames, opcode, "unknown");
+}

@@ -170,6 +170,9 @@ std::uint16_t swap_bytes(std::uint32_t v) {
     return static_cast<std::uint16_t>((v & 0xff) << 8 | (v >> 8 & 0xff));
 }
 
+// Below this many bytes what segments share is not worth its own cost.
+constexpr std::size_t kSharedFrom = 256;
+
 // Segments of one length. Each costs one CRC over its own bytes: the id is xored into the shared
 // prefix's CRC and the masked byte is corrected afterwards.
 class EqualSegments {
@@ -215,7 +218,7 @@ void seal(const DatagramAddress& address, std::uint16_t ipv4_id, ByteSpan udp_pa
 void seal_run(const DatagramAddress& address, ByteSpan bytes, std::size_t segment_size) {
     ASSERT(segment_size >= kSmallest && segment_size <= kLargest);
     std::uint16_t id = 0;
-    if (bytes.size() >= 2 * segment_size) {
+    if (bytes.size() >= std::max(2 * segment_size, kSharedFrom)) {
         EqualSegments segments(address, segment_size);
         for (; bytes.size() >= segment_size; bytes = bytes.subspan(segment_size))
             segments.seal(id++, bytes.first(segment_size));
