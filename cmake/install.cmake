@@ -24,7 +24,7 @@ install(TARGETS libferoce ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT 
 install(TARGETS libferoce_shared LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT library)
 install(DIRECTORY include/feroce DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT library)
 install(DIRECTORY examples/ DESTINATION ${CMAKE_INSTALL_DOCDIR}/examples COMPONENT library
-        FILES_MATCHING PATTERN "*.cpp")
+        FILES_MATCHING PATTERN "*.cpp" PATTERN __pycache__ EXCLUDE)
 
 configure_package_config_file(${package}/FeroceConfig.cmake.in FeroceConfig.cmake
                               INSTALL_DESTINATION ${config}

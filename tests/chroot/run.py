@@ -135,7 +135,9 @@ def userns(work, suite):
         room.install("$(sed 's/#.*//' /feroce/.ci/packages/product.txt "
                      "/feroce/.ci/packages/test.txt)")
         room.run(f"chown -R {USER}:{USER} /feroce")
-        print(room.run("cd /feroce && exec unshare -Urn sh -c 'ip link set lo up; ./feroce test'",
+        # Root of the first namespace brings loopback up; in the second he is himself again.
+        inner = f"exec unshare -U --map-user={USER} --map-group={USER} ./feroce test"
+        print(room.run(f"cd /feroce && exec unshare -Urn sh -c 'ip link set lo up; {inner}'",
                        user=USER, patience=5400)[-3000:])
 
 
