@@ -4,7 +4,7 @@
 cut_disk.py FOLDER_OF_FEROCE [SECONDS]. The network is that of tests/rtrs/cut_paths.py: two bridges
 between a client and a server, taken down one after the other. The server exports a file; it is
 killed with SIGKILL and started again. fio writes and verifies 4 KiB to 1 MiB at random. No request
-may fail and no byte be wrong. Needs root.
+may fail and no byte be wrong.
 """
 import os
 import pathlib
@@ -72,6 +72,7 @@ def verify(feroce, scratch, seconds):
 
 
 def main():
+    cut_paths.become_root()
     cut_paths.make_network()
     try:
         with tempfile.TemporaryDirectory(dir="/var/tmp") as scratch:
