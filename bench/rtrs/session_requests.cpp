@@ -64,6 +64,7 @@ void ask(const Channel& child, const Workload& load) {
     rtrs::Client client(loop);
     rtrs::SessionOptions options;
     options.port = child.receive<std::uint16_t>();
+    options.policy = rtrs::PathPolicy::FillFirst;
     std::vector<rtrs::PathAddress> paths;
     for (int i = 0; i < load.paths; ++i) paths.push_back({kAddresses[i]});
     rtrs::Session session = loop.run(client.open("bench", paths, options)).value();

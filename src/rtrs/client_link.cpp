@@ -120,6 +120,8 @@ rdma::Task<rdma::Result<>> ClientLink::connect_line(std::uint16_t number) {
 
     const auto response = ConnectResponse::parse(line.connection->peer_data().bytes());
     if (!response) co_return response.error();
+    if (response->error != 0)
+        co_return rdma::Error(response->error, "the server took the connection and names an error");
     announced_ = *response;
     line.channel = std::make_unique<Channel>(*this, number, shape_of(0), loop_);
     if (!line.channel->start(line.connection->queue_pair()))

@@ -32,13 +32,14 @@ inline constexpr std::string_view kError = "error";
 }  // namespace control
 
 constexpr std::string_view name_of(PathPolicy policy) {
-    constexpr std::array<std::string_view, 3> kNames{"round-robin", "min-inflight", "min-latency"};
+    constexpr std::array<std::string_view, 4> kNames{"round-robin", "min-inflight", "min-latency",
+                                                     "fill-first"};
     return kNames[static_cast<std::size_t>(policy)];
 }
 
 constexpr std::optional<PathPolicy> policy_of(std::string_view name) {
-    for (const auto policy :
-         {PathPolicy::RoundRobin, PathPolicy::MinInflight, PathPolicy::MinLatency})
+    for (const auto policy : {PathPolicy::RoundRobin, PathPolicy::MinInflight,
+                              PathPolicy::MinLatency, PathPolicy::FillFirst})
         if (name_of(policy) == name) return policy;
     return std::nullopt;
 }

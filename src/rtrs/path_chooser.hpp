@@ -29,7 +29,8 @@ private:
     std::optional<std::size_t> next_in_turn(std::span<const PathLoad> paths);
 
     PathPolicy policy_;
-    std::size_t turn_ = 0;  // Where round-robin looks first.
+    std::size_t turn_ = 0;     // Where round-robin looks first.
+    std::size_t filling_ = 0;  // The path that fill-first took last.
 };
 
 }  // namespace feroce::rtrs

@@ -76,6 +76,24 @@ TEST(PathChooser, MinimumOfLoadOrLatency) {
     EXPECT_EQ(chooser.choose(paths), 2u);
 }
 
+TEST(PathChooser, FillFirstTurnsWhenABatchIsUnderWay) {
+    PathChooser chooser(PathPolicy::FillFirst);
+    std::vector<PathLoad> paths(2, {true, 0, 0ns});
+    std::vector<std::size_t> taken;
+    for (int i = 0; i < 100; ++i) {
+        taken.push_back(chooser.choose(paths).value());
+        ++paths[taken.back()].inflight;
+    }
+    std::vector<std::size_t> expected(32, 0);
+    expected.insert(expected.end(), 64, 1);  // Until it is as far ahead as the first was.
+    expected.insert(expected.end(), 4, 0);
+    EXPECT_EQ(taken, expected);
+    paths[0].usable = false;
+    EXPECT_EQ(chooser.choose(paths), 1u);
+    paths.pop_back();
+    EXPECT_EQ(chooser.choose(paths), std::nullopt);
+}
+
 TEST(Heartbeat, NoticesACutWithinThreeIntervals) {
     const Instant start{};
     Heartbeat heart({200ms, 1}, start);

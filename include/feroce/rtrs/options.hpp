@@ -24,6 +24,9 @@ enum class PathPolicy : std::uint8_t {
     RoundRobin,   // Every path in its turn.
     MinInflight,  // The path with the fewest requests under way.
     MinLatency,   // The path whose last heartbeat came back soonest.
+    // One path until it has a batch more under way than another: small requests are cheap in large
+    // batches, which the other policies cut into as many pieces as there are paths.
+    FillFirst,
 };
 
 struct HeartbeatOptions {
