@@ -133,7 +133,8 @@ std::string SessionDirectory::change(SessionCore& session, const Words& words) {
     if (words[0] == control::kReconnect) return change_path(session, words, &ClientPath::reconnect);
     if (words[0] == control::kPolicy) {
         const auto policy = policy_of(words[2]);
-        if (!policy) return failed("policies are round-robin, min-inflight, min-latency and fill-first");
+        if (!policy)
+            return failed("policies are round-robin, min-inflight, min-latency and fill-first");
         session.set_policy(*policy);
         return said({});
     }
