@@ -26,7 +26,7 @@ if(CMAKE_BUILD_TYPE STREQUAL Release AND CMAKE_CXX_COMPILER_ID STREQUAL GNU AND 
   add_link_options(-fno-lto)
 endif()
 # GCC's generic tuning clears a structure by `rep stos`, which takes tens of cycles to begin. A few
-# stores do for headers and work requests: some 100 ns less a message.
+# stores do for headers and work requests, of which every message meets several.
 if(CMAKE_CXX_COMPILER_ID STREQUAL GNU AND CMAKE_SYSTEM_PROCESSOR STREQUAL x86_64)
   target_compile_options(feroce_options INTERFACE
                          -mmemset-strategy=vector_loop:256:noalign,libcall:-1:noalign)

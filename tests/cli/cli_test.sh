@@ -408,8 +408,8 @@ test_session() {
     # And what not.
     call "$feroce" session policy "$session" by-lot
     equal "$status" 1
-    contains "$err" "feroce: session $session: policies are round-robin, min-inflight,"
-    contains "$err" "min-latency and fill-first"
+    policies="round-robin, min-inflight, min-latency and fill-first"
+    equal "$err" "feroce: session $session: policies are $policies"
     call "$feroce" session path rm "$session" 7
     equal "$status" 2
     equal "$err" "feroce: session $session has no path 7"

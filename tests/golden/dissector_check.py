@@ -44,20 +44,18 @@ OURS = ["CONN_RSP queue depth", "INFO_REQ", "INFO_RSP descriptors", "READ, RNBD 
 
 
 def run_tshark(script, capture, fields):
-    command = ["tshark", "-T", "fields", *(word for field in fields for word in ("-e", field))]
-    how = {"capture_output": True, "text": True, "timeout": 120, "check": False}
-    if os.geteuid() != 0:
-        return subprocess.run([*command, "-X", f"lua_script:{script}", "-r", capture], **how)
-    # Since 4.4 tshark runs no scripts for root, and nobody else may be able to read these files.
+    """Since 4.4 tshark runs no scripts for root: as nobody then, who may read copies only."""
+    who = {"user": NOBODY, "group": NOBODY, "extra_groups": []} if os.geteuid() == 0 else {}
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o755)
-        script = shutil.copy(script, folder)
-        capture = shutil.copy(capture, folder)
-        for path in (script, capture):
+        copies = [shutil.copyfile(path, os.path.join(folder, os.path.basename(path)))
+                  for path in (script, capture)]
+        for path in copies:
             os.chmod(path, 0o644)
-        return subprocess.run([*command, "-X", f"lua_script:{script}", "-r", capture],
-                              user=NOBODY, group=NOBODY, extra_groups=[], cwd=folder,
-                              env={**os.environ, "HOME": folder}, **how)
+        command = ["tshark", "-X", f"lua_script:{copies[0]}", "-r", copies[1], "-T", "fields",
+                   *(word for field in fields for word in ("-e", field))]
+        return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False,
+                              env={**os.environ, "HOME": folder}, **who)
 
 
 def read(script, capture):
