@@ -4,7 +4,8 @@
 
 #pragma GCC visibility push(default)
 #include <infiniband/verbs.h>
-extern "C" const char* ibv_wr_opcode_str(ibv_wr_opcode opcode);  // There since release 56.
+// Debian 13's header (release 56) has it, that of Debian 12 has not.
+extern "C" const char* ibv_wr_opcode_str(ibv_wr_opcode opcode);
 #pragma GCC visibility pop
 
 #undef ibv_query_port
