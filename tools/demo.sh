@@ -58,7 +58,7 @@ forget_pages() {
         [[ ! -f $state/$page || -n $(group_of "$page") ]] || rm -f "$state/$page"
     done
     [[ -z $before ]] || return 0
-    state_files | grep -qv '^sysfs-' || rm -rf "$state"
+    [[ -n $(state_files | grep -v '^sysfs-') ]] || rm -rf "$state"
 }
 
 finish() {
