@@ -50,7 +50,8 @@ bool Chain::start(std::coroutine_handle<> handle, const rdma::Limits* outer) {
         fault_ = code == ETIMEDOUT ? Fault::TimedOut : Fault::Canceled;
         return false;
     }
-    return lanes_.launch(*this);
+    lanes_.launch(*this);
+    return true;
 }
 
 Result<> Chain::outcome() {

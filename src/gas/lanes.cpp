@@ -62,8 +62,11 @@ void count(Traffic& traffic, const Step& step) {
 
 }  // namespace
 
+Lanes::Flush::Flush(rdma::Loop& loop, Lanes& of)
+    : Deferred(loop, [](Deferred& self) { static_cast<Flush&>(self).lanes.flush(); }), lanes(of) {}
+
 Lanes::Lanes(rdma::Loop& loop, const Setup& setup)
-    : loop_(loop), setup_(setup), slots_(std::make_unique<Slot[]>(kSlots)) {
+    : loop_(loop), setup_(setup), slots_(std::make_unique<Slot[]>(kSlots)), flush_(loop, *this) {
     const auto places = reinterpret_cast<std::uint64_t>(setup.buffers) + kSlots * kChainBytes;
     for (std::size_t i = 0; i < kPlaces; ++i) free_places_.push_back(places + i * kPlaceBytes);
     for (std::size_t i = 0; i < kSlots; ++i) {
@@ -94,7 +97,11 @@ std::uint64_t Lanes::take_place_bits() {
 
 void Lanes::set_lane(NodeId node, Lane lane) {
     const auto index = static_cast<std::size_t>(node);
-    if (lanes_.size() <= index) lanes_.resize(index + 1);
+    if (lanes_.size() <= index) {
+        lanes_.resize(index + 1);
+        batches_.resize(index + 1);
+        asked_.reserve(index + 1);  // Asking allocates nothing.
+    }
     lanes_[index] = std::move(lane);
 }
 
@@ -175,33 +182,59 @@ void Lanes::run_here(const Step& step) {
     std::memcpy(step.local, &result, 8);
 }
 
-bool Lanes::launch(Chain& chain) {
-    if (free_ == nullptr) {
-        waiting_.push_back(chain);
-        return true;
+void Lanes::launch(Chain& chain) {
+    waiting_.push_back(chain);
+    flush_.schedule();
+}
+
+void Lanes::flush() {
+    while (free_ != nullptr) {
+        Chain* next = waiting_.pop_front();
+        if (next == nullptr) break;
+        gather(*next);
+    }
+    for (const NodeId node : asked_) {
+        const auto index = static_cast<std::size_t>(node);
+        post(lanes_[index], std::exchange(batches_[index], {}));
+    }
+    asked_.clear();
+}
+
+void Lanes::gather(Chain& chain) {
+    const auto index = static_cast<std::size_t>(chain.node_);
+    const Lane& lane = lanes_[index];
+    if (lane.lost) {
+        chain.fault_ = Fault::Lost;
+        return chain.finish();
     }
     Slot& slot = *free_;
     free_ = slot.next_free;
-    if (post(chain, slot)) return true;
-    slot.next_free = std::exchange(free_, &slot);
-    return false;
+    prepare(chain, lane, slot);
+    slot.chain = &chain;
+    slot.node = chain.node_;
+    slot.count = chain.count_;
+    chain.slot_ = &slot;
+    Batch& batch = batches_[index];
+    if (batch.first == nullptr) {
+        asked_.push_back(chain.node_);
+        batch.first = slot.requests.data();
+    } else {
+        batch.last->next = slot.requests.data();
+    }
+    batch.last = &slot.requests[chain.count_ - 1];
 }
 
-bool Lanes::post(Chain& chain, Slot& slot) {
-    Lane& lane = lanes_[static_cast<std::size_t>(chain.node_)];
-    chain.fault_ = Fault::Lost;
-    if (lane.lost) return false;
-    std::array<ibv_send_wr, kChainSteps> requests{};
-    std::array<ibv_sge, kChainSteps> pieces{};
+void Lanes::prepare(const Chain& chain, const Lane& lane, Slot& slot) {
     std::size_t used = 0;
     for (std::size_t i = 0; i < chain.count_; ++i) {
         const Step& step = chain.steps_[i];
-        ibv_send_wr& wr = requests[i];
+        ibv_send_wr& wr = slot.requests[i];
+        wr = {};
         describe(step, lane.rkey, wr);
         wr.wr_id = rdma::to_wr_id(&slot.operations[i]);
-        wr.sg_list = &pieces[i];
+        wr.sg_list = &slot.pieces[i];
         wr.num_sge = step.bytes > 0 ? 1 : 0;
-        wr.next = i + 1 < chain.count_ ? &requests[i + 1] : nullptr;
+        wr.next = i + 1 < chain.count_ ? &slot.requests[i + 1] : nullptr;
         wr.send_flags = wr.next == nullptr ? IBV_SEND_SIGNALED : 0;
         if (needs_fence(chain.steps_.data(), i)) wr.send_flags |= IBV_SEND_FENCE;
         slot.place[i] = nullptr;
@@ -214,24 +247,35 @@ bool Lanes::post(Chain& chain, Slot& slot) {
             if (step.kind == Step::Kind::Write) std::memcpy(slot.place[i], memory, step.bytes);
             memory = slot.place[i];
         }
-        pieces[i] = {reinterpret_cast<std::uint64_t>(memory), step.bytes, setup_.lkey};
+        slot.pieces[i] = {reinterpret_cast<std::uint64_t>(memory), step.bytes, setup_.lkey};
         count(traffic_, step);
     }
-    ibv_send_wr* bad = nullptr;
-    ibv_qp* queue_pair = lane.connection->queue_pair();
-    if (const int code = ibv_post_send(queue_pair, requests.data(), &bad); code != 0) {
-        const auto why = lane.connection->cause();
-        lane.lost = why ? *why : Error(code, std::strerror(code));
-        return false;
-    }
     ++traffic_.round_trips;
+}
+
+void Lanes::post(Lane& lane, const Batch& batch) {
     ++traffic_.doorbells;
-    slot.chain = &chain;
-    slot.node = chain.node_;
-    slot.count = chain.count_;
-    chain.slot_ = &slot;
-    chain.fault_ = Fault::None;
-    return true;
+    ibv_send_wr* bad = nullptr;
+    const int code = ibv_post_send(lane.connection->queue_pair(), batch.first, &bad);
+    if (code == 0) return;
+    const auto why = lane.connection->cause();
+    lane.lost = why ? *why : Error(code, std::strerror(code));
+    refuse(bad);
+}
+
+// Ends the chains whose work requests, from this one on, the device did not take.
+void Lanes::refuse(const ibv_send_wr* first) {
+    Slot* refused = nullptr;
+    for (const ibv_send_wr* wr = first; wr != nullptr; wr = wr->next) {
+        auto& operation = *reinterpret_cast<rdma::Operation*>(wr->wr_id);
+        Slot* slot = static_cast<Slot::StepOperation&>(operation).slot;
+        if (std::exchange(refused, slot) == slot) continue;  // Another step of the same.
+        Chain* chain = std::exchange(slot->chain, nullptr);
+        chain->slot_ = nullptr;
+        chain->fault_ = Fault::Lost;
+        chain->finish();
+        release(*slot);
+    }
 }
 
 void Lanes::abandon(Chain& chain) {
@@ -260,11 +304,8 @@ void Lanes::on_completion(Slot& slot, std::size_t step, const ibv_wc& completion
 }
 
 void Lanes::release(Slot& slot) {
-    while (Chain* next = waiting_.pop_front()) {
-        if (post(*next, slot)) return;
-        next->finish();
-    }
     slot.next_free = std::exchange(free_, &slot);
+    if (!waiting_.empty()) flush_.schedule();
 }
 
 Error Lanes::error_of(const Chain& chain) const {

@@ -1,6 +1,9 @@
-// What a chain holds while it is under way: buffers, and an operation per step. It belongs to the
-// lanes, not to the chain, so that a chain whose time is up can end before its completion comes.
+// What a chain holds while it is under way: buffers, and a work request and an operation per step.
+// It belongs to the lanes, not to the chain, so that a chain whose time is up can end before its
+// completion comes.
 #pragma once
+
+#include <infiniband/verbs.h>
 
 #include <array>
 #include <cstddef>
@@ -25,6 +28,8 @@ struct Slot {
     // Where each step's bytes are in `buffer`; null if in the caller's memory.
     std::array<std::byte*, kChainSteps> place{};
     std::array<StepOperation, kChainSteps> operations;
+    std::array<ibv_send_wr, kChainSteps> requests;  // As posted; meaningless afterwards,
+    std::array<ibv_sge, kChainSteps> pieces;        // like these.
 };
 
 }  // namespace feroce::gas::detail

@@ -4,6 +4,7 @@
 
 #include <array>
 
+#include "feroce/task_group.hpp"
 #include "sim/gas_cluster.hpp"
 
 namespace feroce::sim {
@@ -83,6 +84,41 @@ TEST(GasNode, RoundTripsAreCounted) {
         EXPECT_EQ(after.doorbells - before.doorbells, local ? 0u : 1u);
         EXPECT_EQ(after.atomics - before.atomics, local ? 0u : 1u);
         EXPECT_EQ(after.local - before.local, local ? 2u : 0u);
+    });
+}
+
+rdma::Task<void> add_one(gas::Lanes& lanes, ptr<nic<std::uint64_t>> word) {
+    EXPECT_TRUE(co_await lanes.fetch_add(word, 1));
+}
+
+TEST(GasNode, WhatTasksAskInOneRoundLeavesByOneDoorbellForEachNode) {
+    GasCluster cluster(7, {.nodes = 3});
+    cluster.run([](gas::Node& node, std::size_t) {
+        const auto own = node.allocate(nic<std::uint64_t>());
+        ASSERT_TRUE(own);
+        ASSERT_TRUE(node.publish("of " + std::to_string(static_cast<unsigned>(node.id())), *own) &&
+                    node.barrier());
+        if (node.id() == NodeId{2}) {
+            const auto first = node.find<nic<std::uint64_t>>("of 0").value();
+            const auto second = node.find<nic<std::uint64_t>>("of 1").value();
+            gas::Lanes& lanes = node.lanes();
+            constexpr std::size_t kEach = gas::Lanes::kSlots / 2;
+            for (const bool given_up : {false, true, false}) {
+                const gas::Traffic before = lanes.traffic();
+                rdma::TaskGroup group(node.loop());
+                for (std::size_t i = 0; i < kEach; ++i) {
+                    group.spawn(add_one(lanes, first));
+                    group.spawn(add_one(lanes, second));
+                }
+                if (given_up) continue;  // Before the round: they never leave, nor take slots away.
+                ASSERT_TRUE(node.loop().run(group.join()));
+                EXPECT_EQ(lanes.traffic().doorbells - before.doorbells, 2u);
+                EXPECT_EQ(lanes.traffic().round_trips - before.round_trips, 2 * kEach);
+            }
+            EXPECT_EQ(*node.read(first), 2 * kEach);
+            EXPECT_EQ(*node.read(second), 2 * kEach);
+        }
+        ASSERT_TRUE(node.barrier());
     });
 }
 

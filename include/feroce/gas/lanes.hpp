@@ -1,6 +1,8 @@
 // Lanes: what one thread reaches the memory of a cluster by: a queue pair of its own to every
 // memory node, one completion queue, one loop. Nothing is shared with other threads and nothing is
 // allocated per operation; at most kSlots chains are under way, the next one waits for its turn.
+// Chains that the tasks of a loop start in one of its rounds leave together, by one doorbell for
+// each node that is asked: sixteen tasks cost hardly more system calls than one.
 //
 //   Result<Item> item = co_await lanes.read(p);              // One round trip.
 //   Result<Item> item = lanes.read(p).wait();                // The same, blocking.
@@ -184,6 +186,16 @@ private:
         }
     };
 
+    // What leaves for one node at the end of a round.
+    struct Batch {
+        ibv_send_wr* first = nullptr;
+        ibv_send_wr* last = nullptr;
+    };
+    struct Flush : rdma::Deferred {
+        Flush(rdma::Loop& loop, Lanes& of);
+        Lanes& lanes;
+    };
+
     std::uint64_t take_place_bits();
     bool contains(ptr<void> p, std::size_t bytes) const;
     template <class T>
@@ -195,9 +207,14 @@ private:
     detail::Fault check(const Lane& lane, const detail::Step& step) const;
     bool runs_here(const Chain& chain) const;
     void run_here(const detail::Step& step);
-    // Posts it, or lets it wait for a slot. False: it has a fault.
-    bool launch(Chain& chain);
-    bool post(Chain& chain, detail::Slot& slot);
+    // It leaves at the end of the round, or when a slot is free.
+    void launch(Chain& chain);
+    void flush();
+    void gather(Chain& chain);
+    // Its work requests, linked to each other.
+    void prepare(const Chain& chain, const Lane& lane, detail::Slot& slot);
+    void post(Lane& lane, const Batch& batch);
+    void refuse(const ibv_send_wr* first);
     void abandon(Chain& chain);
     void release(detail::Slot& slot);
     void on_completion(detail::Slot& slot, std::size_t step, const ibv_wc& completion);
@@ -207,8 +224,11 @@ private:
     Setup setup_;
     std::unique_ptr<detail::Slot[]> slots_;
     detail::Slot* free_ = nullptr;
-    std::vector<Lane> lanes_;    // By node. End before the slots, which their completions use.
-    rdma::List<Chain> waiting_;  // For a slot, oldest first.
+    std::vector<Lane> lanes_;     // By node. End before the slots, which their completions use.
+    std::vector<Batch> batches_;  // By node.
+    std::vector<NodeId> asked_;   // Whose batch is not empty.
+    rdma::List<Chain> waiting_;   // For the end of the round or a slot, oldest first.
+    Flush flush_;
     std::vector<std::uint64_t> free_places_;
     Traffic traffic_;
     std::uint64_t claims_ = 0;
