@@ -6,13 +6,11 @@
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 
-#include <algorithm>
 #include <array>
 #include <cerrno>
-#include <ctime>
 #include <utility>
 
-#include "port/clock.hpp"
+#include "port/event_set.hpp"
 
 namespace feroce::port {
 namespace {
@@ -110,16 +108,8 @@ void PortWaiter::disarm(bool for_long) {
 }
 
 PortWaiter::Woken PortWaiter::wait(Instant until) {
-    timespec timeout{};
-    const timespec* limit = nullptr;
-    if (until != kNever) {
-        const Duration left = std::max(until - monotonic_now(), Duration::zero());
-        timeout.tv_sec = left / std::chrono::seconds(1);
-        timeout.tv_nsec = (left % std::chrono::seconds(1)).count();
-        limit = &timeout;
-    }
     std::array<epoll_event, 8> events;
-    const int count = ::epoll_pwait2(waiting_.get(), events.data(), events.size(), limit, nullptr);
+    const int count = wait_for_events(waiting_.get(), events, until);
     Woken woken;
     for (int i = 0; i < count; ++i) {
         const std::uint32_t source = events[static_cast<std::size_t>(i)].data.u32;

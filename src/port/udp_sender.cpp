@@ -42,6 +42,7 @@ public:
 
     template <class T>
     void add(int level, int type, T value) {
+        std::memset(next_, 0, CMSG_SPACE(sizeof value));  // The padding, for valgrind.
         auto* c = reinterpret_cast<cmsghdr*>(next_);
         c->cmsg_level = level;
         c->cmsg_type = type;

@@ -13,10 +13,10 @@
 #include <chrono>
 #include <cstddef>
 #include <cstring>
-#include <ctime>
 
 #include "base/assert.hpp"
 #include "port/clock.hpp"
+#include "port/event_set.hpp"
 #include "port/fd.hpp"
 
 namespace feroce::port {
@@ -143,15 +143,8 @@ UnixRendezvous::~UnixRendezvous() {
 }
 
 bool UnixRendezvous::wait(Instant until) {
-    timespec limit{};
-    if (until != kNever) {
-        const Duration left = std::max(until - monotonic_now(), Duration::zero());
-        limit.tv_sec = left / 1s;
-        limit.tv_nsec = (left % 1s).count();
-    }
     std::array<epoll_event, 16> events;
-    const int count = ::epoll_pwait2(epoll_, events.data(), static_cast<int>(events.size()),
-                                     until == kNever ? nullptr : &limit, nullptr);
+    const int count = wait_for_events(epoll_, events, until);
     called_.clear();
     bool requests = false;
     for (int i = 0; i < count; ++i) {

@@ -2,10 +2,10 @@
 """Runs an unmodified verbs program as server and client on the drop-in library.
 
 run_pair.py --library DIR [--device lo] [--address 127.0.0.1] [--pairs N] [--through FEROCE]
-            [--set NAME=VALUE]... -- TOOL ARGS
+            [--valgrind] [--set NAME=VALUE]... -- TOOL ARGS
 Both sides get `-p PORT` with a free TCP port; the client gets the address as last argument.
---through runs the tool by `FEROCE run`, for tools that look at /sys/class/infiniband. Fails if
-either side does, or if they do not end in time.
+--through runs the tool by `FEROCE run`, for tools that look at /sys/class/infiniband; --valgrind
+lets valgrind watch it, and find nothing. Fails if either side does, or if they do not end in time.
 """
 import argparse
 import os
@@ -87,6 +87,7 @@ def main():
     parser.add_argument("--address", default="127.0.0.1")
     parser.add_argument("--pairs", type=int, default=1)
     parser.add_argument("--through", metavar="FEROCE")
+    parser.add_argument("--valgrind", action="store_true")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE")
     parser.add_argument("--timeout", type=float, default=60)
     parser.add_argument("command", nargs="+")
@@ -95,6 +96,8 @@ def main():
                        FEROCE_DEVICES=options.device,
                        **dict(setting.split("=", 1) for setting in options.set))
     place = [options.through, "run", "--"] if options.through else []
+    if options.valgrind:
+        place += ["valgrind", "--quiet", "--error-exitcode=9"]
     good = run_pairs(lambda: Pair(options.command, options.address, environment, place, place),
                      options.pairs, options.timeout)
     sys.exit(0 if good else 1)
