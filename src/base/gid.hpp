@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <bit>
 #include <compare>
 #include <cstddef>
 #include <cstdint>
@@ -13,6 +14,12 @@ struct Gid {
     std::array<std::uint8_t, 16> raw{};
 
     friend constexpr auto operator<=>(const Gid&, const Gid&) = default;
+    // By words, as is_v4(): every packet asks several times.
+    friend constexpr bool operator==(const Gid& a, const Gid& b) {
+        const auto left = std::bit_cast<std::array<std::uint64_t, 2>>(a.raw);
+        const auto right = std::bit_cast<std::array<std::uint64_t, 2>>(b.raw);
+        return left[0] == right[0] && left[1] == right[1];
+    }
 
     static constexpr Gid from_v4(std::uint32_t host_order) {
         Gid g;
@@ -22,9 +29,10 @@ struct Gid {
         return g;
     }
     constexpr bool is_v4() const {
-        for (std::size_t i = 0; i < 10; ++i)
-            if (raw[i] != 0) return false;
-        return raw[10] == 0xff && raw[11] == 0xff;
+        constexpr auto kMapped =
+            std::bit_cast<std::uint32_t>(std::array<std::uint8_t, 4>{0, 0, 0xff, 0xff});
+        const auto words = std::bit_cast<std::array<std::uint32_t, 4>>(raw);
+        return words[0] == 0 && words[1] == 0 && words[2] == kMapped;
     }
     constexpr std::uint32_t v4() const {  // Host order; meaningful only if is_v4().
         return std::uint32_t{raw[12]} << 24 | std::uint32_t{raw[13]} << 16 |

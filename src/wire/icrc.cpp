@@ -90,33 +90,44 @@ struct Prefix {
     std::size_t size = 0;  // Without what is behind it.
 };
 
+// Ones are both the stand-in for the route header and the value of every masked field. By words of
+// eight bytes: it is done for every packet, twice.
+constexpr std::uint64_t kOnesWord = ~std::uint64_t{0};
+
+void put_ipv4(const DatagramAddress& address, std::uint16_t id, std::uint64_t udp_length,
+              std::span<std::byte, kIpv4Size + kUdpSize> out) {
+    constexpr std::uint64_t kDontFragment = 0x4000, kTtlProtocolChecksum = 0xff11'ffff;
+    const std::uint64_t ports = std::uint64_t{address.source_port} << 16 | address.destination_port;
+    store_be64(out.subspan<0, 8>(), std::uint64_t{0x45ff} << 48 | (kIpv4Size + udp_length) << 32 |
+                                        std::uint64_t{id} << 16 | kDontFragment);
+    store_be64(out.subspan<8, 8>(), kTtlProtocolChecksum << 32 | address.source.v4());
+    store_be64(out.subspan<16, 8>(), std::uint64_t{address.destination.v4()} << 32 | ports);
+    store_be32(out.subspan<24, 4>(), static_cast<std::uint32_t>(udp_length << 16 | 0xffff));
+}
+
+void put_ipv6(const DatagramAddress& address, std::uint64_t udp_length,
+              std::span<std::byte, kIpv6Size + kUdpSize> out) {
+    constexpr std::uint64_t kVersion = 0x6fff'ffff, kNextHeaderHopLimit = 0x11ff;
+    store_be64(out.subspan<0, 8>(), kVersion << 32 | udp_length << 16 | kNextHeaderHopLimit);
+    std::memcpy(out.subspan<8, 16>().data(), address.source.raw.data(), 16);
+    std::memcpy(out.subspan<24, 16>().data(), address.destination.raw.data(), 16);
+    store_be64(out.subspan<40, 8>(), std::uint64_t{address.source_port} << 48 |
+                                         std::uint64_t{address.destination_port} << 32 |
+                                         udp_length << 16 | 0xffff);
+}
+
 Prefix make_prefix(const DatagramAddress& address, std::uint16_t ipv4_id, std::size_t udp_payload) {
     Prefix p;
-    // Ones are both the stand-in for the route header and the value of every masked field.
-    std::fill_n(p.bytes.begin(), kOnes + kIpv6Size + kUdpSize, std::byte{0xff});
-    const std::span<std::byte> ip = std::span(p.bytes).subspan<kOnes>();
-    const auto udp_length = static_cast<std::uint16_t>(kUdpSize + udp_payload);
+    const std::span bytes(p.bytes);
+    const std::uint64_t udp_length = (kUdpSize + udp_payload) & 0xffff;
+    store_be64(bytes.subspan<0, kOnes>(), kOnesWord);
     if (address.destination.is_v4()) {
-        ip[0] = std::byte{0x45};
-        store_be16(ip.subspan<2, 2>(), static_cast<std::uint16_t>(kIpv4Size + udp_length));
-        store_be16(ip.subspan<4, 2>(), ipv4_id);
-        store_be16(ip.subspan<6, 2>(), 0x4000);  // DF, offset 0.
-        ip[9] = std::byte{17};
-        std::memcpy(&ip[12], &address.source.raw[12], 4);
-        std::memcpy(&ip[16], &address.destination.raw[12], 4);
+        put_ipv4(address, ipv4_id, udp_length, bytes.subspan<kOnes, kIpv4Size + kUdpSize>());
         p.size = kOnes + kIpv4Size + kUdpSize;
     } else {
-        ip[0] = std::byte{0x6f};
-        store_be16(ip.subspan<4, 2>(), udp_length);
-        ip[6] = std::byte{17};
-        std::memcpy(&ip[8], address.source.raw.data(), 16);
-        std::memcpy(&ip[24], address.destination.raw.data(), 16);
+        put_ipv6(address, udp_length, bytes.subspan<kOnes, kIpv6Size + kUdpSize>());
         p.size = kOnes + kIpv6Size + kUdpSize;
     }
-    const std::span<std::byte> udp = std::span(p.bytes).subspan(p.size - kUdpSize);
-    store_be16(udp.subspan<0, 2>(), address.source_port);
-    store_be16(udp.subspan<2, 2>(), address.destination_port);
-    store_be16(udp.subspan<4, 2>(), udp_length);
     return p;
 }
 
@@ -152,14 +163,6 @@ std::uint32_t compute(const DatagramAddress& address, std::uint16_t ipv4_id, Byt
     p.bytes[p.size + kMaskedBthByte] = std::byte{0xff};
     const std::uint32_t crc = feed(0, p.bytes.data(), p.size + head);
     return head == covered ? crc : feed(crc, packet.data() + head, covered - head);
-}
-
-std::uint32_t load_le32(std::span<const std::byte, 4> b) {
-    return byte_at(b, 0) | byte_at(b, 1) << 8 | byte_at(b, 2) << 16 | byte_at(b, 3) << 24;
-}
-
-void store_le32(std::span<std::byte, 4> b, std::uint32_t v) {
-    for (std::size_t i = 0; i < 4; ++i) b[i] = static_cast<std::byte>(v >> (8 * i) & 0xff);
 }
 
 bool possible(ByteView udp_payload) {
