@@ -73,7 +73,7 @@ Lanes::Lanes(rdma::Loop& loop, const Setup& setup)
         Slot& slot = slots_[i];
         slot.lanes = this;
         slot.buffer = setup.buffers + i * kChainBytes;
-        slot.next_free = std::exchange(free_, &slot);
+        slot.next = std::exchange(free_, &slot);
         for (std::size_t step = 0; step < kChainSteps; ++step) {
             Slot::StepOperation& operation = slot.operations[step];
             operation.slot = &slot;
@@ -208,20 +208,16 @@ void Lanes::gather(Chain& chain) {
         return chain.finish();
     }
     Slot& slot = *free_;
-    free_ = slot.next_free;
+    free_ = std::exchange(slot.next, nullptr);
     prepare(chain, lane, slot);
     slot.chain = &chain;
     slot.node = chain.node_;
     slot.count = chain.count_;
     chain.slot_ = &slot;
     Batch& batch = batches_[index];
-    if (batch.first == nullptr) {
-        asked_.push_back(chain.node_);
-        batch.first = slot.requests.data();
-    } else {
-        batch.last->next = slot.requests.data();
-    }
-    batch.last = &slot.requests[chain.count_ - 1];
+    if (batch.first == nullptr) asked_.push_back(chain.node_);
+    (batch.first == nullptr ? batch.first : batch.last->next) = &slot;
+    batch.last = &slot;
 }
 
 void Lanes::prepare(const Chain& chain, const Lane& lane, Slot& slot) {
@@ -234,8 +230,7 @@ void Lanes::prepare(const Chain& chain, const Lane& lane, Slot& slot) {
         wr.wr_id = rdma::to_wr_id(&slot.operations[i]);
         wr.sg_list = &slot.pieces[i];
         wr.num_sge = step.bytes > 0 ? 1 : 0;
-        wr.next = i + 1 < chain.count_ ? &slot.requests[i + 1] : nullptr;
-        wr.send_flags = wr.next == nullptr ? IBV_SEND_SIGNALED : 0;
+        wr.send_flags = i + 1 == chain.count_ ? IBV_SEND_SIGNALED : 0;
         if (needs_fence(chain.steps_.data(), i)) wr.send_flags |= IBV_SEND_FENCE;
         slot.place[i] = nullptr;
         auto* memory = static_cast<std::byte*>(step.local);
@@ -253,28 +248,41 @@ void Lanes::prepare(const Chain& chain, const Lane& lane, Slot& slot) {
     ++traffic_.round_trips;
 }
 
+// All first steps, then all second ones: steps of one kind and size stand side by side, which a
+// soft device sends at once, and the first fence waits for all chains together.
+ibv_send_wr* Lanes::linked(const Batch& batch) {
+    ibv_send_wr* first = nullptr;
+    ibv_send_wr** link = &first;
+    for (std::size_t step = 0; step < kChainSteps; ++step)
+        for (Slot* slot = batch.first; slot != nullptr; slot = slot->next)
+            if (step < slot->count) {
+                *link = &slot->requests[step];
+                link = &slot->requests[step].next;
+            }
+    return first;
+}
+
 void Lanes::post(Lane& lane, const Batch& batch) {
     ++traffic_.doorbells;
     ibv_send_wr* bad = nullptr;
-    const int code = ibv_post_send(lane.connection->queue_pair(), batch.first, &bad);
+    const int code = ibv_post_send(lane.connection->queue_pair(), linked(batch), &bad);
     if (code == 0) return;
     const auto why = lane.connection->cause();
     lane.lost = why ? *why : Error(code, std::strerror(code));
     refuse(bad);
 }
 
-// Ends the chains whose work requests, from this one on, the device did not take.
+// Ends the chains that have a work request, from this one on, which the device did not take.
 void Lanes::refuse(const ibv_send_wr* first) {
-    Slot* refused = nullptr;
     for (const ibv_send_wr* wr = first; wr != nullptr; wr = wr->next) {
         auto& operation = *reinterpret_cast<rdma::Operation*>(wr->wr_id);
-        Slot* slot = static_cast<Slot::StepOperation&>(operation).slot;
-        if (std::exchange(refused, slot) == slot) continue;  // Another step of the same.
-        Chain* chain = std::exchange(slot->chain, nullptr);
+        Slot& slot = *static_cast<Slot::StepOperation&>(operation).slot;
+        Chain* chain = std::exchange(slot.chain, nullptr);
+        if (chain == nullptr) continue;  // Another step of it was seen before.
         chain->slot_ = nullptr;
         chain->fault_ = Fault::Lost;
         chain->finish();
-        release(*slot);
+        release(slot);
     }
 }
 
@@ -304,7 +312,7 @@ void Lanes::on_completion(Slot& slot, std::size_t step, const ibv_wc& completion
 }
 
 void Lanes::release(Slot& slot) {
-    slot.next_free = std::exchange(free_, &slot);
+    slot.next = std::exchange(free_, &slot);
     if (!waiting_.empty()) flush_.schedule();
 }
 

@@ -20,7 +20,7 @@ struct Slot {
     };
 
     Lanes* lanes = nullptr;
-    Slot* next_free = nullptr;
+    Slot* next = nullptr;    // That is free, or in the same batch.
     Chain* chain = nullptr;  // Null: free, or nobody waits any more.
     NodeId node{};
     std::size_t count = 0;  // Steps posted; the completion of the last one ends it.

@@ -122,6 +122,35 @@ TEST(GasNode, WhatTasksAskInOneRoundLeavesByOneDoorbellForEachNode) {
     });
 }
 
+// A WRITE behind a READ, which it has to wait for.
+rdma::Task<void> look_and_write(gas::Lanes& lanes, ptr<nic<std::uint64_t>> word) {
+    std::uint64_t value = 0;
+    auto both = lanes.chain(word.node());
+    both.read(word, value).write(word, value);
+    EXPECT_TRUE(co_await both);
+}
+
+TEST(GasNode, ChainsOfOneRoundDoNotWaitForEachOthersFences) {
+    GasCluster cluster(8, {});
+    cluster.run([](gas::Node& node, std::size_t) {
+        const auto word = node.share<nic<std::uint64_t>>("word");
+        ASSERT_TRUE(word && node.barrier());
+        if (node.id() == NodeId{1}) {
+            const auto time_of = [&](std::size_t tasks) {
+                const Instant start = node.loop().now();
+                rdma::TaskGroup group(node.loop());
+                for (std::size_t i = 0; i < tasks; ++i)
+                    group.spawn(look_and_write(node.lanes(), *word));
+                EXPECT_TRUE(node.loop().run(group.join()));
+                return node.loop().now() - start;
+            };
+            const Duration alone = time_of(1);
+            EXPECT_LT(time_of(8), 3 * alone / 2);
+        }
+        ASSERT_TRUE(node.barrier());
+    });
+}
+
 TEST(GasNode, MistakesAreErrorsAndLeaveTheLaneAlone) {
     GasCluster cluster(4, {});
     cluster.run([](gas::Node& node, std::size_t) {
