@@ -78,6 +78,8 @@ public:
 
     // One round without waiting; true if anything happened.
     bool poll();
+    // Whoever asks is called by a round: what is put off to its end is not put off for long.
+    bool in_round() const { return in_round_; }
     // A round that waits, at most until then, if there is nothing to do.
     void poll_or_wait(Instant until = kNever);
     // Drives everything until the task has ended: the blocking form of whatever it awaits.
@@ -147,6 +149,7 @@ private:
     rdma_event_channel* cm_channel_ = nullptr;
     Instant next_cm_look_{};
     Instant idle_since_ = kNever;
+    bool in_round_ = false;
     Duration spin_ = options_.spin;  // As it has grown.
     std::vector<std::pair<ibv_context*, std::unique_ptr<CompletionQueue>>> common_queues_;
     std::vector<int> fds_;

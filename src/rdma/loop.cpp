@@ -166,6 +166,7 @@ void Loop::run_deferred() {
 
 bool Loop::poll() {
     run_deferred();  // Of work that was given to the device between two rounds.
+    const bool nested = std::exchange(in_round_, true);
     bool any = deliver_mail();
     any |= poll_sources();
     const Instant moment = now();
@@ -176,6 +177,7 @@ bool Loop::poll() {
     any |= timers_.fire(moment);
     any |= resume_ready();
     run_deferred();
+    in_round_ = nested;
     if (exception_) std::rethrow_exception(std::exchange(exception_, nullptr));
     return any;
 }

@@ -4,6 +4,7 @@
 
 #include <array>
 
+#include "feroce/gas/sync/spin_lock.hpp"
 #include "feroce/task_group.hpp"
 #include "sim/gas_cluster.hpp"
 
@@ -91,32 +92,62 @@ rdma::Task<void> add_one(gas::Lanes& lanes, ptr<nic<std::uint64_t>> word) {
     EXPECT_TRUE(co_await lanes.fetch_add(word, 1));
 }
 
+struct TwoWords {
+    ptr<nic<std::uint64_t>> first, second;  // On different nodes.
+};
+
+// As many as there are slots, in one round.
+rdma::Task<void> add_to_both(gas::Lanes& lanes, TwoWords words, bool and_give_up) {
+    EXPECT_TRUE(co_await lanes.loop().sleep(1us));  // A round goes on from here.
+    rdma::TaskGroup group(lanes.loop());
+    for (std::size_t i = 0; i < gas::Lanes::kSlots / 2; ++i) {
+        group.spawn(add_one(lanes, words.first));
+        group.spawn(add_one(lanes, words.second));
+    }
+    if (and_give_up) co_return;
+    EXPECT_TRUE(co_await group.join());
+}
+
 TEST(GasNode, WhatTasksAskInOneRoundLeavesByOneDoorbellForEachNode) {
     GasCluster cluster(7, {.nodes = 3});
     cluster.run([](gas::Node& node, std::size_t) {
         const auto own = node.allocate(nic<std::uint64_t>());
-        ASSERT_TRUE(own);
-        ASSERT_TRUE(node.publish("of " + std::to_string(static_cast<unsigned>(node.id())), *own) &&
-                    node.barrier());
+        const std::string name = "of " + std::to_string(static_cast<unsigned>(node.id()));
+        ASSERT_TRUE(own && node.publish(name, *own) && node.barrier());
         if (node.id() == NodeId{2}) {
-            const auto first = node.find<nic<std::uint64_t>>("of 0").value();
-            const auto second = node.find<nic<std::uint64_t>>("of 1").value();
+            const TwoWords words{node.find<nic<std::uint64_t>>("of 0").value(),
+                                 node.find<nic<std::uint64_t>>("of 1").value()};
             gas::Lanes& lanes = node.lanes();
-            constexpr std::size_t kEach = gas::Lanes::kSlots / 2;
+            // Those that are given up in their round never leave, nor take slots away.
             for (const bool given_up : {false, true, false}) {
                 const gas::Traffic before = lanes.traffic();
-                rdma::TaskGroup group(node.loop());
-                for (std::size_t i = 0; i < kEach; ++i) {
-                    group.spawn(add_one(lanes, first));
-                    group.spawn(add_one(lanes, second));
-                }
-                if (given_up) continue;  // Before the round: they never leave, nor take slots away.
-                ASSERT_TRUE(node.loop().run(group.join()));
-                EXPECT_EQ(lanes.traffic().doorbells - before.doorbells, 2u);
-                EXPECT_EQ(lanes.traffic().round_trips - before.round_trips, 2 * kEach);
+                node.loop().run(add_to_both(lanes, words, given_up));
+                EXPECT_EQ(lanes.traffic().doorbells - before.doorbells, given_up ? 0u : 2u);
+                EXPECT_EQ(lanes.traffic().round_trips - before.round_trips,
+                          given_up ? 0u : gas::Lanes::kSlots);
             }
-            EXPECT_EQ(*node.read(first), 2 * kEach);
-            EXPECT_EQ(*node.read(second), 2 * kEach);
+            EXPECT_EQ(*node.read(words.first), gas::Lanes::kSlots);
+            EXPECT_EQ(*node.read(words.second), gas::Lanes::kSlots);
+        }
+        ASSERT_TRUE(node.barrier());
+    });
+}
+
+TEST(GasNode, WhatIsAskedOutsideOfARoundLeavesAtOnce) {
+    GasCluster cluster(9, {});
+    cluster.run([](gas::Node& node, std::size_t) {
+        const auto lock = node.share<gas::SpinLock::Line>("lock");
+        ASSERT_TRUE(lock && node.barrier());
+        if (node.id() == NodeId{1}) {
+            gas::SpinLock mutex(node.lanes(), *lock);
+            std::uint64_t before = 0;
+            {
+                auto guard = node.loop().run(mutex.guard());
+                ASSERT_TRUE(guard);
+                before = node.lanes().traffic().doorbells;
+            }
+            // A thread that goes on without its loop leaves no lock behind.
+            EXPECT_EQ(node.lanes().traffic().doorbells, before + 1);
         }
         ASSERT_TRUE(node.barrier());
     });
@@ -130,6 +161,14 @@ rdma::Task<void> look_and_write(gas::Lanes& lanes, ptr<nic<std::uint64_t>> word)
     EXPECT_TRUE(co_await both);
 }
 
+rdma::Task<void> look_and_write_by(gas::Lanes& lanes, ptr<nic<std::uint64_t>> word,
+                                   std::size_t tasks) {
+    EXPECT_TRUE(co_await lanes.loop().sleep(1us));  // A round goes on from here.
+    rdma::TaskGroup group(lanes.loop());
+    for (std::size_t i = 0; i < tasks; ++i) group.spawn(look_and_write(lanes, word));
+    EXPECT_TRUE(co_await group.join());
+}
+
 TEST(GasNode, ChainsOfOneRoundDoNotWaitForEachOthersFences) {
     GasCluster cluster(8, {});
     cluster.run([](gas::Node& node, std::size_t) {
@@ -138,10 +177,7 @@ TEST(GasNode, ChainsOfOneRoundDoNotWaitForEachOthersFences) {
         if (node.id() == NodeId{1}) {
             const auto time_of = [&](std::size_t tasks) {
                 const Instant start = node.loop().now();
-                rdma::TaskGroup group(node.loop());
-                for (std::size_t i = 0; i < tasks; ++i)
-                    group.spawn(look_and_write(node.lanes(), *word));
-                EXPECT_TRUE(node.loop().run(group.join()));
+                node.loop().run(look_and_write_by(node.lanes(), *word, tasks));
                 return node.loop().now() - start;
             };
             const Duration alone = time_of(1);
