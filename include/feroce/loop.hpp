@@ -78,8 +78,6 @@ public:
 
     // One round without waiting; true if anything happened.
     bool poll();
-    // Whoever asks is called by a round: what is put off to its end is not put off for long.
-    bool in_round() const { return in_round_; }
     // A round that waits, at most until then, if there is nothing to do.
     void poll_or_wait(Instant until = kNever);
     // Drives everything until the task has ended: the blocking form of whatever it awaits.
@@ -92,7 +90,8 @@ public:
     // This thread has polled, saw in memory what it waited for, and may not poll again soon: what
     // arrives meanwhile must not wait for it. A soft device serves others by whoever polls.
     void rest();
-    // Runs beside everything, at most as long as the loop.
+    // Runs beside everything, at most as long as the loop. What it asks of the device at first is
+    // on its way when this returns, unless a round is going on: then when that ends.
     void spawn(Task<void> task);
     // Any thread. Allocates; a Message does not.
     void post(std::function<void()> work);
@@ -149,7 +148,7 @@ private:
     rdma_event_channel* cm_channel_ = nullptr;
     Instant next_cm_look_{};
     Instant idle_since_ = kNever;
-    bool in_round_ = false;
+    bool in_round_ = false;          // Whoever is called now need not wait long for its end.
     Duration spin_ = options_.spin;  // As it has grown.
     std::vector<std::pair<ibv_context*, std::unique_ptr<CompletionQueue>>> common_queues_;
     std::vector<int> fds_;

@@ -184,8 +184,6 @@ void Lanes::run_here(const Step& step) {
 
 void Lanes::launch(Chain& chain) {
     waiting_.push_back(chain);
-    // A thread that is not in its loop may be away from it for long after this.
-    if (!loop_.in_round()) return flush();
     flush_.schedule();
 }
 

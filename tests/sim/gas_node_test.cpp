@@ -133,7 +133,7 @@ TEST(GasNode, WhatTasksAskInOneRoundLeavesByOneDoorbellForEachNode) {
     });
 }
 
-TEST(GasNode, WhatIsAskedOutsideOfARoundLeavesAtOnce) {
+TEST(GasNode, AGuardThatEndsOutsideOfARoundFreesItsLockAtOnce) {
     GasCluster cluster(9, {});
     cluster.run([](gas::Node& node, std::size_t) {
         const auto lock = node.share<gas::SpinLock::Line>("lock");

@@ -208,7 +208,7 @@ private:
     detail::Fault check(const Lane& lane, const detail::Step& step) const;
     bool runs_here(const Chain& chain) const;
     void run_here(const detail::Step& step);
-    // It leaves at the end of the round, at once if there is none, or when a slot is free.
+    // It leaves at the end of the round, or when a slot is free.
     void launch(Chain& chain);
     void flush();
     void gather(Chain& chain);
