@@ -1,8 +1,8 @@
 """A line chart as SVG, by hand: categories along the bottom, a logarithmic scale up the side."""
 import math
 
-WIDTH, HEIGHT = 760, 420
-LEFT, RIGHT, TOP, BOTTOM = 80, 170, 50, 60
+WIDTH, HEIGHT = 780, 420
+LEFT, RIGHT, TOP, BOTTOM = 100, 170, 50, 60
 COLOURS = ["#7f7f7f", "#bcbd22", "#9467bd", "#17becf", "#ff7f0e", "#d62728", "#2ca02c"]
 
 

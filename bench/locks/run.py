@@ -22,7 +22,7 @@ LOCKS = [1, 20, 1000]
 LOCALITY = [100, 95, 90, 85, 0]
 SHAPES = [(2, 1), (2, 2), (4, 1), (4, 2)]  # Processes, threads of each.
 RIVALS = ["spin loopback", "mcs loopback"]
-PLOTTED = (20, 2, 2)
+PLOTTED = (20, 2, 1)  # Locks, and the shape.
 
 
 def measure(build, shape, options, locks, locality):
@@ -121,7 +121,7 @@ def main():
     shape = PLOTTED[1:]
     if options.svg and shape in results:
         draw(options.svg, results[shape], LOCALITY,
-             f"{PLOTTED[0]} locks, {shape[0]} processes of {shape[1]} threads, soft device")
+             f"{PLOTTED[0]} locks, {shape[0]} processes, threads of each: {shape[1]}, soft device")
     if options.json:
         cells = [dict(value, processes=shape[0], threads=shape[1], kind=key[0], locks=key[1],
                       locality=key[2])
