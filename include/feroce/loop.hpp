@@ -78,6 +78,8 @@ public:
 
     // One round without waiting; true if anything happened.
     bool poll();
+    // Whoever asks is called by a round: what is put off to its end is not put off for long.
+    bool in_round() const { return in_round_; }
     // A round that waits, at most until then, if there is nothing to do.
     void poll_or_wait(Instant until = kNever);
     // Drives everything until the task has ended: the blocking form of whatever it awaits.
@@ -90,8 +92,7 @@ public:
     // This thread has polled, saw in memory what it waited for, and may not poll again soon: what
     // arrives meanwhile must not wait for it. A soft device serves others by whoever polls.
     void rest();
-    // Runs beside everything, at most as long as the loop. What it asks of the device at first is
-    // on its way when this returns, unless a round is going on: then when that ends.
+    // Runs beside everything, at most as long as the loop.
     void spawn(Task<void> task);
     // Any thread. Allocates; a Message does not.
     void post(std::function<void()> work);

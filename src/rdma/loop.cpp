@@ -76,8 +76,6 @@ Loop::~Loop() {
 void Loop::spawn(Task<void> task) {
     // A loop that ends begins nothing more.
     if (background_) background_->spawn(std::move(task));
-    // A thread that is not in its loop may be away from it for long after this.
-    if (!in_round_) run_deferred();
 }
 
 void Loop::post(std::function<void()> work) {

@@ -108,6 +108,8 @@ public:
     Lane& lane(NodeId node) { return lanes_[static_cast<std::size_t>(node)]; }
     // Ends all connections: what is under way fails.
     void close();
+    // Lets leave what waits for the end of the round.
+    void flush();
 
     rdma::Loop& loop() { return loop_; }
     NodeId self() const { return setup_.self; }
@@ -210,7 +212,6 @@ private:
     void run_here(const detail::Step& step);
     // It leaves at the end of the round, or when a slot is free.
     void launch(Chain& chain);
-    void flush();
     void gather(Chain& chain);
     void prepare(const Chain& chain, const Lane& lane, detail::Slot& slot);
     static ibv_send_wr* linked(const Batch& batch);

@@ -18,7 +18,11 @@ rdma::Task<void> release_later(Mutex& mutex) {
 }  // namespace
 
 Guard::~Guard() {
-    if (mutex_ != nullptr) mutex_->lanes().loop().spawn(release_later(*mutex_));
+    if (mutex_ == nullptr) return;
+    Lanes& lanes = mutex_->lanes();
+    lanes.loop().spawn(release_later(*mutex_));
+    // A thread that is not in its loop may be away from it for long after this.
+    if (!lanes.loop().in_round()) lanes.flush();
 }
 
 rdma::Task<Result<>> Guard::release() {
