@@ -119,7 +119,7 @@ void put_ipv6(const DatagramAddress& address, std::uint64_t udp_length,
 Prefix make_prefix(const DatagramAddress& address, std::uint16_t ipv4_id, std::size_t udp_payload) {
     Prefix p;
     const std::span bytes(p.bytes);
-    const std::uint64_t udp_length = (kUdpSize + udp_payload) & 0xffff;
+    const std::uint64_t udp_length = kUdpSize + udp_payload;  // Of possible() packets: 16 bits.
     store_be64(bytes.subspan<0, kOnes>(), kOnesWord);
     if (address.destination.is_v4()) {
         put_ipv4(address, ipv4_id, udp_length, bytes.subspan<kOnes, kIpv4Size + kUdpSize>());

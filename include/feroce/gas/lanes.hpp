@@ -3,7 +3,7 @@
 // allocated per operation; at most kSlots chains are under way, the next one waits for its turn.
 // Chains that the tasks of a loop start in one of its rounds leave together, by one doorbell for
 // each node that is asked, the first steps of all before the second ones: sixteen tasks cost hardly
-// more system calls than one, and fences wait for each other's chains, not one after another.
+// more system calls than one, and the fences of all chains have one wait in common.
 //
 //   Result<Item> item = co_await lanes.read(p);              // One round trip.
 //   Result<Item> item = lanes.read(p).wait();                // The same, blocking.
