@@ -1,7 +1,6 @@
 #include "device/completion_queue.hpp"
 
 #include <algorithm>
-#include <mutex>
 
 #include "device/ring_tools.hpp"
 
@@ -48,18 +47,9 @@ void CompletionQueue::push(const transport::Completion& completion) {
 }
 
 std::uint32_t CompletionQueue::poll(std::span<transport::Completion> out) {
-    const std::lock_guard guard(lock_);
-    const std::size_t count = std::min(out.size(), ring_.size());
-    for (std::size_t i = 0; i < count; ++i) {
-        out[i] = ring_.front();
-        ring_.pop();
-    }
-    note_size();
-    return static_cast<std::uint32_t>(count);
-}
-
-void CompletionQueue::note_size() {
-    size_.store(static_cast<std::uint32_t>(ring_.size()), std::memory_order_release);
+    auto next = out.begin();
+    return poll(static_cast<std::uint32_t>(out.size()),
+                [&next](const transport::Completion& completion) { *next++ = completion; });
 }
 
 void CompletionQueue::arm(Arm arm) {

@@ -2,8 +2,10 @@
 // overflow is an error of the queue, never a lost completion that nobody hears of.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <mutex>
 #include <span>
 
 #include "base/ids.hpp"
@@ -30,6 +32,18 @@ public:
 
     void push(const transport::Completion& completion) override;
     std::uint32_t poll(std::span<transport::Completion> out);
+    // Calls take(completion) for up to `wanted` of them, under the lock; returns how many.
+    template <class Take>
+    std::uint32_t poll(std::uint32_t wanted, Take take) {
+        const std::lock_guard guard(lock_);
+        const auto count = std::min(wanted, static_cast<std::uint32_t>(ring_.size()));
+        for (std::uint32_t i = 0; i < count; ++i) {
+            take(ring_.front());
+            ring_.pop();
+        }
+        note_size();
+        return count;
+    }
     // Without the lock, for pollers that spin: acquire, so that what a completion announces is
     // visible to whoever sees it here.
     bool empty() const { return size() == 0; }
@@ -48,7 +62,9 @@ public:
     void* owner() const { return owner_; }
 
 private:
-    void note_size();
+    void note_size() {
+        size_.store(static_cast<std::uint32_t>(ring_.size()), std::memory_order_release);
+    }
 
     mutable Spinlock lock_;  // Guards everything below but owner_ and listener_.
     Ring<transport::Completion> ring_;

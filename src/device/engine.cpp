@@ -222,7 +222,9 @@ void Engine::make_ready(QueuePair& qp) {
 
 void Engine::settle(Instant now, QueuePair& qp) {
     transport::Machine& machine = qp.machine();
-    if (machine.wants_to_send(now)) {
+    if (qp.is_ready) {
+        // Its turn comes, and this is asked again after it.
+    } else if (machine.wants_to_send(now)) {
         make_ready(qp);
     } else if (machine.waits_for_window(now)) {
         windows_.add_waiter(qp);

@@ -24,6 +24,13 @@ inline long send_message(int fd, const msghdr& message, int flags) {
     return ::syscall(SYS_sendmsg, fd, &message, flags);
 }
 
+// A message of one piece and without control messages.
+inline long send_plain(int fd, const msghdr& message, int flags) {
+    const iovec& bytes = *message.msg_iov;
+    return ::syscall(SYS_sendto, fd, bytes.iov_base, bytes.iov_len, flags, message.msg_name,
+                     message.msg_namelen);
+}
+
 inline int send_messages(int fd, std::span<mmsghdr> messages) {
     return static_cast<int>(
         ::syscall(SYS_sendmmsg, fd, messages.data(), messages.size(), MSG_DONTWAIT));

@@ -82,10 +82,13 @@ void fill(const TransmitRun& run, const Target& target, ByteSpan bytes, Message&
                     int{run.path.hop_limit});
 }
 
-// As sendmmsg(), which costs a lone message something.
+// As sendmmsg(), which costs a lone message something, as sendmsg() does a plain one.
 int send_some(int fd, std::span<mmsghdr> messages) {
     if (messages.size() > 1) return send_messages(fd, messages);
-    return send_message(fd, messages[0].msg_hdr, MSG_DONTWAIT) < 0 ? -1 : 1;
+    const msghdr& lone = messages[0].msg_hdr;
+    const long sent = lone.msg_controllen == 0 ? send_plain(fd, lone, MSG_DONTWAIT)
+                                               : send_message(fd, lone, MSG_DONTWAIT);
+    return sent < 0 ? -1 : 1;
 }
 
 std::uint32_t interface_of(const Gid& gid) {

@@ -1,6 +1,7 @@
 #include "process/shard.hpp"
 
 #include <chrono>
+#include <mutex>
 #include <thread>
 #include <utility>
 
@@ -70,12 +71,13 @@ Shard::~Shard() {
 }
 
 Shard::Session::Session(Shard& shard, Work work) : shard_(shard), work_(work) {
-    if (!shard_.mutex_.try_lock()) {
+    if (!shard_.lock_.try_lock()) {
         shard_.waiting_.fetch_add(1, std::memory_order_relaxed);
-        shard_.mutex_.lock();
+        shard_.lock_.lock();
         shard_.waiting_.fetch_sub(1, std::memory_order_relaxed);
     }
-    now_ = shard_.parts_.host.now();
+    // A receive needs the time only if it is flushed at once, and then not precisely.
+    now_ = work_ == Work::Receives ? shard_.engine_->last_run() : shard_.parts_.host.now();
     if (work_ == Work::Changes) shard_.send_pending(now_);
 }
 
@@ -85,7 +87,7 @@ Shard::Session::~Session() {
         shard_.send_pending(now_);
         shard_.wake_if_late(now_);
     }
-    shard_.mutex_.unlock();
+    shard_.lock_.unlock();
 }
 
 void Shard::send_pending(Instant now) {
@@ -139,7 +141,7 @@ void Shard::drive(device::CompletionQueue& cq) {
     if (!try_to_drive()) return;
     bool give_way = false;
     {
-        const std::lock_guard lock(mutex_, std::adopt_lock);
+        const std::lock_guard guard(lock_, std::adopt_lock);
         drive_locked(cq);
         give_way = empty_polls_ > 0 && empty_polls_ % kPollsBeforeYield == 0;
     }
@@ -201,25 +203,25 @@ void Shard::drive_locked(device::CompletionQueue& cq) {
 bool Shard::try_to_drive() {
     if (waiting_.load(std::memory_order_relaxed) == 0) {
         yields_.store(0, std::memory_order_relaxed);
-        if (mutex_.try_lock()) return true;
+        if (lock_.try_lock()) return true;
         // Whoever has the lock may wait for our core.
         if (failures_.fetch_add(1, std::memory_order_relaxed) % kFailuresBeforeYield == 0)
             std::this_thread::yield();
         return false;
     }
-    if (yields_.fetch_add(1, std::memory_order_relaxed) >= kYieldsMax) return mutex_.try_lock();
+    if (yields_.fetch_add(1, std::memory_order_relaxed) >= kYieldsMax) return lock_.try_lock();
     std::this_thread::yield();
     return false;
 }
 
 void Shard::expect_sleep() {
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard guard(lock_);
     sleep_expected_ = true;
     arm();
 }
 
 void Shard::pass() {
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard guard(lock_);
 }
 
 void Shard::flush() {
@@ -229,17 +231,17 @@ void Shard::flush() {
 
 bool Shard::inspect(Duration patience, const std::function<void(device::Engine&)>& look) {
     const Instant give_up = parts_.host.now() + patience;
-    while (!mutex_.try_lock()) {
+    while (!lock_.try_lock()) {
         if (parts_.host.now() > give_up) return false;
         std::this_thread::yield();
     }
     look(*engine_);
-    mutex_.unlock();
+    lock_.unlock();
     return true;
 }
 
 int Shard::requests_fd() {
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard guard(lock_);
     return port_->requests_fd();
 }
 
@@ -261,14 +263,14 @@ void Shard::note_needed() {
 }
 
 bool Shard::trial_is_due(std::uint64_t& polls) {
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard guard(lock_);
     polls = polls_.load(std::memory_order_relaxed);
     const bool polled = std::exchange(polls_at_arrival_, polls) != polls;
     return doubts_ > 0 && polled && !sleep_expected_ && --arrivals_to_trial_ <= 0;
 }
 
 void Shard::conclude_trial(bool came_back) {
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard guard(lock_);
     trial_gap_ = came_back ? 1 : std::min(2 * trial_gap_, kTrialGapMax);
     arrivals_to_trial_ = trial_gap_;
     if (came_back) doubts_ = std::max(doubts_ - kTrialWorth, 0);
@@ -293,7 +295,7 @@ bool Shard::program_comes_back() {
 void Shard::body_turn() {
     Instant until;
     {
-        const std::lock_guard lock(mutex_);
+        const std::lock_guard guard(lock_);
         Instant now = parts_.host.now();
         bool received = true, answer_first = false;
         for (int i = 0; i < kRoundsMax && received; ++i) {

@@ -21,10 +21,10 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 
 #include "device/engine.hpp"
 #include "device/host.hpp"
+#include "process/lock.hpp"
 
 namespace feroce::process {
 
@@ -105,7 +105,7 @@ private:
     void disarm(Instant now);
 
     Parts parts_;
-    std::mutex mutex_;  // Guards engine_ and all that is not atomic.
+    Lock lock_;  // Guards engine_ and all that is not atomic.
     std::unique_ptr<device::HostPort> port_;
     std::unique_ptr<device::Engine> engine_;
     std::uint32_t empty_polls_ = 0;

@@ -71,7 +71,8 @@ QueuePair::QueuePair(Qpn qpn, const QpInit& init, Services& services)
     receive_queue_ = init.srq != nullptr
                          ? init.srq
                          : &own_receive_queue_.emplace(init.pd, init.capabilities.receive_wr_max,
-                                                       init.capabilities.receive_sge_max);
+                                                       init.capabilities.receive_sge_max,
+                                                       ReceiveQueue::Users::OneQueuePair);
     machine_.reset(make_machine(machine_place_, *this));
 }
 

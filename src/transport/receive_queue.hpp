@@ -2,6 +2,7 @@
 // queue, many, possibly of different shards: hence the lock. Never allocates after construction.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -41,7 +42,9 @@ private:
 
 class ReceiveQueue {
 public:
-    ReceiveQueue(PdId pd, std::uint32_t wr_max, std::uint32_t sge_max);
+    // Of one queue pair: its shard's lock guards the queue, which takes none of its own.
+    enum class Users : std::uint8_t { Many, OneQueuePair };
+    ReceiveQueue(PdId pd, std::uint32_t wr_max, std::uint32_t sge_max, Users users = Users::Many);
 
     PdId pd() const { return pd_; }
     std::uint32_t wr_max() const { return wr_max_; }
@@ -51,7 +54,9 @@ public:
     // False when empty. Sets limit_reached() on crossing the limit. `out` has room for sge_max().
     bool take(ReceiveWqe& out);
     std::optional<std::uint64_t> discard();  // The oldest one's wr_id; nothing when empty.
-    std::uint32_t available();
+    // Without the lock: a queue pair's own queue changes under its shard's, and a shared one's size
+    // is a hint at any time.
+    std::uint32_t available() const { return available_.load(std::memory_order_relaxed); }
     void clear();
 
     // SRQ limit: armed by a value > 0; fires once when fewer receives than that remain.
@@ -67,13 +72,22 @@ private:
         mem::Sge first_sge;  // The whole list if it has one entry.
     };
 
+    std::unique_lock<Spinlock> hold() {
+        return users_ == Users::Many ? std::unique_lock(lock_) : std::unique_lock<Spinlock>();
+    }
+    void note_size() {
+        available_.store(static_cast<std::uint32_t>(slots_.size()), std::memory_order_relaxed);
+    }
     mem::Sge* list_of(const Slot& slot) { return &sges_[slots_.index_of(slot) * sge_max_]; }
 
     PdId pd_;
     std::uint32_t wr_max_;
     std::uint32_t sge_max_;
+    Users users_;
+    std::atomic<std::uint32_t> available_{0};  // Of slots_; written under the lock.
+    // Whoever crosses the limit looks for it, so relaxed.
+    std::atomic<bool> limit_event_{false};
     Spinlock lock_;  // Guards everything below.
-    bool limit_event_ = false;
     std::uint32_t limit_ = 0;
     Ring<Slot> slots_;
     std::vector<mem::Sge> sges_;  // sge_max_ for each slot; none if sge_max_ is 1.

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "base/scratch.hpp"
 #include "process/waiting.hpp"
 #include "verbs/common.hpp"
 #include "verbs/cq_ex.hpp"
@@ -16,6 +15,8 @@ namespace {
 using transport::Completion;
 
 constexpr unsigned kTakenWithoutLookMax = 8;
+// Completions for which the queue's lock is held once.
+constexpr int kTakenAtOnce = 16;
 
 void fill(const Completion& c, ibv_wc& wc) {
     wc.wr_id = c.wr_id;
@@ -58,12 +59,13 @@ bool look_for_completions(Cq& cq) {
     process::Process& process = process_of(cq.base.context);
     // What is there already is taken without a look at the network: always while arrivals would
     // wake our thread (see process/shard), else a few times in a row. A look is a system call.
-    if (!cq.queue->empty() &&
-        (process.armed() ||
-         cq.taken_without_look.fetch_add(1, std::memory_order_relaxed) % kTakenWithoutLookMax !=
-             0)) {
-        process.note_poll();
-        return true;
+    if (!cq.queue->empty()) {
+        const unsigned taken = cq.taken_without_look.load(std::memory_order_relaxed);
+        cq.taken_without_look.store(taken + 1, std::memory_order_relaxed);
+        if (process.armed() || taken % kTakenWithoutLookMax != 0) {
+            process.note_poll();
+            return true;
+        }
     }
     process.drive(*cq.queue);
     if (!cq.queue->empty()) return true;
@@ -75,14 +77,11 @@ int poll_cq(ibv_cq* base, int wanted, ibv_wc* out) {
     if (!alive(base->context)) return -refuse("ibv_poll_cq", kDead);
     Cq& cq = cq_of(base);
     if (!look_for_completions(cq)) return 0;
-    Scratch<Completion, 16> scratch;
-    const auto batch = scratch.span();
     int total = 0;
     while (total < wanted) {
-        const auto room = std::min(batch.size(), static_cast<std::size_t>(wanted - total));
-        const std::span<Completion> into = batch.first(room);
-        const std::uint32_t count = cq.queue->poll(into);
-        for (std::uint32_t i = 0; i < count; ++i) fill(batch[i], out[total++]);
+        const auto room = static_cast<std::uint32_t>(std::min(wanted - total, kTakenAtOnce));
+        const std::uint32_t count =
+            cq.queue->poll(room, [out, &total](const Completion& c) { fill(c, out[total++]); });
         if (count < room) break;
     }
     return total;

@@ -123,7 +123,7 @@ struct Cq {
     EventAccount async_events;
     std::mutex poll_mutex;                        // Held from start_poll to end_poll.
     transport::Completion current{};              // What the read_* functions read.
-    std::atomic<unsigned> taken_without_look{0};  // A count of polls, relaxed.
+    std::atomic<unsigned> taken_without_look{0};  // Polls; two at once may count as one.
     std::uint64_t wall_clock_offset_ns = 0;
 };
 
