@@ -24,6 +24,7 @@ if(CMAKE_BUILD_TYPE STREQUAL Release AND CMAKE_CXX_COMPILER_ID STREQUAL GNU AND 
   set(FEROCE_WHOLE_OBJECTS -flto -ffat-lto-objects)
   set(FEROCE_WHOLE_LINK -flto=auto)
   add_link_options(-fno-lto)
+  include(training)
 endif()
 # GCC's generic tuning clears a structure by `rep stos`, which takes tens of cycles to begin. A few
 # stores do for headers and work requests, of which every message meets several.
@@ -41,6 +42,9 @@ function(feroce_room name)
   add_library(feroce_${name} STATIC ${ROOM_SOURCES})
   if(ROOM_DROP_IN)
     target_compile_options(feroce_${name} PRIVATE ${FEROCE_WHOLE_OBJECTS})
+    if(TARGET training)
+      add_dependencies(feroce_${name} training)
+    endif()
   endif()
   if(ROOM_PUBLIC)
     set_target_properties(feroce_${name} PROPERTIES CXX_VISIBILITY_PRESET default)

@@ -1,0 +1,28 @@
+# Release builds with GCC compile the drop-in by what it does: once with counters, which a few
+# seconds of traffic over loopback fill (bench/verbs/verbs_limits.cpp), then by what they counted.
+# That is a tenth of its latency (ADR 0011). Trained once a build folder: after a change of a source
+# the counters of functions that changed are not used, which costs nothing but speed.
+#
+# FEROCE_TRAIN: ON, OFF, or `record`, which train.sh uses for the first of the two.
+set(FEROCE_TRAIN ON CACHE STRING "Compile the drop-in by counters of what it does (Release, GCC)")
+set(by_folder -fprofile-prefix-path=${CMAKE_BINARY_DIR})
+if(FEROCE_TRAIN STREQUAL record)
+  list(APPEND FEROCE_WHOLE_OBJECTS -O3 -fprofile-generate=${FEROCE_COUNTERS} ${by_folder}
+       -fprofile-update=prefer-atomic)
+  list(APPEND FEROCE_WHOLE_LINK -fprofile-generate)
+elseif(FEROCE_TRAIN AND NOT CMAKE_CROSSCOMPILING)
+  set(counters ${CMAKE_BINARY_DIR}/training)
+  # What the traffic does not reach is optimized as if there were no counters.
+  list(APPEND FEROCE_WHOLE_OBJECTS -O3 -fprofile-use=${counters} ${by_folder}
+       -fprofile-partial-training -fprofile-correction -fno-vpt
+       -Wno-missing-profile -Wno-coverage-mismatch)
+  add_custom_command(
+    OUTPUT ${counters}/done
+    COMMAND ${CMAKE_SOURCE_DIR}/cmake/train.sh ${CMAKE_SOURCE_DIR} ${counters}
+            -G ${CMAKE_GENERATOR} -DCMAKE_CXX_COMPILER=${CMAKE_CXX_COMPILER}
+            -DCMAKE_CXX_COMPILER_LAUNCHER=${CMAKE_CXX_COMPILER_LAUNCHER}
+            "-DCMAKE_CXX_FLAGS=${CMAKE_CXX_FLAGS}"
+            "-DCMAKE_CXX_FLAGS_RELEASE=${CMAKE_CXX_FLAGS_RELEASE}"
+    COMMENT "Training the drop-in: see cmake/training.cmake" VERBATIM)
+  add_custom_target(training DEPENDS ${counters}/done)
+endif()
