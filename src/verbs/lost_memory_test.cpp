@@ -9,6 +9,7 @@
 
 #include <numeric>
 
+#include "mem/test_pages.hpp"
 #include "verbs/test_pair.hpp"
 
 namespace feroce::verbs {
@@ -28,12 +29,14 @@ class Victim {
 public:
     explicit Victim(ibv_pd* pd) : file_(::memfd_create("victim", MFD_CLOEXEC)) {
         EXPECT_EQ(::ftruncate(file_, kBytes), 0);
-        start_ = ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED, file_, 0);
+        start_ = ::mmap(mem::test::place_aside(kBytes), kBytes, PROT_READ | PROT_WRITE, MAP_SHARED,
+                        file_, 0);
         mr_ = ibv_reg_mr_iova2(pd, start_, kBytes, address(), kAllAccess);
     }
     ~Victim() {
         EXPECT_EQ(ibv_dereg_mr(mr_), 0);
-        ::munmap(start_, kBytes);
+        // Not twice: by then the place may be somebody else's.
+        if (is_mapped_) ::munmap(start_, kBytes);
         ::close(file_);
     }
     Victim(const Victim&) = delete;
@@ -43,6 +46,7 @@ public:
         switch (loss) {
             case Loss::Unmapped:
                 EXPECT_EQ(::munmap(start_, kBytes), 0);
+                is_mapped_ = false;
                 break;
             case Loss::Unreadable:
                 EXPECT_EQ(::mprotect(start_, kBytes, PROT_NONE), 0);
@@ -62,6 +66,7 @@ public:
 private:
     int file_;
     void* start_ = nullptr;
+    bool is_mapped_ = true;
     ibv_mr* mr_ = nullptr;
 };
 
