@@ -36,13 +36,18 @@ public:
     Program(Node& node, bool with_crash) : node_(node), with_crash_(with_crash) {}
 
     // A barrier of those who live.
-    void meet(const char* name) {
+    void meet(const std::string& name) {
         if (!with_crash_) return node_.barrier().value();
-        const auto count = node_.share<nic<std::uint64_t>>(name).value();
-        node_.fetch_add(count, 1).value();
+        const auto count = come(name);
         // A node that has gone on and left had seen all of them come.
-        for (auto come = node_.read(count); come && *come + 1 < node_.size();)
-            come = node_.read(count);
+        for (auto seen = node_.read(count); seen && *seen + 1 < node_.size();)
+            seen = node_.read(count);
+    }
+    // Nobody leaves before the doomed one is about to die: else it would miss them, not they it.
+    void wait_for_death(const std::string& name) {
+        if (!with_crash_) return;
+        const auto dying = node_.share<nic<std::uint64_t>>(name + " dying").value();
+        for (auto seen = node_.read(dying); seen && *seen == 0;) seen = node_.read(dying);
     }
     bool is_doomed() const {
         return with_crash_ && static_cast<int>(node_.id()) + 1 == node_.size();
@@ -61,7 +66,8 @@ public:
             others.emplace_back([&, thread] { run_thread<Call>(root, thread, rounds, use); });
         run_thread<Call>(root, 0, rounds, use);
         for (std::thread& other : others) other.join();
-        meet((name + " done").c_str());
+        wait_for_death(name);
+        meet(name + " done");
         if (node_.id() == NodeId{0}) {
             Calls calls = Calls::open(node_, root).value();
             std::vector<Call> all(calls.size());
@@ -70,7 +76,7 @@ public:
             std::printf("%s: %zu calls, %s\n", name.c_str(), all.size(),
                         check(all) ? "linearizable" : "NOT LINEARIZABLE");
         }
-        meet((name + " checked").c_str());
+        meet(name + " checked");
     }
 
     template <class M>
@@ -82,7 +88,7 @@ public:
             M map = test::open(node_, root, thread, kOf).value();
             recorder.keys = 20;
             for (std::uint64_t i = 0; i < rounds; ++i) {
-                die_sometimes(i, rounds);
+                if (thread == 0) die_sometimes(name, i, rounds);
                 node_.loop(thread).run(test::use(map, recorder, 1)).value();
             }
         };
@@ -111,8 +117,15 @@ private:
         return static_cast<std::uint64_t>(node_.id()) * kThreads + thread;
     }
     // In the middle of whatever the other thread does.
-    void die_sometimes(std::uint64_t done, std::uint64_t rounds) const {
-        if (is_doomed() && done == rounds / 2) std::raise(SIGKILL);
+    void die_sometimes(const std::string& name, std::uint64_t done, std::uint64_t rounds) {
+        if (!is_doomed() || done != rounds / 2) return;
+        come(name + " dying");
+        std::raise(SIGKILL);
+    }
+    ptr<nic<std::uint64_t>> come(const std::string& name) {
+        const auto count = node_.share<nic<std::uint64_t>>(name).value();
+        node_.fetch_add(count, 1).value();
+        return count;
     }
 
     // Every call is written to shared memory before it begins and after it has ended.
