@@ -222,12 +222,12 @@ void Engine::make_ready(QueuePair& qp) {
 
 void Engine::settle(Instant now, QueuePair& qp) {
     transport::Machine& machine = qp.machine();
-    if (qp.is_ready) {
-        // Its turn comes, and this is asked again after it.
-    } else if (machine.wants_to_send(now)) {
-        make_ready(qp);
-    } else if (machine.waits_for_window(now)) {
-        windows_.add_waiter(qp);
+    if (!qp.is_ready) {  // Else its turn comes, and this is asked again after it.
+        if (machine.wants_to_send(now)) {
+            make_ready(qp);
+        } else if (machine.waits_for_window(now)) {
+            windows_.add_waiter(qp);
+        }
     }
     timers_.update(qp, machine.deadline());
 }

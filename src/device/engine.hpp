@@ -73,9 +73,9 @@ public:
     void run(Instant now);  // Timers that are due, acknowledgements owed, work, then transmit.
     Instant next_wakeup() const;  // When run() should be called at the latest; kNever if idle.
     bool has_work() const;        // run() would send something now.
-    Instant last_run() const { return last_run_; }
     // And all of it is acknowledgements, of a few queue pairs.
     bool owes_only_acks(Instant now) const;
+    Instant last_run() const { return last_run_; }
 
     const transport::Counters& counters() const { return counters_; }
     const transport::ReasonLog& reasons() const { return reasons_; }
