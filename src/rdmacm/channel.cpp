@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <utility>
 
 #include "process/waiting.hpp"
 #include "rdmacm/digest.hpp"
@@ -59,6 +60,17 @@ std::deque<std::unique_ptr<Event>> take_out(Channel& channel, Wanted wanted) {
     return out;
 }
 
+// Programs with a thread for events, rping for one, destroy the channel at their end while that
+// thread is between two calls. In the kernel it mostly waits by then, for ever and harmlessly; so
+// that one which comes late does so as well, the channel destroyed last stays open. Deletes the
+// one before.
+void keep_aside(Channel& destroyed) {
+    static Channel* last = nullptr;
+    std::unique_ptr<Channel> before;
+    const std::lock_guard held(lock());
+    before.reset(std::exchange(last, &destroyed));
+}
+
 }  // namespace
 
 std::vector<CmId*> settle_events(CmId& id) {
@@ -109,7 +121,7 @@ rdma_event_channel* rdma_create_event_channel() {
 }
 
 void rdma_destroy_event_channel(rdma_event_channel* channel) {
-    delete &channel_of(channel);
+    if (channel != nullptr) keep_aside(channel_of(channel));
 }
 
 int rdma_get_cm_event(rdma_event_channel* base, rdma_cm_event** out) {

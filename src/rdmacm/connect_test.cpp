@@ -207,6 +207,19 @@ TEST_F(Connect, AThreadThatWaitsForEventsCanBeCancelled) {
     resolve(port);  // Nothing was lost or left locked.
 }
 
+// rping's thread acknowledges its last event and asks for the next one, while the program's end
+// destroys the channel.
+TEST_F(Connect, AThreadThatComesLateToADestroyedChannelWaits) {
+    rdma_event_channel* other = rdma_create_event_channel();
+    ASSERT_NE(other, nullptr);
+    ASSERT_EQ(::fcntl(other->fd, F_SETFL, O_NONBLOCK), 0);  // So that waiting can be told.
+    rdma_destroy_event_channel(other);
+    rdma_cm_event* event = nullptr;
+    EXPECT_EQ(rdma_get_cm_event(other, &event), -1);
+    EXPECT_EQ(errno, EAGAIN);
+    rdma_destroy_event_channel(nullptr);
+}
+
 TEST_F(Connect, MistakesAreRefusedWithTheRightErrno) {
     rdma_cm_id* twin = nullptr;
     ASSERT_EQ(rdma_create_id(channel, &twin, nullptr, RDMA_PS_TCP), 0);

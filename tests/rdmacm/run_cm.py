@@ -23,6 +23,9 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "abi"))
 from attempts import run_pairs  # noqa: E402  (found by the path above)
 
 SPACES = {"tcp": 0x0106, "udp": 0x0111}
+# Below the ephemeral range; tgtd and others keep ports in a signed short. No two pairs of one run
+# get the same.
+PORTS = iter(random.sample(range(10000, 30000), 10000))
 
 
 def listening(space, port, pid="self"):
@@ -48,8 +51,7 @@ class Pair:
         self.options = options
         self.environment = environment
         self.client_place = list(client_place)
-        # Below the ephemeral range; tgtd and others keep ports in a signed short.
-        self.port = options.port or random.randrange(10000, 30000)
+        self.port = options.port or next(PORTS)
         self.server = None if options.no_server else self.start(server_place, options.server)
         self.client = None
         self.output = ""
