@@ -9,6 +9,9 @@
 
 #include <span>
 
+#include "base/bytes.hpp"
+#include "port/address.hpp"
+
 namespace feroce::port {
 
 inline long receive_message(int fd, msghdr& message, int flags) {
@@ -24,11 +27,9 @@ inline long send_message(int fd, const msghdr& message, int flags) {
     return ::syscall(SYS_sendmsg, fd, &message, flags);
 }
 
-// A message of one piece and without control messages.
-inline long send_plain(int fd, const msghdr& message, int flags) {
-    const iovec& bytes = *message.msg_iov;
-    return ::syscall(SYS_sendto, fd, bytes.iov_base, bytes.iov_len, flags, message.msg_name,
-                     message.msg_namelen);
+// Without control messages.
+inline long send_plain(int fd, ByteView bytes, const SocketAddress& to, int flags) {
+    return ::syscall(SYS_sendto, fd, bytes.data(), bytes.size(), flags, &to.any, to.length);
 }
 
 inline int send_messages(int fd, std::span<mmsghdr> messages) {

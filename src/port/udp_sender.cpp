@@ -19,12 +19,6 @@ namespace {
 using transport::TransmitRun;
 
 constexpr std::size_t kBatchMax = 16;
-constexpr int kSendBufferBytes = 4 * 1024 * 1024;
-constexpr int kDefaultHopLimit = 64;
-
-void set_option(int fd, int level, int name, int value) {
-    ::setsockopt(fd, level, name, &value, sizeof value);
-}
 
 // One message of a sendmmsg call with room for all it points to.
 struct Message {
@@ -57,14 +51,10 @@ private:
     char* next_;
 };
 
-struct Target {
-    std::uint32_t scope = 0;
-    std::uint16_t port = 0;
-    std::uint16_t segment_size = 0;  // 0: not segmented.
-};
-
-void fill(const TransmitRun& run, const Target& target, ByteSpan bytes, Message& m, msghdr& out) {
-    m.to = socket_address(run.path.destination, target.port, target.scope);
+// With control messages for what the outlet's socket does not do by itself.
+void fill(const Outlet& outlet, const Manner& wanted, const SocketAddress& to, ByteSpan bytes,
+          Message& m, msghdr& out) {
+    m.to = to;
     m.vec = {bytes.data(), bytes.size()};
     out = {};
     out.msg_name = &m.to.any;
@@ -72,23 +62,28 @@ void fill(const TransmitRun& run, const Target& target, ByteSpan bytes, Message&
     out.msg_iov = &m.vec;
     out.msg_iovlen = 1;
     ControlWriter control(out, m.control);
-    if (target.segment_size != 0) control.add(SOL_UDP, UDP_SEGMENT, target.segment_size);
-    const bool v4 = run.path.destination.is_v4();
-    if (run.path.traffic_class != 0)
+    if (outlet.suits(wanted, bytes.size())) return;
+    const Manner& given = outlet.manner();
+    const bool v4 = outlet.is_v4();
+    if (wanted.segment_size != given.segment_size)
+        control.add(SOL_UDP, UDP_SEGMENT, wanted.segment_size);
+    if (wanted.traffic_class != given.traffic_class)
         control.add(v4 ? IPPROTO_IP : IPPROTO_IPV6, v4 ? IP_TOS : IPV6_TCLASS,
-                    int{run.path.traffic_class});
-    if (run.path.hop_limit != kDefaultHopLimit && run.path.hop_limit != 0)
+                    int{wanted.traffic_class});
+    if (wanted.hop_limit != given.hop_limit)
         control.add(v4 ? IPPROTO_IP : IPPROTO_IPV6, v4 ? IP_TTL : IPV6_HOPLIMIT,
-                    int{run.path.hop_limit});
+                    int{wanted.hop_limit});
 }
 
-// As sendmmsg(), which costs a lone message something, as sendmsg() does a plain one.
+// A send may have failed for want of segmentation, or because a segment was too long.
+bool blames_segments(int error) {
+    return error == EINVAL || error == EIO || error == EMSGSIZE;
+}
+
+// As sendmmsg(), which costs a lone message something.
 int send_some(int fd, std::span<mmsghdr> messages) {
     if (messages.size() > 1) return send_messages(fd, messages);
-    const msghdr& lone = messages[0].msg_hdr;
-    const long sent = lone.msg_controllen == 0 ? send_plain(fd, lone, MSG_DONTWAIT)
-                                               : send_message(fd, lone, MSG_DONTWAIT);
-    return sent < 0 ? -1 : 1;
+    return send_message(fd, messages[0].msg_hdr, MSG_DONTWAIT) < 0 ? -1 : 1;
 }
 
 std::uint32_t interface_of(const Gid& gid) {
@@ -109,49 +104,18 @@ UdpSender::Address& UdpSender::address_of(const Gid& source) {
     return added;
 }
 
-UdpSender::Outlet* UdpSender::outlet_for(Address& address, const TransmitRun& run) {
+Outlet* UdpSender::outlet_for(Address& address, const TransmitRun& run) {
     Outlet& outlet = address.outlets[run.destination_slot % kSocketsPerAddress];
-    if (!outlet.fd.valid()) outlet = open_outlet(address);
-    return outlet.fd.valid() ? &outlet : nullptr;
-}
-
-UdpSender::Outlet UdpSender::open_outlet(const Address& address) {
-    const bool v4 = address.gid.is_v4();
-    Outlet out;
-    out.fd = Fd(::socket(v4 ? AF_INET : AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-    if (!out.fd.valid()) return Outlet();
-    const int fd = out.fd.get();
-    set_option(fd, SOL_SOCKET, SO_SNDBUF, kSendBufferBytes);
-    set_option(fd, SOL_SOCKET, SO_RCVBUF, 0);  // Nobody has a reason to send here.
-    if (v4) {
-        set_option(fd, IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO);
-        set_option(fd, IPPROTO_IP, IP_TTL, kDefaultHopLimit);
-        set_option(fd, IPPROTO_IP, IP_MULTICAST_TTL, kDefaultHopLimit);
-        ip_mreqn through{};
-        through.imr_ifindex = static_cast<int>(address.scope);
-        ::setsockopt(fd, IPPROTO_IP, IP_MULTICAST_IF, &through, sizeof through);
-    } else {
-        set_option(fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_DO);
-        set_option(fd, IPPROTO_IPV6, IPV6_UNICAST_HOPS, kDefaultHopLimit);
-        set_option(fd, IPPROTO_IPV6, IPV6_MULTICAST_HOPS, kDefaultHopLimit);
-        set_option(fd, IPPROTO_IPV6, IPV6_MULTICAST_IF, static_cast<int>(address.scope));
-    }
-    // RoCE v2 asks for source ports from 0xc000 up; any other works if those are taken.
-    bool bound = false;
-    for (int attempt = 0; attempt < 17 && !bound; ++attempt) {
-        const auto wanted = static_cast<std::uint16_t>(attempt < 16 ? 0xc000 | random_.next() : 0);
-        const SocketAddress own = socket_address(address.gid, wanted, address.scope);
-        bound = ::bind(fd, &own.any, own.length) == 0;
-    }
-    SocketAddress own;
-    own.length = sizeof own.v6;
-    if (!bound || ::getsockname(fd, &own.any, &own.length) != 0) return Outlet();
-    out.port = ntohs(v4 ? own.v4.sin_port : own.v6.sin6_port);
-    return out;
+    if (!outlet.is_open()) outlet = Outlet::open(address.gid, address.scope, random_);
+    return outlet.is_open() ? &outlet : nullptr;
 }
 
 wire::DatagramAddress UdpSender::wire_address(const Outlet& outlet, const TransmitRun& run) const {
-    return {run.path.source, run.path.destination, outlet.port, port_};
+    return {run.path.source, run.path.destination, outlet.port(), port_};
+}
+
+SocketAddress UdpSender::target(const Outlet& outlet, const TransmitRun& run) const {
+    return socket_address(run.path.destination, port_, outlet.scope());
 }
 
 int UdpSender::send_error(const transport::Path& path) const {
@@ -194,41 +158,72 @@ void UdpSender::transmit(std::span<const TransmitRun> runs) {
                 note_refused(run, run.segment_size, EADDRNOTAVAIL);
             }
         } else {
-            send_batch(*outlet, address.scope, runs.first(count));
+            send_through(*outlet, runs.first(count));
         }
         runs = runs.subspan(count);
     }
 }
 
-void UdpSender::send_batch(const Outlet& outlet, std::uint32_t scope,
-                           std::span<const TransmitRun> runs) {
+void UdpSender::seal(const Outlet& outlet, const TransmitRun& run, bool segmented) {
+    if (segmented) {
+        wire::seal_run(wire_address(outlet, run), run.bytes, run.segment_size);
+    } else {
+        wire::seal(wire_address(outlet, run), 0, run.bytes);
+    }
+    if (meddlers_.capture != nullptr) capture(outlet, run, segmented);
+}
+
+// The short way for what needs no control message. False if it does, or another way may help.
+bool UdpSender::send_plainly(Outlet& outlet, const TransmitRun& run, const Manner& wanted) {
+    if (!outlet.suits(wanted, run.bytes.size())) return false;
+    const bool segmented = wanted.segment_size != 0;
+    seal(outlet, run, segmented);
+    if (send_plain(outlet.fd(), run.bytes, target(outlet, run), MSG_DONTWAIT) >= 0) {
+        if (trouble_count_ > 0) note_sent(run, run.segment_size);
+        return true;
+    }
+    const int error = errno;
+    if (blames_segments(error) && outlet.forgo_segments()) return false;
+    note_refused(run, run.segment_size, error);
+    dropped_packets_ += run.packet_count;
+    return true;
+}
+
+void UdpSender::send_through(Outlet& outlet, std::span<const TransmitRun> runs) {
+    if (meddlers_.faults != nullptr) {
+        for (const TransmitRun& run : runs) send_faultily(outlet, run);
+        return;
+    }
+    const TransmitRun& first = runs.front();
+    const bool segmented = first.packet_count > 1;
+    if (!segmentation_) outlet.forgo_segments();
+    if (!segmented || segmentation_) {
+        const Manner wanted = manner_of(first, segmented);
+        outlet.expect(wanted, first.bytes.size());
+        if (runs.size() == 1 && send_plainly(outlet, first, wanted)) return;
+    }
+    send_batch(outlet, runs);
+}
+
+void UdpSender::send_batch(Outlet& outlet, std::span<const TransmitRun> runs) {
     std::array<Message, kBatchMax> messages;
     std::array<mmsghdr, kBatchMax> headers;
     std::array<const TransmitRun*, kBatchMax> queued;
     std::size_t count = 0;
     for (const TransmitRun& run : runs) {
-        if (meddlers_.faults != nullptr) {
-            send_faultily(outlet, scope, run);
-            continue;
-        }
-        if (run.packet_count > 1 && !segmentation_) {
-            send_singly(outlet, scope, run);
-            continue;
-        }
         const bool segmented = run.packet_count > 1;
-        if (segmented) {
-            wire::seal_run(wire_address(outlet, run), run.bytes, run.segment_size);
-        } else {
-            wire::seal(wire_address(outlet, run), 0, run.bytes);
+        if (segmented && !segmentation_) {
+            send_singly(outlet, run);
+            continue;
         }
-        if (meddlers_.capture != nullptr) capture(outlet, run, segmented);
-        const auto size = static_cast<std::uint16_t>(segmented ? run.segment_size : 0);
-        fill(run, {scope, port_, size}, run.bytes, messages[count], headers[count].msg_hdr);
+        seal(outlet, run, segmented);
+        fill(outlet, manner_of(run, segmented), target(outlet, run), run.bytes, messages[count],
+             headers[count].msg_hdr);
         queued[count++] = &run;
     }
     std::size_t sent = 0;
     while (sent < count) {
-        const int n = send_some(outlet.fd.get(), std::span(headers).subspan(sent, count - sent));
+        const int n = send_some(outlet.fd(), std::span(headers).subspan(sent, count - sent));
         if (n > 0) {
             const std::size_t end = sent + static_cast<std::size_t>(n);
             for (; sent < end && trouble_count_ > 0; ++sent)
@@ -236,13 +231,17 @@ void UdpSender::send_batch(const Outlet& outlet, std::uint32_t scope,
             sent = end;
             continue;
         }
-        // The first message failed. A segmented one may fail for want of the feature.
         const TransmitRun& failed = *queued[sent];
-        if (failed.packet_count > 1 && (errno == EINVAL || errno == EIO || errno == EMSGSIZE)) {
-            if (errno != EMSGSIZE) segmentation_ = false;
-            send_singly(outlet, scope, failed);
+        const int error = errno;
+        // What is left was filled for a socket that segments by itself. If one does, every run was
+        // queued, each in its place.
+        if (blames_segments(error) && outlet.forgo_segments())
+            return send_batch(outlet, runs.subspan(sent));
+        if (failed.packet_count > 1 && blames_segments(error)) {
+            if (error != EMSGSIZE) segmentation_ = false;
+            send_singly(outlet, failed);
         } else {
-            note_refused(failed, failed.segment_size, errno);
+            note_refused(failed, failed.segment_size, error);
             dropped_packets_ += failed.packet_count;
         }
         ++sent;
@@ -262,30 +261,29 @@ void for_each_packet(const TransmitRun& run, Each&& each) {
     }
 }
 
-bool send_one(int fd, const Target& target, const TransmitRun& run, ByteSpan packet) {
-    Message message;
-    msghdr header;
-    fill(run, target, packet, message, header);
-    return send_message(fd, header, MSG_DONTWAIT) >= 0;
-}
-
 }  // namespace
 
-void UdpSender::send_singly(const Outlet& outlet, std::uint32_t scope, const TransmitRun& run) {
+void UdpSender::send_singly(const Outlet& outlet, const TransmitRun& run) {
     for_each_packet(run, [&](ByteSpan packet) {
         wire::seal(wire_address(outlet, run), 0, packet);
-        send_packet(outlet, scope, run, packet);
+        send_packet(outlet, run, packet);
     });
 }
 
-void UdpSender::send_packet(const Outlet& outlet, std::uint32_t scope, const TransmitRun& run,
-                            ByteSpan packet) {
+bool UdpSender::send_one(const Outlet& outlet, const TransmitRun& run, ByteSpan packet) const {
+    Message message;
+    msghdr header;
+    fill(outlet, manner_of(run, false), target(outlet, run), packet, message, header);
+    return send_message(outlet.fd(), header, MSG_DONTWAIT) >= 0;
+}
+
+void UdpSender::send_packet(const Outlet& outlet, const TransmitRun& run, ByteSpan packet) {
     if (meddlers_.capture != nullptr)
         meddlers_.capture->write({.address = wire_address(outlet, run),
                                   .ipv4_id = 0,
                                   .traffic_class = run.path.traffic_class,
                                   .udp_payload = packet});
-    if (send_one(outlet.fd.get(), {scope, port_, 0}, run, packet)) {
+    if (send_one(outlet, run, packet)) {
         if (trouble_count_ > 0) note_sent(run, packet.size());
         return;
     }
@@ -293,7 +291,7 @@ void UdpSender::send_packet(const Outlet& outlet, std::uint32_t scope, const Tra
     ++dropped_packets_;
 }
 
-void UdpSender::send_faultily(const Outlet& outlet, std::uint32_t scope, const TransmitRun& run) {
+void UdpSender::send_faultily(const Outlet& outlet, const TransmitRun& run) {
     constexpr std::size_t kHeldMax = 64;
     for_each_packet(run, [&](ByteSpan packet) {
         wire::seal(wire_address(outlet, run), 0, packet);
@@ -301,13 +299,14 @@ void UdpSender::send_faultily(const Outlet& outlet, std::uint32_t scope, const T
         if (fate.drop) return;
         if (fate.flip_seed != 0) FaultInjector::flip_bits(packet, fate.flip_seed);
         if (fate.hold && held_.size() < kHeldMax) {
-            held_.push_back({outlet.fd.get(), scope, run, {packet.begin(), packet.end()}});
+            held_.push_back({run, {packet.begin(), packet.end()}});
             return;
         }
-        send_packet(outlet, scope, run, packet);
-        if (fate.duplicate) send_packet(outlet, scope, run, packet);
+        send_packet(outlet, run, packet);
+        if (fate.duplicate) send_packet(outlet, run, packet);
         for (Held& held : held_)
-            send_one(held.fd, {held.scope, port_, 0}, held.run, ByteSpan(held.bytes));
+            if (Outlet* its = outlet_for(address_of(held.run.path.source), held.run))
+                send_one(*its, held.run, ByteSpan(held.bytes));
         held_.clear();
     });
 }

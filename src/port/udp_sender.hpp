@@ -1,4 +1,4 @@
-// UdpSender: seals runs and hands them to the kernel. Sends from sockets of its own that are never
+// UdpSender: seals runs and hands them to the kernel. Sends from Outlets, which are never
 // connected and set DF, because only then is the IPv4 id predictable (0, or 0,1,2... for the
 // segments of one send), which the ICRC covers. One source port never serves two slots of a peer at
 // once, or a NIC's receive offload could merge their packets. Under its shard's lock.
@@ -11,9 +11,10 @@
 
 #include "base/gid.hpp"
 #include "base/random.hpp"
+#include "port/address.hpp"
 #include "port/capture.hpp"
 #include "port/faults.hpp"
-#include "port/fd.hpp"
+#include "port/outlet.hpp"
 #include "transport/transmit_batch.hpp"
 #include "wire/icrc.hpp"
 
@@ -39,10 +40,6 @@ public:
 private:
     static constexpr std::size_t kSocketsPerAddress = 4;
 
-    struct Outlet {
-        Fd fd;
-        std::uint16_t port = 0;
-    };
     struct Address {
         Gid gid;
         std::uint32_t scope = 0;  // Interface index, for link-local and multicast destinations.
@@ -62,17 +59,18 @@ private:
     void note_sent(const transport::TransmitRun& run, std::size_t bytes);
     Address& address_of(const Gid& source);
     Outlet* outlet_for(Address& address, const transport::TransmitRun& run);
-    Outlet open_outlet(const Address& address);
-    void send_batch(const Outlet& outlet, std::uint32_t scope,
-                    std::span<const transport::TransmitRun> runs);
-    void send_singly(const Outlet& outlet, std::uint32_t scope, const transport::TransmitRun& run);
-    void send_faultily(const Outlet& outlet, std::uint32_t scope,
-                       const transport::TransmitRun& run);
-    void send_packet(const Outlet& outlet, std::uint32_t scope, const transport::TransmitRun& run,
-                     ByteSpan packet);
+    void seal(const Outlet& outlet, const transport::TransmitRun& run, bool segmented);
+    void send_through(Outlet& outlet, std::span<const transport::TransmitRun> runs);
+    void send_batch(Outlet& outlet, std::span<const transport::TransmitRun> runs);
+    bool send_plainly(Outlet& outlet, const transport::TransmitRun& run, const Manner& wanted);
+    void send_singly(const Outlet& outlet, const transport::TransmitRun& run);
+    void send_faultily(const Outlet& outlet, const transport::TransmitRun& run);
+    void send_packet(const Outlet& outlet, const transport::TransmitRun& run, ByteSpan packet);
+    bool send_one(const Outlet& outlet, const transport::TransmitRun& run, ByteSpan packet) const;
     void capture(const Outlet& outlet, const transport::TransmitRun& run, bool segmented);
     wire::DatagramAddress wire_address(const Outlet& outlet,
                                        const transport::TransmitRun& run) const;
+    SocketAddress target(const Outlet& outlet, const transport::TransmitRun& run) const;
 
     RandomSource& random_;
     std::uint16_t port_;  // Of the peers.
@@ -84,8 +82,6 @@ private:
 
     // A packet that fault injection sends later than its turn.
     struct Held {
-        int fd;
-        std::uint32_t scope;
         transport::TransmitRun run;  // Its bytes are not valid any more; these are:
         std::vector<std::byte> bytes;
     };

@@ -6,6 +6,7 @@
 #include <netinet/udp.h>
 #include <sys/socket.h>
 
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <vector>
@@ -35,6 +36,11 @@ public:
         ::setsockopt(fd_.get(), SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout);
     }
     std::uint16_t port() const { return port_; }
+    int fd() const { return fd_.get(); }
+    bool has_more() const {  // On loopback: now or never.
+        char byte;
+        return ::recv(fd_.get(), &byte, 1, MSG_DONTWAIT | MSG_PEEK) >= 0;
+    }
 
     Received take() {
         Received out;
@@ -114,6 +120,129 @@ TEST(UdpSender, ARefusedSegmentedSendIsSentOneByOne) {
     sender.transmit(std::span(&run, 1));
     for (std::uint32_t i = 0; i < 200; ++i) ASSERT_EQ(receiver.take().bytes.size(), 64u) << i;
     EXPECT_EQ(sender.dropped_packets(), 0u);
+}
+
+// Asks for more of a packet than its bytes.
+struct Seen {
+    std::size_t size = 0;
+    int hop_limit = 0;
+    int traffic_class = 0;
+};
+
+class Onlooker {
+public:
+    explicit Onlooker(const Gid& gid) : v4_(gid.is_v4()), receiver_(gid) {
+        const int on = 1;
+        ::setsockopt(receiver_.fd(), v4_ ? IPPROTO_IP : IPPROTO_IPV6,
+                     v4_ ? IP_RECVTTL : IPV6_RECVHOPLIMIT, &on, sizeof on);
+        ::setsockopt(receiver_.fd(), v4_ ? IPPROTO_IP : IPPROTO_IPV6,
+                     v4_ ? IP_RECVTOS : IPV6_RECVTCLASS, &on, sizeof on);
+    }
+    std::uint16_t port() const { return receiver_.port(); }
+
+    Seen take() {
+        std::array<std::byte, 4096> bytes;
+        alignas(cmsghdr) std::array<char, 256> control{};
+        iovec vec{bytes.data(), bytes.size()};
+        msghdr header{};
+        header.msg_iov = &vec;
+        header.msg_iovlen = 1;
+        header.msg_control = control.data();
+        header.msg_controllen = control.size();
+        Seen out;
+        const ssize_t n = ::recvmsg(receiver_.fd(), &header, 0);
+        if (n < 0) return out;
+        out.size = static_cast<std::size_t>(n);
+        for (cmsghdr* c = CMSG_FIRSTHDR(&header); c != nullptr; c = CMSG_NXTHDR(&header, c)) {
+            const bool hops = c->cmsg_type == (v4_ ? IP_TTL : IPV6_HOPLIMIT);
+            int value = 0;
+            std::memcpy(&value, CMSG_DATA(c), v4_ && !hops ? 1 : sizeof value);
+            (hops ? out.hop_limit : out.traffic_class) = value;
+        }
+        return out;
+    }
+
+private:
+    bool v4_;
+    Receiver receiver_;
+};
+
+// Long enough for the socket to get used to each way of sending, and back again.
+void check_manners(const Gid& gid) {
+    Onlooker onlooker(gid);
+    Prng random(7);
+    UdpSender sender(random, onlooker.port());
+    std::vector<std::byte> bytes(3000, std::byte{0x5a});
+    struct Sort {
+        std::uint32_t packets, size;
+        std::uint8_t hop_limit, traffic_class;
+    };
+    const std::vector<Sort> sorts{{1, 64, 64, 0},    {1, 64, 255, 0},  {2, 100, 255, 0},
+                                  {1, 64, 255, 0},   {1, 900, 255, 0}, {2, 900, 3, 0x68},
+                                  {1, 900, 3, 0x68}, {1, 1000, 64, 0}, {3, 64, 0, 2}};
+    for (const std::size_t repeats : {1, 5, 40}) {
+        for (const Sort& sort : sorts) {
+            for (std::size_t i = 0; i < repeats; ++i) {
+                transport::TransmitRun run;
+                run.path.source = run.path.destination = gid;
+                run.path.hop_limit = sort.hop_limit;
+                run.path.traffic_class = sort.traffic_class;
+                run.bytes = ByteSpan(bytes).first(sort.packets * sort.size);
+                run.segment_size = sort.size;
+                run.packet_count = sort.packets;
+                sender.transmit(std::span(&run, 1));
+                for (std::uint32_t packet = 0; packet < sort.packets; ++packet) {
+                    const Seen seen = onlooker.take();
+                    ASSERT_EQ(seen.size, sort.size);
+                    ASSERT_EQ(seen.hop_limit, sort.hop_limit == 0 ? 64 : sort.hop_limit);
+                    ASSERT_EQ(seen.traffic_class, sort.traffic_class);
+                }
+            }
+        }
+    }
+    EXPECT_EQ(sender.dropped_packets(), 0u);
+}
+
+// Where the socket itself segments by now, no packet is lost, sent twice or sent whole.
+TEST(UdpSender, ASegmentedSendThatIsRefusedLateIsSentOneByOne) {
+    const Gid gid = Gid::from_v4(0x7f00'0001);
+    constexpr std::uint32_t kSize = 64, kTooMany = 200;
+    for (const bool in_a_batch : {false, true}) {
+        Receiver receiver(gid);
+        Prng random(7);
+        UdpSender sender(random, receiver.port());
+        std::vector<std::byte> bytes(kTooMany * kSize, std::byte{0x5a});
+        const auto run_of = [&](std::uint32_t packets) {
+            transport::TransmitRun run;
+            run.path.source = run.path.destination = gid;
+            run.bytes = ByteSpan(bytes).first(packets * kSize);
+            run.segment_size = kSize;
+            run.packet_count = packets;
+            return run;
+        };
+        const auto expect_packets = [&](std::uint32_t count) {
+            for (std::uint32_t i = 0; i < count; ++i)
+                ASSERT_EQ(receiver.take().bytes.size(), kSize) << i;
+        };
+        const transport::TransmitRun pair = run_of(2);
+        for (int i = 0; i < 40; ++i) {
+            sender.transmit(std::span(&pair, 1));
+            expect_packets(2);
+        }
+        std::vector<transport::TransmitRun> runs{run_of(kTooMany)};
+        if (in_a_batch) runs = {run_of(1), run_of(2), run_of(kTooMany), run_of(2), run_of(1)};
+        sender.transmit(runs);
+        expect_packets(in_a_batch ? kTooMany + 6 : kTooMany);
+        EXPECT_EQ(sender.dropped_packets(), 0u);
+        EXPECT_FALSE(receiver.has_more());
+    }
+}
+
+TEST(UdpSender, EveryPacketLeavesInItsOwnMannerOverIpv4) {
+    check_manners(Gid::from_v4(0x7f00'0001));
+}
+TEST(UdpSender, EveryPacketLeavesInItsOwnMannerOverIpv6) {
+    check_manners(loopback_v6());
 }
 
 TEST(UdpSender, CountsWhatItCannotSend) {
