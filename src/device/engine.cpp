@@ -79,6 +79,7 @@ Result<QueuePair*> Engine::add_qp(Qpn qpn, const transport::QpInit& init) {
         ASSERT(parts_.memory.pin_pd(init.pd).has_value());
     transport::QueuePairPtr qp = transport::make_queue_pair(qpn, init, services_);
     qp->attributes.path_mtu = config_.mtu;
+    if (init.type == transport::QpType::Ud) parts_.port.tell_destinations();
     QueuePair* raw = qp.get();
     qps_.insert(std::move(qp));
     return raw;
@@ -204,7 +205,7 @@ Result<void> Engine::post_send(Instant now, QueuePair& qp, const transport::Send
         note_refusal("ibv_post_send", qp, posted.error());
         return posted;
     }
-    if (!qp.is_ready) settle(now, qp);
+    make_ready(qp);
     return {};
 }
 
@@ -220,16 +221,19 @@ void Engine::make_ready(QueuePair& qp) {
     ready_.push(&qp);
 }
 
-void Engine::settle(Instant now, QueuePair& qp) {
-    transport::Machine& machine = qp.machine();
-    if (!qp.is_ready) {  // Else its turn comes, and this is asked again after it.
-        if (machine.wants_to_send(now)) {
-            make_ready(qp);
-        } else if (machine.waits_for_window(now)) {
-            windows_.add_waiter(qp);
-        }
+void Engine::line_up(Instant now, QueuePair& qp) {
+    const transport::Machine& machine = qp.machine();
+    if (machine.wants_to_send(now)) {
+        make_ready(qp);
+    } else if (machine.waits_for_window(now)) {
+        windows_.add_waiter(qp);
     }
-    timers_.update(qp, machine.deadline());
+}
+
+void Engine::settle(Instant now, QueuePair& qp) {
+    if (!qp.is_ready) line_up(now, qp);
+    // Else its turn comes, and the timer is seen to after it.
+    if (!qp.is_ready) timers_.update(qp, qp.machine().deadline());
 }
 
 void Engine::run(Instant now) {
@@ -259,7 +263,9 @@ void Engine::run_ready(Instant now) {
         if (!ready_.empty()) ready_.front()->prefetch();
         qp->is_ready = false;
         count_sends(*qp, [now](transport::Machine& machine) { machine.pump(now, kTurnPackets); });
-        settle(now, *qp);
+        if (turns == 1) transmit_.flush();  // The peer need not wait for what follows.
+        line_up(now, *qp);
+        timers_.update(*qp, qp->machine().deadline());
     }
 }
 

@@ -96,6 +96,8 @@ private:
     void note_refusal(const char* call, const transport::QueuePair& qp, const Error& error);
     void to_reset(Instant now, transport::QueuePair& qp);
     // engine_receive.cpp
+    void receive_somewhere(Instant now, const wire::Packet& packet, const Datagram& datagram);
+    void examine(Instant now, const wire::Packet& packet, const Datagram& datagram);
     void dispatch(Instant now, const wire::Packet& packet, const Datagram& datagram);
     bool is_ours(Qpn qpn) const;  // Or another shard's.
     void deliver_multicast(Instant now, const wire::Packet& packet, const Datagram& datagram);
@@ -114,7 +116,8 @@ private:
         call(qp.machine());
         qp.packets_sent += transmit_.packets_sent() - before;
     }
-    void settle(Instant now, transport::QueuePair& qp);  // After a call: ready list and timer.
+    void settle(Instant now, transport::QueuePair& qp);  // After a call: ready list or timer.
+    void line_up(Instant now, transport::QueuePair& qp);  // Ready, or waiting for its window.
     void make_ready(transport::QueuePair& qp);
     void run_timers(Instant now);
     void run_ready(Instant now);

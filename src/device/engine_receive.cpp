@@ -53,6 +53,25 @@ void Engine::receive(Instant now, const Datagram& datagram) {
     if (const wire::ParseError error = wire::parse_packet(datagram.bytes, packet);
         error != wire::ParseError::None)
         return counters_.drop(drop_reason(error));
+    if (datagram.destination == Gid{}) return receive_somewhere(now, packet, datagram);
+    examine(now, packet, datagram);
+}
+
+// A connected queue pair knows the address at which its peer reaches it, and the ICRC tells whether
+// the packet was sent there. So may the owner of one that landed here. Nobody else does: what is
+// dropped here is repeated if it matters.
+void Engine::receive_somewhere(Instant now, const wire::Packet& packet, const Datagram& datagram) {
+    Datagram complete = datagram;
+    if (const QueuePair* qp = qps_.find(packet.bth.destination))
+        complete.destination = qp->attributes.address.source;
+    if (complete.destination != Gid{}) return examine(now, packet, complete);
+    parts_.port.tell_destinations();
+    if (!is_ours(packet.bth.destination) && parts_.port.hand_over(datagram))
+        return counters_.add(Counter::HandedOver);
+    counters_.drop(DropReason::NoSuchQp);
+}
+
+void Engine::examine(Instant now, const wire::Packet& packet, const Datagram& datagram) {
     if (config_.verify_icrc) {
         const IcrcVerdict verdict = icrc_.verify(now, datagram);
         if (verdict == IcrcVerdict::Bad) return counters_.drop(DropReason::BadIcrc);

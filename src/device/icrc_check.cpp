@@ -57,20 +57,22 @@ IcrcVerdict IcrcCheck::reject(Source& source, IcrcVerdict verdict) {
 }
 
 IcrcCheck::Source& IcrcCheck::source_of(Instant now, const Gid& address) {
+    if (last_ == nullptr || last_->address != address) last_ = &find(address);
+    last_->last_heard = now;
+    return *last_;
+}
+
+IcrcCheck::Source& IcrcCheck::find(const Gid& address) {
     Set& set = sets_[hash(address) % kSets];
     Source* oldest = &set[0];
     for (Source& source : set) {
-        if (source.used && source.address == address) {
-            source.last_heard = now;
-            return source;
-        }
+        if (source.used && source.address == address) return source;
         const bool older = !source.used || source.last_heard < oldest->last_heard;
         if (oldest->used && older) oldest = &source;
     }
     *oldest = Source{};
     oldest->address = address;
     oldest->used = true;
-    oldest->last_heard = now;
     return *oldest;
 }
 

@@ -56,11 +56,13 @@ private:
     using Set = std::array<Source, kWays>;
 
     Source& source_of(Instant now, const Gid& address);
+    Source& find(const Gid& address);  // Forgets another for it if need be.
     static bool believable(Instant now, const Source& source, std::uint16_t id);
     static IcrcVerdict accept(Instant now, Source& source, std::uint16_t id);
     static IcrcVerdict reject(Source& source, IcrcVerdict verdict);
 
-    std::vector<Set> sets_;  // By a hash of the address.
+    std::vector<Set> sets_;   // By a hash of the address.
+    Source* last_ = nullptr;  // Packets of one source come in a row.
 };
 
 }  // namespace feroce::device

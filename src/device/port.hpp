@@ -14,7 +14,7 @@ namespace feroce::device {
 struct Datagram {
     ByteView bytes;
     Gid source;
-    Gid destination;
+    Gid destination;  // Zero if the port does not know: see Port::tell_destinations().
     std::uint16_t source_port = 0;
     // The IPv4 id the sender most likely used: 0, or the place in a segmented send.
     std::uint16_t id_hint = 0;
@@ -27,6 +27,9 @@ public:
     // Multicast membership for a group address. False if the network cannot.
     virtual bool join_group(const Gid& group) = 0;
     virtual void leave_group(const Gid& group) = 0;
+    // From now on every datagram must say which of our addresses it was sent to. Until then a port
+    // may spare itself the asking: connected queue pairs know.
+    virtual void tell_destinations() {}
     // A packet for another shard or process that landed here, as a NIC that merges packets may
     // cause: passes it to its owner. False if there is none, or no way.
     virtual bool hand_over(const Datagram&) { return false; }

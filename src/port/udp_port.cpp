@@ -26,6 +26,8 @@ UdpPort::UdpPort(GroupMembership membership, Settings settings)
       v6_(membership_.socket_v6(), settings.meddlers.capture),
       handed_over_(membership_.slot(), settings.meddlers.capture),
       capture_(settings.meddlers.capture) {
+    v4_.tell_destinations(false);
+    v6_.tell_destinations(false);
     if (handed_over_.fd() >= 0)
         membership_.group().table().set_parcel_name(membership_.slot(), handed_over_.name());
 }
@@ -70,6 +72,11 @@ bool UdpPort::wait(Instant until) {
 
 void UdpPort::transmit(std::span<const transport::TransmitRun> runs) {
     sender_.transmit(runs);
+}
+
+void UdpPort::tell_destinations() {
+    v4_.tell_destinations(true);
+    v6_.tell_destinations(true);
 }
 
 bool UdpPort::change_membership(const Gid& group, std::uint32_t interface, bool join) {

@@ -45,6 +45,7 @@ public:
     int send_error(const transport::Path& path) const override { return sender_.send_error(path); }
     bool join_group(const Gid& group) override;
     void leave_group(const Gid& group) override;
+    void tell_destinations() override;
     bool hand_over(const device::Datagram& packet) override {
         return membership_.group().hand_over(packet);
     }

@@ -15,6 +15,14 @@ UdpReceiver::UdpReceiver(int fd, Capture* capture) : fd_(fd), capture_(capture) 
     if (fd_ < 0) return;
     buffers_ = std::make_unique<std::byte[]>(kBatch * kDatagramMax);
     for (std::size_t i = 0; i < kBatch; ++i) prepare(i);
+    tell_destinations(true);  // Whoever had the socket before us may have done without.
+}
+
+void UdpReceiver::tell_destinations(bool told) {
+    const int on = told || capture_ != nullptr ? 1 : 0;
+    // Of the two, the one of the other family fails or means nothing.
+    ::setsockopt(fd_, IPPROTO_IP, IP_PKTINFO, &on, sizeof on);
+    ::setsockopt(fd_, IPPROTO_IPV6, IPV6_RECVPKTINFO, &on, sizeof on);
 }
 
 void UdpReceiver::prepare(std::size_t i) {

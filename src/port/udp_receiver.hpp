@@ -20,6 +20,9 @@ class UdpReceiver {
 public:
     UdpReceiver(int fd, Capture* capture);  // -1: never receives anything. No capture: null.
 
+    // Whether datagrams say which of our addresses they were sent to, as at first they do: some
+    // 75 ns each. A capture needs it always.
+    void tell_destinations(bool told);
     bool poll(Instant now, device::Engine& engine);  // False if nothing had arrived.
     // For a relay: what has arrived as the kernel merged it, with the size of its segments, 0 if it
     // is one packet.

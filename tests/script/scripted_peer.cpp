@@ -21,14 +21,14 @@ AttributeMask mask(std::initializer_list<Attribute> attributes) {
     return result;
 }
 
-Engine::Config ScriptedPeer::config() {
+Engine::Config ScriptedPeer::config(const QpOptions& options) {
     Engine::Config config;
-    config.verify_icrc = false;
+    config.verify_icrc = options.verify_icrc;
     return config;
 }
 
 ScriptedPeer::ScriptedPeer(const QpOptions& options)
-    : engine(config(), {table, xrc, port, events, random}) {
+    : engine(config(options), {table, xrc, port, events, random}) {
     for (std::size_t i = 0; i < memory.size(); ++i) memory[i] = static_cast<std::byte>(i % 251);
     mem::RegionSpec spec;
     spec.pd = pd;

@@ -48,8 +48,10 @@ public:
     void transmit(std::span<const transport::TransmitRun> runs) override;
     bool join_group(const Gid&) override { return true; }
     void leave_group(const Gid&) override {}
+    void tell_destinations() override { tells_destinations = true; }
 
     std::deque<SentPacket> sent;
+    bool tells_destinations = false;
 };
 
 class EventRecorder final : public device::EventListener {
@@ -75,6 +77,7 @@ struct QpOptions {
     std::uint32_t send_wr_max = 64;
     std::uint32_t receive_wr_max = 64;
     std::uint32_t inline_max = 64;
+    bool verify_icrc = false;  // Of the engine: most scripts do not seal what they send.
 };
 
 class ScriptedPeer {
@@ -138,7 +141,7 @@ public:
 
 private:
     void connect(const QpOptions& options);
-    static Engine::Config config();
+    static Engine::Config config(const QpOptions& options);
 
     // The list of the last posted request: posts copy it.
     mem::Sge sge_{};
