@@ -53,7 +53,7 @@ void Engine::receive(Instant now, const Datagram& datagram) {
     if (const wire::ParseError error = wire::parse_packet(datagram.bytes, packet);
         error != wire::ParseError::None)
         return counters_.drop(drop_reason(error));
-    if (datagram.destination == Gid{}) return receive_somewhere(now, packet, datagram);
+    if (datagram.destination.is_zero()) return receive_somewhere(now, packet, datagram);
     examine(now, packet, datagram);
 }
 
@@ -61,10 +61,13 @@ void Engine::receive(Instant now, const Datagram& datagram) {
 // the packet was sent there. So may the owner of one that landed here. Nobody else does: what is
 // dropped here is repeated if it matters.
 void Engine::receive_somewhere(Instant now, const wire::Packet& packet, const Datagram& datagram) {
-    Datagram complete = datagram;
-    if (const QueuePair* qp = qps_.find(packet.bth.destination))
-        complete.destination = qp->attributes.address.source;
-    if (complete.destination != Gid{}) return examine(now, packet, complete);
+    const QueuePair* qp = qps_.find(packet.bth.destination);
+    const Gid own = qp != nullptr ? qp->attributes.address.source : Gid{};
+    if (!own.is_zero() && own.is_v4() == datagram.source.is_v4()) {
+        Datagram complete = datagram;
+        complete.destination = own;
+        return examine(now, packet, complete);
+    }
     parts_.port.tell_destinations();
     if (!is_ours(packet.bth.destination) && parts_.port.hand_over(datagram))
         return counters_.add(Counter::HandedOver);

@@ -12,7 +12,7 @@ constexpr Gid kOurOther = Gid::from_v4(0x7f00'0009);
 class Destination : public ::testing::Test {
 protected:
     // A WRITE of eight bytes, sealed for one of our addresses.
-    void receive(Qpn to, const Gid& address) {
+    void receive(Qpn to, const Gid& address, const Gid& from = kPeers) {
         std::vector<std::byte> bytes(wire::packet_size(Opcode::RcWriteOnly, 8), std::byte{0x5a});
         wire::Bth bth;
         bth.opcode = Opcode::RcWriteOnly;
@@ -22,8 +22,8 @@ protected:
         wire::Extensions extensions;
         extensions.reth = peer.reth(8);
         wire::emit_headers(bytes, bth, extensions);
-        wire::seal({kPeers, address, kPeerPort, wire::kRocePort}, 0, bytes);
-        peer.engine.receive(peer.now, {bytes, kPeers, Gid{}, kPeerPort, 0, 0, 64});
+        wire::seal({from, address, kPeerPort, wire::kRocePort}, 0, bytes);
+        peer.engine.receive(peer.now, {bytes, from, Gid{}, kPeerPort, 0, 0, 64});
         peer.run();
     }
 
@@ -59,6 +59,15 @@ TEST_F(Destination, AnUnconnectedQueuePairDoesNotKnow) {
     receive((*peer.engine.create_qp(init))->qpn(), kOurs);
     EXPECT_TRUE(peer.port.tells_destinations);
     EXPECT_EQ(peer.engine.counters()[DropReason::BadIcrc], 0U);
+}
+
+TEST_F(Destination, APacketOfTheOtherFamilyWasNotSentThere) {
+    Gid ipv6;
+    ipv6.raw[0] = 0xfd;
+    receive(peer.qp->qpn(), ipv6, ipv6);
+    EXPECT_TRUE(peer.port.tells_destinations);
+    EXPECT_EQ(peer.engine.counters()[DropReason::BadIcrc], 0U);
+    EXPECT_EQ(peer.memory[0], std::byte{0});
 }
 
 TEST_F(Destination, DatagramsNeedIt) {
