@@ -116,7 +116,7 @@ private:
         call(qp.machine());
         qp.packets_sent += transmit_.packets_sent() - before;
     }
-    void settle(Instant now, transport::QueuePair& qp);  // After a call: ready list or timer.
+    void settle(Instant now, transport::QueuePair& qp);   // After a call: ready list or timer.
     void line_up(Instant now, transport::QueuePair& qp);  // Ready, or waiting for its window.
     void make_ready(transport::QueuePair& qp);
     void run_timers(Instant now);
