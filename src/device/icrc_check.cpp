@@ -30,13 +30,20 @@ IcrcVerdict IcrcCheck::verify(Instant now, const Datagram& datagram) {
     const auto id = wire::solve_id(address, datagram.bytes);
     if (!id) return reject(source, IcrcVerdict::Bad);
     if (!believable(now, source, *id)) return reject(source, IcrcVerdict::Unsolvable);
+    // Who segments sends ids from 0, mostly as predicted; any other id is of one who counts.
+    if (is_new(now, source) || *id >= kSegmentIds) source.counts = true;
     return accept(now, source, *id);
 }
 
 bool IcrcCheck::believable(Instant now, const Source& source, std::uint16_t id) {
-    if (source.good == 0 || now - source.last_good >= kSilence) return true;
+    if (is_new(now, source)) return true;
     if (id < kSegmentIds && source.sent_segment_id) return true;
-    return static_cast<std::uint16_t>(id - source.last_id) <= kIdLead;
+    const auto lead = static_cast<std::uint16_t>(id - source.last_id);
+    return lead <= (source.counts ? kIdLead : kSegmentIds);
+}
+
+bool IcrcCheck::is_new(Instant now, const Source& source) {
+    return source.good == 0 || now - source.last_good >= kSilence;
 }
 
 IcrcVerdict IcrcCheck::accept(Instant now, Source& source, std::uint16_t id) {

@@ -2,8 +2,9 @@
 // which a UDP socket does not show: first the predicted id, which is exact too; else the id is
 // solved for, which alone would be only 16 bits strong, so the solved id must be one that this
 // source may well have used: below 128 (one segmented send) if it ever sent such an id, else at
-// most 4096 ahead of its last one. After 10 s without a good datagram any id will do. Remembers a
-// bounded number of sources, the least recently heard is forgotten. Engine lock.
+// most 4096 ahead of its last one, or 128 if its ids were always as predicted. After 10 s without a
+// good datagram any id will do. Remembers a bounded number of sources, the least recently heard is
+// forgotten. Engine lock.
 #pragma once
 
 #include <array>
@@ -47,6 +48,7 @@ private:
         Gid address;
         bool used = false;
         bool sent_segment_id = false;
+        bool counts = false;  // It sent an id that was not predicted and is no segment's.
         std::uint16_t last_id = 0;
         Instant last_heard{};  // Good or bad: who is forgotten first.
         Instant last_good{};   // Meaningful if good > 0.
@@ -56,7 +58,8 @@ private:
     using Set = std::array<Source, kWays>;
 
     Source& source_of(Instant now, const Gid& address);
-    Source& find(const Gid& address);  // Forgets another for it if need be.
+    Source& find(const Gid& address);                       // Forgets another for it if need be.
+    static bool is_new(Instant now, const Source& source);  // Or so long silent that it may be.
     static bool believable(Instant now, const Source& source, std::uint16_t id);
     static IcrcVerdict accept(Instant now, Source& source, std::uint16_t id);
     static IcrcVerdict reject(Source& source, IcrcVerdict verdict);
