@@ -232,8 +232,8 @@ void Engine::line_up(Instant now, QueuePair& qp) {
 
 void Engine::settle(Instant now, QueuePair& qp) {
     if (!qp.is_ready) line_up(now, qp);
-    // Else its turn comes, and the timer is seen to after it.
-    if (!qp.is_ready) timers_.update(qp, qp.machine().deadline());
+    if (qp.is_ready) return;  // Its turn comes, and the timer is seen to after it.
+    timers_.update(qp, qp.machine().deadline());
 }
 
 void Engine::run(Instant now) {
