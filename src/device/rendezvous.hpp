@@ -37,11 +37,9 @@ public:
     virtual Result<PortLease> lease(wire::PortSpace space, const Gid& address,
                                     std::uint16_t port) = 0;
     virtual void end(const PortLease& lease) = 0;
-    // A lease without a listener is not read from: what was handed over waits.
-    virtual void set_listening(const PortLease& lease, bool listening) = 0;
-    // A message that is for none here. A request goes to who has leased its port; a refusal that
-    // does not say which connection it ends goes to everybody. True if another process has taken
-    // it, or will when its queue has room.
+    // A message that is for none here. A request goes to who has leased its port, and no
+    // further from there; a refusal that does not say which connection it ends goes to everybody.
+    // True if another process has taken it, or will when its queue has room.
     virtual bool offer(const CmDatagram& message) = 0;
     // Tries again what found a full queue; true if some of it still does.
     virtual bool retry() = 0;

@@ -44,6 +44,12 @@ std::string name_of(std::uint32_t user, std::uint64_t service, const Gid& addres
            to_string(address);
 }
 
+// The addresses by which a port that `destination` reaches can be leased.
+std::vector<Gid> names_of_port(const Gid& destination) {
+    if (destination.is_v4()) return {destination, Gid::from_v4(0), Gid{}};
+    return {destination, Gid{}};
+}
+
 // Where a process gets what is offered to all. Slots are unique among those that share the port.
 std::string mailbox_of(std::uint32_t user, std::uint32_t slot) {
     return "feroce-cm-" + std::to_string(user) + "-slot-" + std::to_string(slot);
@@ -81,7 +87,7 @@ CmDatagram unpack(const Parcel& in) {
     return d;
 }
 
-// -1 with errno set if the name is taken. What is handed over before listen() waits in the queue.
+// -1 with errno set if the name is taken.
 int bind_name(const std::string& name) {
     const int fd = ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0) return -1;
@@ -134,8 +140,19 @@ void UnixRendezvous::open_mailbox(std::uint8_t slot) {
     std::string name = mailbox_of(::geteuid(), slot);
     const int fd = bind_name(name);
     if (fd < 0) return;
-    held_[kMailbox] = {fd, false, std::move(name)};
-    set_listening({kMailbox, 0}, true);
+    (void)hold(fd, kMailbox, std::move(name));
+}
+
+// Takes the socket, and watches it: false, with errno set, if that fails.
+bool UnixRendezvous::hold(int fd, std::uint32_t lease, std::string name) {
+    if (!add_to(epoll_, fd, lease)) {
+        const int code = errno;
+        ::close(fd);
+        errno = code;
+        return false;
+    }
+    held_[lease] = {fd, std::move(name)};
+    return true;
 }
 
 UnixRendezvous::~UnixRendezvous() {
@@ -175,11 +192,8 @@ Result<PortLease> UnixRendezvous::lease(wire::PortSpace space, const Gid& addres
         const std::string name =
             name_of(::geteuid(), wire::make_service_id(space, wanted).raw, address);
         const int fd = bind_name(name);
-        if (fd >= 0) {
-            const std::uint32_t id = next_id_++;
-            held_[id] = {fd, false, name};
-            return PortLease{id, wanted};
-        }
+        const std::uint32_t id = next_id_++;
+        if (fd >= 0 && hold(fd, id, name)) return PortLease{id, wanted};
         if (errno != EADDRINUSE) return Error{errno, "no unix socket for a port of rdma_cm"};
     }
     return Error{EADDRINUSE, "the rdma_cm port is taken on this address"};
@@ -192,19 +206,15 @@ void UnixRendezvous::end(const PortLease& lease) {
     held_.erase(found);
 }
 
-void UnixRendezvous::set_listening(const PortLease& lease, bool listening) {
-    const auto found = held_.find(lease.id);
-    if (found == held_.end() || found->second.listening == listening) return;
-    found->second.listening = listening;
-    epoll_event event{};
-    event.events = EPOLLIN;
-    event.data.u64 = lease.id;
-    ::epoll_ctl(epoll_, listening ? EPOLL_CTL_ADD : EPOLL_CTL_DEL, found->second.fd, &event);
-}
-
 bool UnixRendezvous::is_ours(const std::string& name) const {
     return std::any_of(held_.begin(), held_.end(),
                        [&](const auto& held) { return held.second.name == name; });
+}
+
+bool UnixRendezvous::is_leased(std::uint64_t service, const Gid& address) const {
+    const std::vector<Gid> names = names_of_port(address);
+    return std::any_of(names.begin(), names.end(),
+                       [&](const Gid& gid) { return is_ours(name_of(::geteuid(), service, gid)); });
 }
 
 UnixRendezvous::Handed UnixRendezvous::try_hand(const Listener& to, const CmDatagram& request) {
@@ -220,7 +230,6 @@ UnixRendezvous::Handed UnixRendezvous::try_hand(const Listener& to, const CmData
 }
 
 bool UnixRendezvous::hand_to(const Listener& to, const CmDatagram& request) {
-    if (is_ours(to.name)) return false;
     const Handed handed = try_hand(to, request);
     // What finds a full queue waits here, within bounds; beyond them the peer repeats itself.
     if (handed == Handed::Full && blocked_.size() < kBlockedMax)
@@ -264,6 +273,9 @@ bool UnixRendezvous::offer(const CmDatagram& request) {
     if (attribute != wire::CmAttribute::Req && attribute != wire::CmAttribute::SidrReq)
         return false;
     const std::uint64_t service = load_be64(std::span(request.mad).subspan<32, 8>());
+    // Who has the port answers for it: two that have it by different names and do not listen would
+    // hand a request to each other for ever.
+    if (is_leased(service, request.destination)) return false;
     const std::uint32_t own = ::geteuid();
     if (hand_to_user(own, service, request)) return true;
     for (const std::uint32_t guest : neighbours_().guests)
@@ -273,11 +285,10 @@ bool UnixRendezvous::offer(const CmDatagram& request) {
 
 bool UnixRendezvous::hand_to_user(std::uint32_t user, std::uint64_t service,
                                   const CmDatagram& request) {
-    const auto hand = [&](const Gid& address) {
+    const std::vector<Gid> names = names_of_port(request.destination);
+    return std::any_of(names.begin(), names.end(), [&](const Gid& address) {
         return hand_to({name_of(user, service, address), user}, request);
-    };
-    return hand(request.destination) || (request.destination.is_v4() && hand(Gid::from_v4(0))) ||
-           hand(Gid{});
+    });
 }
 
 void UnixRendezvous::drain(std::vector<CmDatagram>& out) {
@@ -287,7 +298,7 @@ void UnixRendezvous::drain(std::vector<CmDatagram>& out) {
 
 void UnixRendezvous::drain_lease(std::uint64_t lease, std::vector<CmDatagram>& out) {
     const auto found = held_.find(static_cast<std::uint32_t>(lease));
-    if (found == held_.end() || !found->second.listening) return;
+    if (found == held_.end()) return;
     const std::uint32_t owner = neighbours_().owner;
     for (int i = 0; i < kQueueMax; ++i) {
         const Fd connection(::accept4(found->second.fd, nullptr, nullptr, SOCK_CLOEXEC));

@@ -39,7 +39,6 @@ public:
 
     Result<PortLease> lease(wire::PortSpace space, const Gid& address, std::uint16_t port) override;
     void end(const PortLease& lease) override;
-    void set_listening(const PortLease& lease, bool listening) override;
     bool offer(const CmDatagram& message) override;
     bool retry() override;
     void drain(std::vector<CmDatagram>& out) override;
@@ -50,7 +49,6 @@ public:
 private:
     struct Held {
         int fd = -1;
-        bool listening = false;
         std::string name;
     };
     struct Listener {
@@ -71,7 +69,9 @@ private:
     bool hand_to_user(std::uint32_t user, std::uint64_t service, const CmDatagram& request);
     void open_mailbox(std::uint8_t slot);
     bool offer_to_all(const CmDatagram& message);
+    bool hold(int fd, std::uint32_t lease, std::string name);
     bool is_ours(const std::string& name) const;
+    bool is_leased(std::uint64_t service, const Gid& address) const;
     void drain_lease(std::uint64_t lease, std::vector<CmDatagram>& out);
 
     RandomSource& random_;

@@ -56,13 +56,11 @@ TEST_F(RendezvousTest, APortIsLeasedOnce) {
     EXPECT_TRUE(b->lease(wire::PortSpace::Tcp, kUs, first->port).has_value());
 }
 
-TEST_F(RendezvousTest, ARequestGoesToWhoListens) {
+TEST_F(RendezvousTest, ARequestGoesToWhoHasThePort) {
     const PortLease lease = *b->lease(wire::PortSpace::Tcp, kUs, 0);
     const CmDatagram request = datagram(wire::CmReq{
         .local_id = {7}, .service_id = wire::make_service_id(wire::PortSpace::Tcp, lease.port)});
     EXPECT_TRUE(a->offer(request));
-    EXPECT_TRUE(received(*b, 0s).empty()) << "it does not listen yet";
-    b->set_listening(lease, true);
     const std::vector<CmDatagram> got = received(*b, 10s);
     ASSERT_EQ(got.size(), 1u);
     EXPECT_EQ(got[0].mad, request.mad);
@@ -70,6 +68,20 @@ TEST_F(RendezvousTest, ARequestGoesToWhoListens) {
     EXPECT_FALSE(b->offer(request)) << "it is ours";
     b->end(lease);
     EXPECT_FALSE(a->offer(request)) << "nobody is there";
+}
+
+// Neither listens. A request that one handed to the other and got back would go round for ever.
+TEST_F(RendezvousTest, WhoHasAPortByAnotherNameDoesNotHandItsRequestsOn) {
+    const std::unique_ptr<device::Rendezvous> c = open(kSlot - 1);
+    const PortLease lease = *b->lease(wire::PortSpace::Tcp, kUs, 0);
+    ASSERT_TRUE(c->lease(wire::PortSpace::Tcp, Gid::from_v4(0), lease.port).has_value());
+    const CmDatagram request = datagram(wire::CmReq{
+        .local_id = {7}, .service_id = wire::make_service_id(wire::PortSpace::Tcp, lease.port)});
+    EXPECT_TRUE(a->offer(request));
+    EXPECT_EQ(received(*b, 10s).size(), 1u);
+    EXPECT_FALSE(b->offer(request));
+    EXPECT_FALSE(c->offer(request));
+    EXPECT_TRUE(received(*c, 0s).empty());
 }
 
 TEST_F(RendezvousTest, ARefusalOfNobodyInParticularGoesToAllButNotTooOften) {

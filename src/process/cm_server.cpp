@@ -158,8 +158,7 @@ void CmServer::end_lease(const PortLease& lease) {
     rendezvous_->end(lease);
 }
 
-Result<cm::ListenerId> CmServer::listen(const cm::ListenOptions& options, const PortLease& lease,
-                                        void* owner) {
+Result<cm::ListenerId> CmServer::listen(const cm::ListenOptions& options, void* owner) {
     Session session(*this);
     // Requests that waited for this listener are told of before listen() returns.
     starting_listener_ = owner;
@@ -167,15 +166,13 @@ Result<cm::ListenerId> CmServer::listen(const cm::ListenOptions& options, const 
     starting_listener_ = nullptr;
     if (!listener) return listener;
     listener_owners_[listener->raw] = owner;
-    rendezvous_->set_listening(lease, true);
     return listener;
 }
 
-void CmServer::unlisten(cm::ListenerId listener, const PortLease& lease) {
+void CmServer::unlisten(cm::ListenerId listener) {
     Session session(*this);
     session.manager().unlisten(listener);
     listener_owners_.erase(listener.raw);
-    rendezvous_->set_listening(lease, false);
 }
 
 Result<void> CmServer::connect(const cm::ConnectOptions& options, void* owner,

@@ -36,9 +36,8 @@ public:
     Result<PortLease> lease_port(wire::PortSpace space, const Gid& address,
                                  std::uint16_t port) override;
     void end_lease(const PortLease& lease) override;
-    Result<cm::ListenerId> listen(const cm::ListenOptions& options, const PortLease& lease,
-                                  void* owner) override;
-    void unlisten(cm::ListenerId listener, const PortLease& lease) override;
+    Result<cm::ListenerId> listen(const cm::ListenOptions& options, void* owner) override;
+    void unlisten(cm::ListenerId listener) override;
     Result<void> connect(const cm::ConnectOptions& options, void* owner,
                          std::optional<cm::CommId>& out) override;
     Result<void> sidr_request(const cm::SidrRequestOptions& options, void* owner,

@@ -45,9 +45,8 @@ public:
 
     // As cm::ConnectionManager's, with the owner whom events are for. After unlisten() and
     // release() no event names the owner any more.
-    virtual Result<cm::ListenerId> listen(const cm::ListenOptions& options, const PortLease& lease,
-                                          void* owner) = 0;
-    virtual void unlisten(cm::ListenerId listener, const PortLease& lease) = 0;
+    virtual Result<cm::ListenerId> listen(const cm::ListenOptions& options, void* owner) = 0;
+    virtual void unlisten(cm::ListenerId listener) = 0;
     // The id is in `out` before the owner hears of it.
     virtual Result<void> connect(const cm::ConnectOptions& options, void* owner,
                                  std::optional<cm::CommId>& out) = 0;

@@ -168,7 +168,7 @@ int rdma_listen(rdma_cm_id* base, int backlog) {
                             .address = id.local,
                             .v6_only = id.options.v6_only,
                             .backlog = backlog > 0 ? static_cast<std::size_t>(backlog) : kBacklog},
-                           id.lease, &id);
+                           &id);
     if (!listener) return fail("rdma_listen", listener.error());
     id.listener = *listener;
     return 0;

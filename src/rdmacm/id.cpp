@@ -46,7 +46,7 @@ void destroy(CmId& id) {
     if (id.base.event != nullptr) rdma_ack_cm_event(id.base.event);
     if (alive(id)) {
         if (id.connection) id.service->release(*id.connection);
-        if (id.listener) id.service->unlisten(*id.listener, id.lease);
+        if (id.listener) id.service->unlisten(*id.listener);
         id.service->end_lease(id.lease);
         leave_all_groups(id);
     }

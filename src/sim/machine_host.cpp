@@ -35,7 +35,6 @@ public:
     }
     void end(const device::PortLease& lease) override { held_.erase(lease.id); }
     // There is no other process to hand anything over.
-    void set_listening(const device::PortLease&, bool) override {}
     bool offer(const device::CmDatagram&) override { return false; }
     bool retry() override { return false; }
     void drain(std::vector<device::CmDatagram>&) override {}

@@ -178,7 +178,6 @@ TEST_F(Users, ConnectionRequestsDoNotGoToWhoTookAName) {
     ASSERT_TRUE(listener && reader);
     const auto lease = (*listener)->lease(wire::PortSpace::Tcp, Gid::from_v4(0), 7471);
     ASSERT_TRUE(lease);
-    (*listener)->set_listening(*lease, true);
 
     const std::uint64_t service = wire::make_service_id(wire::PortSpace::Tcp, 7471).raw;
     int ready[2];
