@@ -1,6 +1,7 @@
 # One folder under src/ is one room is one static library. feroce_room(name SOURCES ... NEEDS ...)
 # makes it; NEEDS lists the rooms it may see, which tools/tidy checks against the #includes.
-# DROP_IN: it is part of libibverbs.so.1. PUBLIC: include/feroce shows it; libferoce.so exports it.
+# Without SOURCES the room is headers only. DROP_IN: it is part of libibverbs.so.1. PUBLIC:
+# include/feroce shows it; libferoce.so exports it.
 
 add_library(feroce_options INTERFACE)
 target_compile_options(feroce_options INTERFACE -Wall -Wextra -Wpedantic -Wshadow
@@ -39,6 +40,12 @@ endif()
 
 function(feroce_room name)
   cmake_parse_arguments(ROOM "DROP_IN;PUBLIC" "" "SOURCES;NEEDS;LIBRARIES" ${ARGN})
+  if(NOT ROOM_SOURCES)
+    add_library(feroce_${name} INTERFACE)
+    list(TRANSFORM ROOM_NEEDS PREPEND feroce_)
+    target_link_libraries(feroce_${name} INTERFACE feroce_options ${ROOM_NEEDS})
+    return()
+  endif()
   add_library(feroce_${name} STATIC ${ROOM_SOURCES})
   if(ROOM_DROP_IN)
     target_compile_options(feroce_${name} PRIVATE ${FEROCE_WHOLE_OBJECTS})

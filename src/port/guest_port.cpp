@@ -19,11 +19,11 @@ constexpr Duration kAskAgain = std::chrono::milliseconds(50);
 
 }  // namespace
 
-Result<std::unique_ptr<device::HostPort>> GuestPort::open(RelaySeat seat, Settings settings) {
+Result<std::unique_ptr<host::HostPort>> GuestPort::open(RelaySeat seat, Settings settings) {
     std::unique_ptr<GuestPort> out(new GuestPort(std::move(seat), std::move(settings)));
     if (!out->waiter_.open() || !out->waiter_.add_arrivals(out->seat_.connection.get()))
         return Error{errno, "no epoll set for the UDP port"};
-    return std::unique_ptr<device::HostPort>(std::move(out));
+    return std::unique_ptr<host::HostPort>(std::move(out));
 }
 
 GuestPort::GuestPort(RelaySeat seat, Settings settings)

@@ -13,7 +13,7 @@
 #include <mutex>
 #include <optional>
 
-#include "device/host.hpp"
+#include "host/host.hpp"
 #include "port/parcel_receiver.hpp"
 #include "port/port_entry.hpp"
 #include "port/port_waiter.hpp"
@@ -22,7 +22,7 @@
 
 namespace feroce::port {
 
-class GuestPort final : public device::HostPort {
+class GuestPort final : public host::HostPort {
 public:
     struct Settings {
         RandomSource& random;
@@ -31,7 +31,7 @@ public:
         // A seat with that slot again, and the group if it is now this process's own.
         std::function<Result<PortEntry>(std::uint8_t slot)> seat_again;
     };
-    static Result<std::unique_ptr<device::HostPort>> open(RelaySeat seat, Settings settings);
+    static Result<std::unique_ptr<host::HostPort>> open(RelaySeat seat, Settings settings);
 
     std::uint8_t slot() const override { return seat_.slot; }
     bool poll(Instant now, device::Engine& engine) override;

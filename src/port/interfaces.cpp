@@ -20,7 +20,7 @@
 namespace feroce::port {
 namespace {
 
-using device::Interface;
+using host::Interface;
 
 bool listed(std::string_view only, std::string_view name) {
     if (only.empty()) return true;

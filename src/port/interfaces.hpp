@@ -4,12 +4,12 @@
 #include <string_view>
 #include <vector>
 
-#include "device/host.hpp"
+#include "host/host.hpp"
 
 namespace feroce::port {
 
 // Those that have an address: that of the default route first, loopback last. `only` is a comma
 // separated list of names, empty for all.
-std::vector<device::Interface> list_interfaces(std::string_view only);
+std::vector<host::Interface> list_interfaces(std::string_view only);
 
 }  // namespace feroce::port

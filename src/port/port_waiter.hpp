@@ -20,7 +20,7 @@ public:
     bool add_rare(int fd);      // The same, but wakes whether armed or not; -1 is none.
     bool add_listener(int fd);  // The group's; shared by its members.
 
-    // See device::HostPort.
+    // See host::HostPort.
     void arm();
     void disarm(bool for_long);
     struct Woken {

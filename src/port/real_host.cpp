@@ -44,7 +44,7 @@ Instant RealHost::now() {
     return monotonic_now();
 }
 
-std::vector<device::Interface> RealHost::interfaces() {
+std::vector<host::Interface> RealHost::interfaces() {
     return list_interfaces(options_.devices);
 }
 
@@ -79,7 +79,7 @@ Result<PortEntry> RealHost::seat_again(std::uint8_t slot) {
     return entry;
 }
 
-Result<std::unique_ptr<device::HostPort>> RealHost::open_port() {
+Result<std::unique_ptr<host::HostPort>> RealHost::open_port() {
     const std::lock_guard lock(mutex_);
     Result<PortEntry> entry = enter(0, kEnterPatience);
     if (!entry) return entry.error();
@@ -103,7 +103,7 @@ Result<std::unique_ptr<device::HostPort>> RealHost::open_port() {
                          {random_, options_.port, meddlers, options_.devices});
 }
 
-Result<std::unique_ptr<device::Rendezvous>> RealHost::open_rendezvous(std::uint8_t slot,
+Result<std::unique_ptr<host::Rendezvous>> RealHost::open_rendezvous(std::uint8_t slot,
                                                                       int requests_fd) {
     return UnixRendezvous::open(slot, requests_fd, random_, [this] { return neighbours(); });
 }
@@ -121,11 +121,11 @@ Result<Gid> RealHost::source_for(const Gid& destination, std::uint32_t scope) {
     return route_source(destination, scope);
 }
 
-Result<std::unique_ptr<device::Task>> RealHost::spawn(std::function<void()> body) {
+Result<std::unique_ptr<host::Task>> RealHost::spawn(std::function<void()> body) {
     auto thread = std::make_unique<Thread>(std::move(body));
     if (const int error = thread->start(); error != 0)
         return Error{error, "no thread to drive the device"};
-    return std::unique_ptr<device::Task>(std::move(thread));
+    return std::unique_ptr<host::Task>(std::move(thread));
 }
 
 void RealHost::abandon() {

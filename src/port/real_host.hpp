@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "device/host.hpp"
+#include "host/host.hpp"
 #include "port/capture.hpp"
 #include "port/faults.hpp"
 #include "port/port_entry.hpp"
@@ -24,7 +24,7 @@ public:
     std::uint64_t next() override;  // Any thread.
 };
 
-class RealHost final : public device::Host {
+class RealHost final : public host::Host {
 public:
     struct Options {
         std::string devices;  // Comma separated interface names, empty for all.
@@ -40,12 +40,12 @@ public:
 
     Instant now() override;
     RandomSource& random() override { return random_; }
-    std::vector<device::Interface> interfaces() override;
-    Result<std::unique_ptr<device::HostPort>> open_port() override;
-    Result<std::unique_ptr<device::Rendezvous>> open_rendezvous(std::uint8_t slot,
+    std::vector<host::Interface> interfaces() override;
+    Result<std::unique_ptr<host::HostPort>> open_port() override;
+    Result<std::unique_ptr<host::Rendezvous>> open_rendezvous(std::uint8_t slot,
                                                                 int requests_fd) override;
     Result<Gid> source_for(const Gid& destination, std::uint32_t scope) override;
-    Result<std::unique_ptr<device::Task>> spawn(std::function<void()> body) override;
+    Result<std::unique_ptr<host::Task>> spawn(std::function<void()> body) override;
     void abandon() override;
 
 private:

@@ -1,6 +1,6 @@
 // RequestReceiver: the sockets of index 0, where connection requests land because they name no
 // process yet. Every process with a connection manager reads them, and whoever gets a request that
-// is for another passes it on (device/rendezvous.hpp).
+// is for another passes it on (host/rendezvous.hpp).
 #pragma once
 
 #include "port/fd.hpp"

@@ -7,11 +7,11 @@
 #include <functional>
 #include <utility>
 
-#include "device/host.hpp"
+#include "host/host.hpp"
 
 namespace feroce::port {
 
-class Thread final : public device::Task {
+class Thread final : public host::Task {
 public:
     explicit Thread(std::function<void()> body) : body_(std::move(body)) {}
     ~Thread() override;

@@ -11,11 +11,11 @@
 #include "port/interfaces.hpp"
 
 namespace feroce::port {
-Result<std::unique_ptr<device::HostPort>> UdpPort::open(GroupMembership membership,
+Result<std::unique_ptr<host::HostPort>> UdpPort::open(GroupMembership membership,
                                                         Settings settings) {
     std::unique_ptr<UdpPort> out(new UdpPort(std::move(membership), std::move(settings)));
     if (!out->open_waiting()) return Error{errno, "no epoll set for the UDP port"};
-    return std::unique_ptr<device::HostPort>(std::move(out));
+    return std::unique_ptr<host::HostPort>(std::move(out));
 }
 
 UdpPort::UdpPort(GroupMembership membership, Settings settings)
@@ -100,13 +100,13 @@ bool UdpPort::change_membership(const Gid& group, std::uint32_t interface, bool 
 bool UdpPort::join_group(const Gid& group) {
     // On all of them: a queue pair hears its group through whichever device it belongs to.
     bool joined = false;
-    for (const device::Interface& i : list_interfaces(devices_))
+    for (const host::Interface& i : list_interfaces(devices_))
         joined |= change_membership(group, i.index, true);
     return joined;
 }
 
 void UdpPort::leave_group(const Gid& group) {
-    for (const device::Interface& i : list_interfaces(devices_))
+    for (const host::Interface& i : list_interfaces(devices_))
         change_membership(group, i.index, false);
 }
 

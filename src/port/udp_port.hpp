@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "device/host.hpp"
+#include "host/host.hpp"
 #include "port/group_membership.hpp"
 #include "port/parcel_receiver.hpp"
 #include "port/port_waiter.hpp"
@@ -20,7 +20,7 @@
 
 namespace feroce::port {
 
-class UdpPort final : public device::HostPort {
+class UdpPort final : public host::HostPort {
 public:
     struct Settings {
         RandomSource& random;
@@ -28,7 +28,7 @@ public:
         Meddlers meddlers;
         std::string devices;  // The interfaces on which multicast groups are joined; empty: all.
     };
-    static Result<std::unique_ptr<device::HostPort>> open(GroupMembership membership,
+    static Result<std::unique_ptr<host::HostPort>> open(GroupMembership membership,
                                                           Settings settings);
 
     std::uint8_t slot() const override { return membership_.slot(); }

@@ -87,7 +87,7 @@ int send_some(int fd, std::span<mmsghdr> messages) {
 }
 
 std::uint32_t interface_of(const Gid& gid) {
-    for (const device::Interface& interface : list_interfaces({}))
+    for (const host::Interface& interface : list_interfaces({}))
         for (const Gid& own : interface.gids)
             if (own == gid) return interface.index;
     return 0;

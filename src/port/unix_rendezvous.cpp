@@ -122,7 +122,7 @@ bool add_to(int set, int fd, std::uint64_t source) {
 
 }  // namespace
 
-Result<std::unique_ptr<device::Rendezvous>> UnixRendezvous::open(
+Result<std::unique_ptr<host::Rendezvous>> UnixRendezvous::open(
     std::uint8_t slot, int requests_fd, RandomSource& random,
     std::function<Neighbours()> neighbours) {
     std::unique_ptr<UnixRendezvous> out(new UnixRendezvous(random, std::move(neighbours)));
@@ -132,7 +132,7 @@ Result<std::unique_ptr<device::Rendezvous>> UnixRendezvous::open(
         (requests_fd >= 0 && !add_to(out->epoll_, requests_fd, kRequests)))
         return Error{errno, "no file descriptors for the connection manager"};
     out->open_mailbox(slot);
-    return std::unique_ptr<device::Rendezvous>(std::move(out));
+    return std::unique_ptr<host::Rendezvous>(std::move(out));
 }
 
 // Without one (the name is taken) we only miss what is offered to all.

@@ -15,12 +15,12 @@
 #include <vector>
 
 #include "base/random.hpp"
-#include "device/rendezvous.hpp"
+#include "host/rendezvous.hpp"
 
 namespace feroce::port {
 
-using device::CmDatagram;
-using device::PortLease;
+using host::CmDatagram;
+using host::PortLease;
 
 // The users with whom this process shares the port.
 struct Neighbours {
@@ -28,11 +28,11 @@ struct Neighbours {
     std::vector<std::uint32_t> guests;  // Whom we relay to.
 };
 
-class UnixRendezvous final : public device::Rendezvous {
+class UnixRendezvous final : public host::Rendezvous {
 public:
     // `slot`: of the port, which names this process to others. `requests_fd`: readable while
     // requests wait in the port; -1 if it has none.
-    static Result<std::unique_ptr<device::Rendezvous>> open(std::uint8_t slot, int requests_fd,
+    static Result<std::unique_ptr<host::Rendezvous>> open(std::uint8_t slot, int requests_fd,
                                                             RandomSource& random,
                                                             std::function<Neighbours()> neighbours);
     ~UnixRendezvous() override;

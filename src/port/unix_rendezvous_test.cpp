@@ -27,15 +27,15 @@ CmDatagram datagram(const Message& message) {
 
 class RendezvousTest : public testing::Test {
 protected:
-    std::unique_ptr<device::Rendezvous> open(std::uint8_t slot) {
-        Result<std::unique_ptr<device::Rendezvous>> opened =
+    std::unique_ptr<host::Rendezvous> open(std::uint8_t slot) {
+        Result<std::unique_ptr<host::Rendezvous>> opened =
             UnixRendezvous::open(slot, -1, random, [] {
                 return Neighbours{static_cast<std::uint32_t>(::geteuid()), {}};
             });
         EXPECT_TRUE(opened.has_value());
         return std::move(*opened);
     }
-    static std::vector<CmDatagram> received(device::Rendezvous& who, Duration patience) {
+    static std::vector<CmDatagram> received(host::Rendezvous& who, Duration patience) {
         who.wait(monotonic_now() + patience);
         std::vector<CmDatagram> out;
         who.drain(out);
@@ -43,7 +43,7 @@ protected:
     }
 
     KernelRandom random;
-    std::unique_ptr<device::Rendezvous> a = open(kSlot), b = open(kSlot + 1);
+    std::unique_ptr<host::Rendezvous> a = open(kSlot), b = open(kSlot + 1);
 };
 
 TEST_F(RendezvousTest, APortIsLeasedOnce) {
@@ -72,7 +72,7 @@ TEST_F(RendezvousTest, ARequestGoesToWhoHasThePort) {
 
 // Neither listens. A request that one handed to the other and got back would go round for ever.
 TEST_F(RendezvousTest, WhoHasAPortByAnotherNameDoesNotHandItsRequestsOn) {
-    const std::unique_ptr<device::Rendezvous> c = open(kSlot - 1);
+    const std::unique_ptr<host::Rendezvous> c = open(kSlot - 1);
     const PortLease lease = *b->lease(wire::PortSpace::Tcp, kUs, 0);
     ASSERT_TRUE(c->lease(wire::PortSpace::Tcp, Gid::from_v4(0), lease.port).has_value());
     const CmDatagram request = datagram(wire::CmReq{
@@ -85,7 +85,7 @@ TEST_F(RendezvousTest, WhoHasAPortByAnotherNameDoesNotHandItsRequestsOn) {
 }
 
 TEST_F(RendezvousTest, ARefusalOfNobodyInParticularGoesToAllButNotTooOften) {
-    const std::unique_ptr<device::Rendezvous> c = open(kSlot - 1);
+    const std::unique_ptr<host::Rendezvous> c = open(kSlot - 1);
     const CmDatagram refusal =
         datagram(wire::CmRej{.local_id = {7}, .reason = wire::RejectReason::Timeout});
     constexpr std::size_t kFlood = 100;
@@ -93,7 +93,7 @@ TEST_F(RendezvousTest, ARefusalOfNobodyInParticularGoesToAllButNotTooOften) {
     for (std::size_t i = 0; i < kFlood; ++i) taken += a->offer(refusal) ? 1 : 0;
     EXPECT_GE(taken, 1u);
     EXPECT_LT(taken, kFlood);
-    for (device::Rendezvous* other : {b.get(), c.get()}) {
+    for (host::Rendezvous* other : {b.get(), c.get()}) {
         const std::vector<CmDatagram> got = received(*other, 10s);
         ASSERT_EQ(got.size(), taken);
         EXPECT_EQ(got[0].mad, refusal.mad);

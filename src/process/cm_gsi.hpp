@@ -7,13 +7,13 @@
 #include <vector>
 
 #include "device/completion_queue.hpp"
-#include "device/rendezvous.hpp"
+#include "host/rendezvous.hpp"
 #include "process/process.hpp"
 #include "wire/mad.hpp"
 
 namespace feroce::process {
 
-using device::CmDatagram;
+using host::CmDatagram;
 
 class CmGsi final : device::CompletionListener {
 public:

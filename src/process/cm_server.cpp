@@ -24,7 +24,7 @@ Result<std::unique_ptr<CmServer>> CmServer::start(Process& process) {
 Result<void> CmServer::open() {
     TRY(process_.open());
     open_ = true;
-    Result<std::unique_ptr<device::Rendezvous>> rendezvous =
+    Result<std::unique_ptr<host::Rendezvous>> rendezvous =
         process_.host().open_rendezvous(process_.shard(0).slot(), process_.shard(0).requests_fd());
     if (!rendezvous) return rendezvous.error();
     rendezvous_ = std::move(*rendezvous);
@@ -38,7 +38,7 @@ Result<void> CmServer::open() {
     cm::EventSink& sink = *this;
     manager_.emplace(config, process_.host().random(), port, sink);
     addresses_ = local_addresses();
-    Result<std::unique_ptr<device::Task>> thread = process_.host().spawn([this] { body(); });
+    Result<std::unique_ptr<host::Task>> thread = process_.host().spawn([this] { body(); });
     if (!thread) return thread.error();
     thread_ = std::move(*thread);
     return {};
@@ -228,7 +228,7 @@ void CmServer::release(cm::CommId id) {
 
 std::set<Gid> CmServer::local_addresses() {
     std::set<Gid> out;
-    for (const device::Interface& interface : process_.host().interfaces())
+    for (const host::Interface& interface : process_.host().interfaces())
         out.insert(interface.gids.begin(), interface.gids.end());
     return out;
 }

@@ -97,9 +97,9 @@ private:
     bool open_ = false;                 // process_ is kept open.
     std::shared_ptr<void> user_state_;  // The user's.
     // Guarded by the lock, but for wait() and wake().
-    std::unique_ptr<device::Rendezvous> rendezvous_;
+    std::unique_ptr<host::Rendezvous> rendezvous_;
     std::unique_ptr<CmGsi> gsi_;
-    std::unique_ptr<device::Task> thread_;
+    std::unique_ptr<host::Task> thread_;
     std::atomic<bool> stop_{false};    // The wake-up that follows orders it.
     std::vector<CmDatagram> arrived_;  // The thread's own, as the next.
     bool requests_waiting_ = false;

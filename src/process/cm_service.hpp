@@ -12,7 +12,7 @@
 
 #include "base/result.hpp"
 #include "cm/types.hpp"
-#include "device/rendezvous.hpp"
+#include "host/rendezvous.hpp"
 #include "wire/cma.hpp"
 
 namespace feroce::process {
@@ -26,7 +26,7 @@ public:
     virtual void* on_cm_event(const cm::Event& event, void* owner) = 0;
 };
 
-using device::PortLease;
+using host::PortLease;
 
 class CmService {
 public:

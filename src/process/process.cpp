@@ -7,7 +7,7 @@ namespace feroce::process {
 
 std::atomic<Process*> Process::current_{nullptr};
 
-Process::Process(std::unique_ptr<device::Host> host, device::EventListener& events, Options options)
+Process::Process(std::unique_ptr<host::Host> host, device::EventListener& events, Options options)
     : host_(std::move(host)),
       events_(events),
       memory_(mem::Limits{}, host_->random()),

@@ -10,7 +10,7 @@
 #include <mutex>
 #include <vector>
 
-#include "device/host.hpp"
+#include "host/host.hpp"
 #include "device/xrc.hpp"
 #include "mem/memory.hpp"
 #include "process/shard.hpp"
@@ -25,7 +25,7 @@ public:
         // Called by a thread of ours when addresses or links of the machine have changed.
         std::function<void()> interfaces_changed = [] {};
     };
-    Process(std::unique_ptr<device::Host> host, device::EventListener& events, Options options);
+    Process(std::unique_ptr<host::Host> host, device::EventListener& events, Options options);
     virtual ~Process() = default;
 
     // The object that ABI calls use. Null before the first use and again in a forked child.
@@ -38,7 +38,7 @@ public:
         return current_.load(std::memory_order_relaxed) == process;
     }
 
-    device::Host& host() { return *host_; }
+    host::Host& host() { return *host_; }
     mem::Memory& memory() { return memory_; }
     device::XrcDomains& xrc() { return xrc_; }
 
@@ -68,7 +68,7 @@ private:
 
     static std::atomic<Process*> current_;
 
-    std::unique_ptr<device::Host> host_;
+    std::unique_ptr<host::Host> host_;
     device::EventListener& events_;
     mem::Memory memory_;
     device::XrcDomains xrc_;

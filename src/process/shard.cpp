@@ -46,7 +46,7 @@ constexpr std::uint32_t kPollsBeforeYield = 32;
 
 Result<std::unique_ptr<Shard>> Shard::start(const Parts& parts) {
     std::unique_ptr<Shard> shard(new Shard(parts));
-    Result<std::unique_ptr<device::HostPort>> port = parts.host.open_port();
+    Result<std::unique_ptr<host::HostPort>> port = parts.host.open_port();
     if (!port) return port.error();
     shard->port_ = std::move(*port);
     device::Engine::Config config;
@@ -57,7 +57,7 @@ Result<std::unique_ptr<Shard>> Shard::start(const Parts& parts) {
                                       .port = *shard->port_,
                                       .events = parts.events,
                                       .random = parts.host.random()});
-    Result<std::unique_ptr<device::Task>> thread =
+    Result<std::unique_ptr<host::Task>> thread =
         parts.host.spawn([raw = shard.get()] { raw->body(); });
     if (!thread) return thread.error();
     shard->thread_ = std::move(*thread);

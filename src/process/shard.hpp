@@ -23,7 +23,7 @@
 #include <memory>
 
 #include "device/engine.hpp"
-#include "device/host.hpp"
+#include "host/host.hpp"
 #include "process/lock.hpp"
 
 namespace feroce::process {
@@ -34,7 +34,7 @@ constexpr Duration kExitPatience = std::chrono::milliseconds(500);
 class Shard {
 public:
     struct Parts {
-        device::Host& host;
+        host::Host& host;
         mem::Memory& memory;
         device::XrcDomains& xrc;
         device::EventListener& events;
@@ -79,7 +79,7 @@ public:
     // Shows the engine under the lock; false if the lock cannot be had within `patience`.
     bool inspect(Duration patience, const std::function<void(device::Engine&)>& look);
 
-    // For the connection manager; see device::HostPort.
+    // For the connection manager; see host::HostPort.
     std::uint8_t slot() const { return port_->slot(); }
     int requests_fd();
     bool poll_requests();
@@ -106,7 +106,7 @@ private:
 
     Parts parts_;
     Lock lock_;  // Guards engine_ and all that is not atomic.
-    std::unique_ptr<device::HostPort> port_;
+    std::unique_ptr<host::HostPort> port_;
     std::unique_ptr<device::Engine> engine_;
     std::uint32_t empty_polls_ = 0;
     // Completions still to be returned with the port armed: see the head of this file.
@@ -135,7 +135,7 @@ private:
     std::atomic<bool> stop_{false};
     std::uint64_t polls_seen_ = 0;  // The thread's own, as is the next.
     std::uint64_t polls_at_arrival_ = 0;
-    std::unique_ptr<device::Task> thread_;
+    std::unique_ptr<host::Task> thread_;
 };
 
 }  // namespace feroce::process

@@ -56,7 +56,7 @@ struct World {
     Bed bed;
 };
 
-class FakePort final : public device::HostPort {
+class FakePort final : public host::HostPort {
 public:
     explicit FakePort(World& world) : world_(world) {}
     std::uint8_t slot() const override { return 1; }
@@ -84,21 +84,21 @@ private:
     World& world_;
 };
 
-class FakeHost final : public device::Host {
+class FakeHost final : public host::Host {
 public:
     explicit FakeHost(World& world) : world_(world) {}
     Instant now() override { return world_.now; }
     RandomSource& random() override { return random_; }
-    std::vector<device::Interface> interfaces() override { return {}; }
-    Result<std::unique_ptr<device::HostPort>> open_port() override {
-        return std::unique_ptr<device::HostPort>(new FakePort(world_));
+    std::vector<host::Interface> interfaces() override { return {}; }
+    Result<std::unique_ptr<host::HostPort>> open_port() override {
+        return std::unique_ptr<host::HostPort>(new FakePort(world_));
     }
-    Result<std::unique_ptr<device::Rendezvous>> open_rendezvous(std::uint8_t, int) override {
+    Result<std::unique_ptr<host::Rendezvous>> open_rendezvous(std::uint8_t, int) override {
         return Error{ENOTSUP, "not here"};
     }
     Result<Gid> source_for(const Gid&, std::uint32_t) override { return Gid{}; }
-    Result<std::unique_ptr<device::Task>> spawn(std::function<void()> body) override {
-        struct Thread final : device::Task {
+    Result<std::unique_ptr<host::Task>> spawn(std::function<void()> body) override {
+        struct Thread final : host::Task {
             Thread(std::function<void()> body, Bed& b) : bed(b), thread(std::move(body)) {}
             ~Thread() override {
                 bed.wake(Bed::End::Over);
@@ -107,7 +107,7 @@ public:
             Bed& bed;
             std::thread thread;
         };
-        return std::unique_ptr<device::Task>(new Thread(std::move(body), world_.bed));
+        return std::unique_ptr<host::Task>(new Thread(std::move(body), world_.bed));
     }
     void abandon() override {}
 

@@ -141,7 +141,7 @@ StateExport::~StateExport() {
     if (page_ != nullptr) page_->remove();
 }
 
-void StateExport::start(device::Host& host, std::function<void()> refresh) {
+void StateExport::start(host::Host& host, std::function<void()> refresh) {
     if (page_ != nullptr) return;
     Result<std::unique_ptr<StatePage>> page = StatePage::create();
     if (!page) {
@@ -151,7 +151,7 @@ void StateExport::start(device::Host& host, std::function<void()> refresh) {
     page_ = std::move(*page);
     host_ = &host;
     refresh_ = std::move(refresh);
-    Result<std::unique_ptr<device::Task>> thread = host.spawn([this] { body(); });
+    Result<std::unique_ptr<host::Task>> thread = host.spawn([this] { body(); });
     if (thread) thread_ = std::move(*thread);
 }
 

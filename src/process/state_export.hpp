@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "device/host.hpp"
+#include "host/host.hpp"
 #include "process/shard.hpp"
 #include "process/state_page.hpp"
 
@@ -34,7 +34,7 @@ public:
 
     // `refresh` is called on a thread of ours when somebody asks; it must call publish(). No page
     // is no error: the process then cannot be looked at. Does nothing when started before.
-    void start(device::Host& host, std::function<void()> refresh);
+    void start(host::Host& host, std::function<void()> refresh);
     // One thread at a time. `finished`: at exit.
     void publish(Shards shards, bool finished = false);
     // At exit: leaves the page behind if it explains something.
@@ -49,13 +49,13 @@ private:
 
     DeviceName device_name_;
     Inventory inventory_;
-    device::Host* host_ = nullptr;  // Set with page_.
+    host::Host* host_ = nullptr;  // Set with page_.
     std::unique_ptr<StatePage> page_;
     std::function<void()> refresh_;
     std::vector<std::string> devices_;  // Every one that ever had a queue pair.
     bool explains_ = false;             // The page holds a reason.
     std::atomic<bool> stop_{false};     // The interrupt that follows orders it.
-    std::unique_ptr<device::Task> thread_;
+    std::unique_ptr<host::Task> thread_;
 };
 
 }  // namespace feroce::process

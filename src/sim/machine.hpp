@@ -1,5 +1,5 @@
 // Machine: a simulated computer for programs above the C ABI: fibers as threads, a network card, an
-// address and memory. What runs on it sees it as a device::Host (machine_host.hpp).
+// address and memory. What runs on it sees it as a host::Host (machine_host.hpp).
 //
 // Its fibers run from the world's scheduler, one at a time. A fiber sleeps on a Bell, or until
 // there is news: frames that came or were looked at, and what make_news() is called for. While

@@ -12,11 +12,11 @@ constexpr std::uint16_t kFirstFreePort = 32768;
 constexpr std::uint16_t kFreePorts = 28232;
 constexpr int kFreePortTries = 256;
 
-class MachineRendezvous final : public device::Rendezvous {
+class MachineRendezvous final : public host::Rendezvous {
 public:
     MachineRendezvous(Machine& machine, RandomSource& random) : random_(random), bell_(machine) {}
 
-    Result<device::PortLease> lease(wire::PortSpace space, const Gid& address,
+    Result<host::PortLease> lease(wire::PortSpace space, const Gid& address,
                                     std::uint16_t port) override {
         const int tries = port == 0 ? kFreePortTries : 1;
         for (int i = 0; i < tries; ++i) {
@@ -29,15 +29,15 @@ public:
                             [&](const auto& held) { return held.second == key; }))
                 continue;
             held_[++last_id_] = key;
-            return device::PortLease{last_id_, wanted};
+            return host::PortLease{last_id_, wanted};
         }
         return Error{EADDRINUSE, "the rdma_cm port is taken on this address"};
     }
-    void end(const device::PortLease& lease) override { held_.erase(lease.id); }
+    void end(const host::PortLease& lease) override { held_.erase(lease.id); }
     // There is no other process to hand anything over.
-    bool offer(const device::CmDatagram&) override { return false; }
+    bool offer(const host::CmDatagram&) override { return false; }
     bool retry() override { return false; }
-    void drain(std::vector<device::CmDatagram>&) override {}
+    void drain(std::vector<host::CmDatagram>&) override {}
     bool wait(Instant until) override {
         bell_.wait(until);
         return false;
@@ -54,7 +54,7 @@ private:
     std::uint32_t last_id_ = 0;
 };
 
-class FiberTask final : public device::Task {
+class FiberTask final : public host::Task {
 public:
     FiberTask(Machine& machine, std::shared_ptr<Machine::Strand> strand)
         : machine_(machine), strand_(std::move(strand)) {}
@@ -122,10 +122,10 @@ void MachinePort::on_interfaces_changed() {
     bell_.ring();
 }
 
-std::vector<device::Interface> MachineHost::interfaces() {
-    std::vector<device::Interface> all;
+std::vector<host::Interface> MachineHost::interfaces() {
+    std::vector<host::Interface> all;
     const auto add = [&](const std::vector<Gid>& addresses) {
-        device::Interface made;
+        host::Interface made;
         const auto number = static_cast<std::uint8_t>(all.size());
         made.name = "eth" + std::to_string(number);
         made.index = number + 1u;
@@ -140,12 +140,12 @@ std::vector<device::Interface> MachineHost::interfaces() {
     return all;
 }
 
-Result<std::unique_ptr<device::HostPort>> MachineHost::open_port() {
-    return std::unique_ptr<device::HostPort>(std::make_unique<MachinePort>(machine_));
+Result<std::unique_ptr<host::HostPort>> MachineHost::open_port() {
+    return std::unique_ptr<host::HostPort>(std::make_unique<MachinePort>(machine_));
 }
 
-Result<std::unique_ptr<device::Rendezvous>> MachineHost::open_rendezvous(std::uint8_t, int) {
-    return std::unique_ptr<device::Rendezvous>(
+Result<std::unique_ptr<host::Rendezvous>> MachineHost::open_rendezvous(std::uint8_t, int) {
+    return std::unique_ptr<host::Rendezvous>(
         std::make_unique<MachineRendezvous>(machine_, random_));
 }
 
@@ -154,8 +154,8 @@ Result<Gid> MachineHost::source_for(const Gid& destination, std::uint32_t) {
     return machine_.source_for(destination);
 }
 
-Result<std::unique_ptr<device::Task>> MachineHost::spawn(std::function<void()> body) {
-    return std::unique_ptr<device::Task>(std::make_unique<FiberTask>(
+Result<std::unique_ptr<host::Task>> MachineHost::spawn(std::function<void()> body) {
+    return std::unique_ptr<host::Task>(std::make_unique<FiberTask>(
         machine_, machine_.spawn(Machine::Kind::Service, std::move(body))));
 }
 

@@ -9,13 +9,13 @@
 #include <utility>
 #include <vector>
 
-#include "device/host.hpp"
+#include "host/host.hpp"
 #include "sim/machine.hpp"
 
 namespace feroce::sim {
 
 // One slot of the machine's UDP port. Sends through the machine's uplink.
-class MachinePort final : public device::HostPort {
+class MachinePort final : public host::HostPort {
 public:
     explicit MachinePort(Machine& machine);
     ~MachinePort() override;
@@ -46,18 +46,18 @@ private:
     bool changed_ = false;
 };
 
-class MachineHost final : public device::Host {
+class MachineHost final : public host::Host {
 public:
     explicit MachineHost(Machine& machine) : machine_(machine), random_(machine.random().next()) {}
 
     Instant now() override { return machine_.now(); }
     RandomSource& random() override { return random_; }
-    std::vector<device::Interface> interfaces() override;
-    Result<std::unique_ptr<device::HostPort>> open_port() override;
-    Result<std::unique_ptr<device::Rendezvous>> open_rendezvous(std::uint8_t slot,
+    std::vector<host::Interface> interfaces() override;
+    Result<std::unique_ptr<host::HostPort>> open_port() override;
+    Result<std::unique_ptr<host::Rendezvous>> open_rendezvous(std::uint8_t slot,
                                                                 int requests_fd) override;
     Result<Gid> source_for(const Gid& destination, std::uint32_t scope) override;
-    Result<std::unique_ptr<device::Task>> spawn(std::function<void()> body) override;
+    Result<std::unique_ptr<host::Task>> spawn(std::function<void()> body) override;
     void abandon() override {}  // Nobody forks here.
 
 private:

@@ -42,9 +42,9 @@ bool update_gids(std::vector<Gid>& table, const std::vector<Gid>& now) {
     return changed;
 }
 
-void refresh(Context& context, const std::vector<device::Interface>& interfaces) {
+void refresh(Context& context, const std::vector<host::Interface>& interfaces) {
     const auto found =
-        std::find_if(interfaces.begin(), interfaces.end(), [&context](const device::Interface& i) {
+        std::find_if(interfaces.begin(), interfaces.end(), [&context](const host::Interface& i) {
             return i.index == context.device->interface.index;
         });
     const bool up = found != interfaces.end() && found->up;
@@ -87,7 +87,7 @@ Device* device_of_fd(int fd) {
 void refresh_contexts(Instance& instance) {
     const std::lock_guard lock(instance.mutex);
     if (instance.contexts.empty()) return;
-    const std::vector<device::Interface> interfaces = instance.host().interfaces();
+    const std::vector<host::Interface> interfaces = instance.host().interfaces();
     for (Context* context : instance.contexts) refresh(*context, interfaces);
 }
 

@@ -10,7 +10,7 @@ namespace feroce::verbs {
 namespace {
 
 // An EUI-64 from the interface's address; loopback has none, so its index stands in.
-std::uint64_t guid_of(const device::Interface& interface) {
+std::uint64_t guid_of(const host::Interface& interface) {
     std::uint64_t high = 0, low = 0;
     for (std::size_t i = 0; i < 3; ++i) {
         high = high << 8 | interface.mac[i];
@@ -20,7 +20,7 @@ std::uint64_t guid_of(const device::Interface& interface) {
     return (high ^ 0x02'0000) << 40 | std::uint64_t{0xfffe} << 24 | low;
 }
 
-Device& device_for(Instance& instance, const device::Interface& interface, int index) {
+Device& device_for(Instance& instance, const host::Interface& interface, int index) {
     Device& device = instance.devices[interface.name];
     device.interface = interface;
     device.guid = guid_of(interface);
@@ -44,7 +44,7 @@ using namespace feroce::verbs;
 
 ibv_device** ibv_get_device_list(int* count) {
     Instance& instance = Instance::get();
-    const std::vector<device::Interface> interfaces = instance.host().interfaces();
+    const std::vector<host::Interface> interfaces = instance.host().interfaces();
     auto** list =
         static_cast<ibv_device**>(std::calloc(interfaces.size() + 1, sizeof(ibv_device*)));
     if (list == nullptr) return refuse_null("ibv_get_device_list", {ENOMEM, "out of memory"});

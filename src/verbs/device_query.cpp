@@ -67,7 +67,7 @@ ibv_mtu mtu_enum(std::uint32_t bytes) {
 }
 
 bool port_up(const Context& context) {
-    for (const device::Interface& i : context.process->host().interfaces())
+    for (const host::Interface& i : context.process->host().interfaces())
         if (i.index == context.device->interface.index) return i.up;
     return false;
 }

@@ -99,7 +99,7 @@ Instance* make_real() {
 
 }  // namespace
 
-Instance::Instance(std::unique_ptr<device::Host> host, std::uint32_t shards)
+Instance::Instance(std::unique_ptr<host::Host> host, std::uint32_t shards)
     : Process(std::move(host), event_listener(),
               {.shards = shards, .interfaces_changed = [this] { on_interfaces_changed(); }}) {}
 

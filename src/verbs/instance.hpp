@@ -18,7 +18,7 @@ namespace feroce::verbs {
 
 class Instance final : public process::Process {
 public:
-    Instance(std::unique_ptr<device::Host> host, std::uint32_t shards);
+    Instance(std::unique_ptr<host::Host> host, std::uint32_t shards);
     ~Instance() override;  // Contexts must be closed, threads of the program gone.
 
     // The current one. Made for this machine if there is none.

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "device/completion_queue.hpp"
-#include "device/host.hpp"
+#include "host/host.hpp"
 #include "process/event_counter.hpp"
 #include "process/process.hpp"
 #include "verbs/abi.hpp"
@@ -31,7 +31,7 @@ struct Device {
     void* list_entry[2] = {};
     void* sysfs = nullptr;
     std::uint64_t core_support = 0;
-    device::Interface interface;
+    host::Interface interface;
     std::uint64_t guid = 0;  // Host order.
     int index = 0;
 };

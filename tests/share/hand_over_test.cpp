@@ -48,7 +48,7 @@ public:
 
 private:
     port::RealHost& host_;
-    std::unique_ptr<device::HostPort> port_;
+    std::unique_ptr<host::HostPort> port_;
     Prng random_{1};
     mem::Memory memory_{mem::Limits{}, random_};
     device::XrcDomains xrc_;

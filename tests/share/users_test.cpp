@@ -202,12 +202,12 @@ TEST_F(Users, ConnectionRequestsDoNotGoToWhoTookAName) {
     bool taken = false;
     ASSERT_TRUE(::read(ready[0], &taken, 1) == 1 && taken);
 
-    device::CmDatagram request{loopback_v4(1), loopback_v4(1), {}};
+    host::CmDatagram request{loopback_v4(1), loopback_v4(1), {}};
     request.mad[17] = std::byte{0x10};  // The attribute id of a REQ.
     for (std::size_t i = 0; i < 8; ++i)
         request.mad[32 + i] = static_cast<std::byte>(service >> (56 - 8 * i));
     EXPECT_TRUE((*reader)->offer(request));
-    std::vector<device::CmDatagram> got;
+    std::vector<host::CmDatagram> got;
     for (int i = 0; i < 10 && got.empty(); ++i) {
         (*listener)->wait(Instant(Clock::now().time_since_epoch() + seconds(1)));
         (*listener)->drain(got);

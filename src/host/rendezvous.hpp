@@ -14,7 +14,7 @@
 #include "wire/cma.hpp"
 #include "wire/mad.hpp"
 
-namespace feroce::device {
+namespace feroce::host {
 
 // A message of the connection manager with its addresses.
 struct CmDatagram {
@@ -54,4 +54,4 @@ public:
     virtual void abandon() = 0;  // In a forked child.
 };
 
-}  // namespace feroce::device
+}  // namespace feroce::host

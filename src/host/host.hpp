@@ -15,9 +15,9 @@
 #include "base/time.hpp"
 #include "device/engine.hpp"
 #include "device/port.hpp"
-#include "device/rendezvous.hpp"
+#include "host/rendezvous.hpp"
 
-namespace feroce::device {
+namespace feroce::host {
 
 struct Interface {
     std::string name;  // "eth0"; the device is feroce_eth0.
@@ -29,13 +29,13 @@ struct Interface {
 };
 
 // A port on one slot of the shared UDP port, for all addresses of this machine.
-class HostPort : public Port {
+class HostPort : public device::Port {
 public:
     // The slot that steers packets here: the top byte of the QPNs of the engine behind this port.
     virtual std::uint8_t slot() const = 0;
 
     // Feeds the engine with what has arrived; false if nothing had. Never blocks.
-    virtual bool poll(Instant now, Engine& engine) = 0;
+    virtual bool poll(Instant now, device::Engine& engine) = 0;
 
     // Whether an arrival ends wait(). A poller that is about to spin disarms, so that the waiting
     // thread is not woken for packets the poller takes itself. Under the shard's lock.
@@ -50,7 +50,7 @@ public:
     // come by poll() like everything else), and the feeding of those that have arrived. Whoever
     // never asks for requests gets none.
     virtual int requests_fd() { return -1; }
-    virtual bool poll_requests(Instant, Engine&) { return false; }
+    virtual bool poll_requests(Instant, device::Engine&) { return false; }
     // True once after addresses or links of the machine have changed, which also ends wait().
     virtual bool interfaces_changed() = 0;
 };
@@ -78,4 +78,4 @@ public:
     virtual void abandon() = 0;
 };
 
-}  // namespace feroce::device
+}  // namespace feroce::host
