@@ -37,6 +37,7 @@ TREES = ("src", "include", "tests", "tools", "fuzz", "bench", "examples", "model
 # Room sets for the banned words. The engine is passive: time, randomness and threads come from
 # above, or seeded runs stop being repeatable.
 PASSIVE = {"base", "wire", "mem", "transport", "cm", "device", "host"}
+IDENTIFIED = {"port", "host", "verbs", "rdmacm"}  # What shares the port, as one user for good.
 ORDERED = {"transport", "cm", "device", "host"}
 CLOCKS = (r"\b(steady_clock|system_clock|high_resolution_clock|clock_gettime|gettimeofday)\b"
           r"|(?<![\w.>])time\s*\(\s*(nullptr|NULL|0|&)")
@@ -281,6 +282,16 @@ def rule_banned(tree):
                 yield Finding(file.path, line_of(file.bare, match.start()), name, message)
 
 
+def rule_identity(tree):
+    """A process may change its user: which one counts is decided in one place."""
+    for file in tree.code:
+        if file.room not in IDENTIFIED or file.is_test or file.name == "identity.cpp":
+            continue
+        for match in re.finditer(r"\bgete?uid\b", file.bare):
+            yield Finding(file.path, line_of(file.bare, match.start()), "identity",
+                          "the user is captured when the port is entered: port/identity.hpp")
+
+
 def rule_todo(tree):
     word = "TODO" + "(now)"
     for file in tree.files:
@@ -341,8 +352,8 @@ def rule_package(tree):
                 yield Finding(file.path, number, "package", f"docs/dependencies.md lacks {name}")
 
 
-RULES = [rule_edge, rule_needs, rule_size, rule_columns, rule_function, rule_banned, rule_todo,
-         rule_header, rule_orphan, rule_room, rule_package]
+RULES = [rule_edge, rule_needs, rule_size, rule_columns, rule_function, rule_banned,
+         rule_identity, rule_todo, rule_header, rule_orphan, rule_room, rule_package]
 
 
 def check(root):

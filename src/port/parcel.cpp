@@ -8,6 +8,8 @@
 #include <cstring>
 #include <utility>
 
+#include "port/port_group.hpp"
+
 namespace feroce::port {
 namespace {
 
@@ -16,13 +18,13 @@ constexpr socklen_t kNameBytes = offsetof(sockaddr_un, sun_path) + 6;
 // Strangers' parcels that one call throws away before it lets others have a turn.
 constexpr int kStrangersMax = 64;
 
-bool from_own_user(msghdr& message) {
+bool comes_from_member(msghdr& message, const PortGroup& group) {
     const cmsghdr* c = CMSG_FIRSTHDR(&message);
     if (c == nullptr || c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_CREDENTIALS)
         return false;
     ucred sender;
     std::memcpy(&sender, CMSG_DATA(c), sizeof sender);
-    return sender.uid == ::geteuid();
+    return group.has_member(sender);
 }
 
 }  // namespace
@@ -68,7 +70,7 @@ Fd make_parcel_socket(sockaddr_un& name) {
     return named ? std::move(fd) : Fd();
 }
 
-ByteView receive_from_member(int fd, ByteSpan buffer) {
+ByteView receive_from_member(int fd, const PortGroup& group, ByteSpan buffer) {
     for (int i = 0; i < kStrangersMax; ++i) {
         iovec vec{buffer.data(), buffer.size()};
         alignas(cmsghdr) char control[CMSG_SPACE(sizeof(ucred))];
@@ -80,7 +82,8 @@ ByteView receive_from_member(int fd, ByteSpan buffer) {
         const ssize_t n = ::recvmsg(fd, &message, MSG_DONTWAIT);
         if (n < 0) break;
         const auto length = static_cast<std::size_t>(n);
-        if (length > sizeof(ParcelHeader) && from_own_user(message)) return buffer.first(length);
+        if (length > sizeof(ParcelHeader) && comes_from_member(message, group))
+            return buffer.first(length);
     }
     return {};
 }

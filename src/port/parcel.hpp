@@ -14,6 +14,8 @@
 
 namespace feroce::port {
 
+class PortGroup;
+
 struct ParcelHeader {
     Gid source;
     Gid destination;
@@ -41,7 +43,7 @@ bool send_parcel(int fd, const sockaddr_un* to, const device::Datagram& datagram
 // A datagram socket with a name that the kernel chose, which knows who sends to it.
 Fd make_parcel_socket(sockaddr_un& name);
 // One parcel off such a socket, empty if there is none. Anybody can send to a unix name: what does
-// not come from a process of our own user is thrown away.
-ByteView receive_from_member(int fd, ByteSpan buffer);
+// not come from a member of the group is thrown away.
+ByteView receive_from_member(int fd, const PortGroup& group, ByteSpan buffer);
 
 }  // namespace feroce::port

@@ -42,13 +42,17 @@ void deliver(Instant now, device::Engine& engine, ByteView parcel, std::uint8_t 
 
 }  // namespace
 
-HandOverReceiver::HandOverReceiver(std::uint8_t slot, Capture* capture)
-    : slot_(slot), capture_(capture), fd_(make_parcel_socket(name_)), buffer_(kParcelMax) {}
+HandOverReceiver::HandOverReceiver(const PortGroup& group, std::uint8_t slot, Capture* capture)
+    : group_(group),
+      slot_(slot),
+      capture_(capture),
+      fd_(make_parcel_socket(name_)),
+      buffer_(kParcelMax) {}
 
 bool HandOverReceiver::poll(Instant now, device::Engine& engine) {
     if (!fd_.valid()) return false;
     for (int i = 0; i < kHandOverBatch; ++i) {
-        const ByteView parcel = receive_from_member(fd_.get(), buffer_);
+        const ByteView parcel = receive_from_member(fd_.get(), group_, buffer_);
         if (parcel.empty()) return i > 0;
         deliver(now, engine, parcel, slot_, capture_);
     }

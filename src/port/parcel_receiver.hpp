@@ -20,13 +20,14 @@ namespace feroce::port {
 // What other members of the group hand to the owner of `slot`: rare, so one a system call.
 class HandOverReceiver {
 public:
-    HandOverReceiver(std::uint8_t slot, Capture* capture);
+    HandOverReceiver(const PortGroup& group, std::uint8_t slot, Capture* capture);
 
     int fd() const { return fd_.get(); }  // -1: none could be made.
     const sockaddr_un& name() const { return name_; }
     bool poll(Instant now, device::Engine& engine);  // False if nothing had arrived.
 
 private:
+    const PortGroup& group_;
     std::uint8_t slot_;
     Capture* capture_;
     sockaddr_un name_{};

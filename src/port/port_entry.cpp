@@ -24,14 +24,15 @@ bool may_change(int code) {
 }
 
 // The port is taken, as `taken` says. Perhaps its owner lets us in as a guest.
-Result<RelaySeat> be_guest(std::uint16_t port, Sharing sharing, std::uint32_t wish, Error taken) {
+Result<RelaySeat> be_guest(std::uint16_t port, const Identity& identity, std::uint32_t wish,
+                           Error taken) {
     const std::optional<std::uint32_t> owner = owner_of_udp_port(port);
-    if (!owner || *owner == ::geteuid()) return taken;  // A group of ours that is just dying.
-    if (sharing == Sharing::User)
+    if (!owner || *owner == identity.user) return taken;  // A group of ours that is just dying.
+    if (identity.sharing == Sharing::User)
         return Error{EADDRINUSE,
                      "UDP port 4791 is held by another user's processes, and FEROCE_SHARE=user "
                      "forbids to be their guest"};
-    if (sharing == Sharing::Default && ::geteuid() == 0)
+    if (identity.sharing == Sharing::Default && identity.user == 0)
         return Error{EACCES,
                      "UDP port 4791 is held by processes of an ordinary user, who could read and "
                      "divert root's packets: end them, or trust them by FEROCE_SHARE=any"};
@@ -42,15 +43,15 @@ Result<RelaySeat> be_guest(std::uint16_t port, Sharing sharing, std::uint32_t wi
 
 }  // namespace
 
-Result<PortEntry> enter_port(std::uint16_t port, Sharing sharing, std::uint32_t wish,
+Result<PortEntry> enter_port(std::uint16_t port, const Identity& identity, std::uint32_t wish,
                              Duration patience) {
     const Instant deadline = monotonic_now() + patience;
     for (std::uint32_t round = 0;; ++round) {
-        Result<std::unique_ptr<PortGroup>> group = PortGroup::attempt(port);
+        Result<std::unique_ptr<PortGroup>> group = PortGroup::attempt(port, identity);
         if (group) return PortEntry{std::move(*group), std::nullopt};
         Error error = group.error();
         if (error.code == EADDRINUSE) {
-            Result<RelaySeat> seat = be_guest(port, sharing, wish, error);
+            Result<RelaySeat> seat = be_guest(port, identity, wish, error);
             if (seat) return PortEntry{nullptr, std::move(*seat)};
             error = seat.error();
         }

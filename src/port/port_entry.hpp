@@ -7,17 +7,11 @@
 
 #include "base/result.hpp"
 #include "base/time.hpp"
+#include "port/identity.hpp"
 #include "port/port_group.hpp"
 #include "port/relay_seat.hpp"
 
 namespace feroce::port {
-
-// With whom processes share. Whoever owns the port could read what it relays, and change it.
-enum class Sharing : std::uint8_t {
-    User,     // With processes of this user alone.
-    Default,  // Other users are served; root is a guest of nobody.
-    Any,      // And root is a guest of anybody.
-};
 
 // One of the two is there.
 struct PortEntry {
@@ -26,7 +20,7 @@ struct PortEntry {
 };
 
 // `port` is 4791 but in tests. `wish`: a guest's slot of before, 0 for none.
-Result<PortEntry> enter_port(std::uint16_t port, Sharing sharing, std::uint32_t wish,
+Result<PortEntry> enter_port(std::uint16_t port, const Identity& identity, std::uint32_t wish,
                              Duration patience);
 
 }  // namespace feroce::port

@@ -16,7 +16,7 @@
 namespace feroce::port {
 namespace {
 
-constexpr std::uint32_t kMagic = 0xfe0c'e002;    // Changes with the layout of hand-over and table.
+constexpr std::uint32_t kMagic = 0xfe0c'e003;    // Changes with the layout of hand-over and table.
 constexpr std::size_t kFdsMax = 2 + 2 * kSlots;  // Listener, table, sockets.
 
 struct HandOver {
@@ -64,30 +64,31 @@ Result<Fd> connect_to_group(std::uint16_t port, std::uint32_t user) {
     return connection;
 }
 
-PortGroup::PortGroup()
-    : parcels_(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)) {}
+PortGroup::PortGroup(const Identity& identity)
+    : identity_(identity),
+      parcels_(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)) {}
 
 PortGroup::~PortGroup() {
     relay_.reset();  // Its thread uses the rest.
 }
 
-Result<std::unique_ptr<PortGroup>> PortGroup::attempt(std::uint16_t port) {
-    const std::uint32_t user = ::geteuid();
-    const Result<Fd> connection = connect_to_group(port, user);
-    if (connection) return join(connection->get());
+Result<std::unique_ptr<PortGroup>> PortGroup::attempt(std::uint16_t port,
+                                                      const Identity& identity) {
+    const Result<Fd> connection = connect_to_group(port, identity.user);
+    if (connection) return join(connection->get(), identity);
     if (connection.error().code != ECONNREFUSED) return connection.error();
 
     Fd listener(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (!listener.valid()) return Error{errno, "no unix socket to share UDP port 4791 with"};
     sockaddr_un name;
-    const socklen_t length = group_name(name, port, user);
+    const socklen_t length = group_name(name, port, identity.user);
     // Bound but not listening yet: others who connect are refused and see the name taken.
     if (::bind(listener.get(), reinterpret_cast<const sockaddr*>(&name), length) != 0)
         return Error{EAGAIN, "another process founds the group of UDP port 4791"};
-    return found(port, std::move(listener));
+    return found(port, std::move(listener), identity);
 }
 
-Result<std::unique_ptr<PortGroup>> PortGroup::join(int connection) {
+Result<std::unique_ptr<PortGroup>> PortGroup::join(int connection, const Identity& identity) {
     HandOver header;
     iovec vec{&header, sizeof header};
     alignas(cmsghdr) char control[CMSG_SPACE(kFdsMax * sizeof(int))];
@@ -111,7 +112,7 @@ Result<std::unique_ptr<PortGroup>> PortGroup::join(int connection) {
     const bool whole = (message.msg_flags & MSG_CTRUNC) == 0 && n == sizeof header;
     const std::size_t wanted = 2 + kSlots * (header.with_v6 != 0 ? 2 : 1);
     if (whole && header.magic == kMagic && header.slots == kSlots && count == wanted) {
-        std::unique_ptr<PortGroup> group(new PortGroup);
+        std::unique_ptr<PortGroup> group(new PortGroup(identity));
         if (group->adopt(fds, header.with_v6 != 0)) return group;
         return Error{ENOMEM, "the slot table of UDP port 4791 could not be mapped"};
     }
@@ -162,8 +163,9 @@ Bound bind_alone(int family, std::uint16_t port, Fd& socket) {
 
 }  // namespace
 
-Result<std::unique_ptr<PortGroup>> PortGroup::found(std::uint16_t port, Fd listener) {
-    std::unique_ptr<PortGroup> group(new PortGroup);
+Result<std::unique_ptr<PortGroup>> PortGroup::found(std::uint16_t port, Fd listener,
+                                                    const Identity& identity) {
+    std::unique_ptr<PortGroup> group(new PortGroup(identity));
     Bound v4 = bind_family(AF_INET, port, group->v4_);
     group->steered_ = v4 != Bound::Unsteered;
     if (!group->steered_) v4 = bind_alone(AF_INET, port, group->v4_[kLoneSlot]);
@@ -209,8 +211,13 @@ void PortGroup::abandon() {
     if (relay_) relay_->abandon();
 }
 
-void PortGroup::share_with_others(std::function<void()> requests_wanted) {
+void PortGroup::share_with_others(RandomSource& random, std::function<void()> requests_wanted) {
+    random_ = &random;
     requests_wanted_ = std::move(requests_wanted);
+}
+
+bool PortGroup::has_member(const ucred& process) const {
+    return process.uid == identity_.user || table_.has_owner(process.pid);
 }
 
 void PortGroup::serve() {
@@ -218,7 +225,7 @@ void PortGroup::serve() {
     const std::optional<std::uint32_t> user =
         connection.valid() ? user_behind(connection.get()) : std::nullopt;
     if (!user) return;
-    if (*user == ::geteuid())
+    if (*user == identity_.user)
         hand_sockets_to(connection.get());
     else
         admit_guest(std::move(connection), *user);
@@ -231,7 +238,7 @@ void PortGroup::admit_guest(Fd connection, std::uint32_t user) {
         return;
     }
     const std::lock_guard lock(relay_mutex_);
-    if (!relay_) relay_ = RelayServer::start(*this, requests_wanted_);
+    if (!relay_) relay_ = RelayServer::start(*this, *random_, requests_wanted_);
     if (relay_) relay_->admit(std::move(connection), user);
 }
 

@@ -11,6 +11,8 @@
 // (who could divert the traffic).
 #pragma once
 
+#include <sys/socket.h>
+
 #include <array>
 #include <cstdint>
 #include <functional>
@@ -18,9 +20,11 @@
 #include <mutex>
 #include <optional>
 
+#include "base/random.hpp"
 #include "base/result.hpp"
 #include "device/port.hpp"
 #include "port/fd.hpp"
+#include "port/identity.hpp"
 #include "port/slot_table.hpp"
 
 namespace feroce::port {
@@ -32,9 +36,9 @@ Result<Fd> connect_to_group(std::uint16_t port, std::uint32_t user);
 
 class PortGroup {
 public:
-    // Once: joins the group of this user or founds it. EAGAIN: others are at it just now;
+    // Once: joins the group of that user or founds it. EAGAIN: others are at it just now;
     // EADDRINUSE: the port is taken, by another user or by a group that is just dying.
-    static Result<std::unique_ptr<PortGroup>> attempt(std::uint16_t port);
+    static Result<std::unique_ptr<PortGroup>> attempt(std::uint16_t port, const Identity& identity);
     ~PortGroup();
 
     // A slot of our own, drained of what was sent to its last owner. Not thread-safe.
@@ -47,8 +51,12 @@ public:
     bool has_v6() const { return v6_[kLoneSlot].valid(); }
 
     // Serves processes of other users, too; before the first serve(). For `requests_wanted` see
-    // relay_server.hpp.
-    void share_with_others(std::function<void()> requests_wanted);
+    // relay_server.hpp; it and the randomness outlive the group.
+    void share_with_others(RandomSource& random, std::function<void()> requests_wanted);
+    // Whether this other process belongs to the group: by its user, or because it owns a slot,
+    // which it keeps when it changes its user.
+    bool has_member(const ucred& process) const;
+
     // Readable when somebody wants to join; any member may serve(), which never blocks. Any thread.
     int listener() const { return listener_.get(); }
     void serve();
@@ -60,15 +68,17 @@ public:
     void abandon();  // Closes every fd, in a forked child.
 
 private:
-    PortGroup();
-    static Result<std::unique_ptr<PortGroup>> join(int connection);
-    static Result<std::unique_ptr<PortGroup>> found(std::uint16_t port, Fd listener);
+    explicit PortGroup(const Identity& identity);
+    static Result<std::unique_ptr<PortGroup>> join(int connection, const Identity& identity);
+    static Result<std::unique_ptr<PortGroup>> found(std::uint16_t port, Fd listener,
+                                                    const Identity& identity);
     bool adopt(const int* fds, bool with_v6);
     void hand_sockets_to(int newcomer) const;
 
     // Without steering the port is one process's, by the socket of this slot.
     static constexpr std::uint8_t kLoneSlot = 1;
 
+    Identity identity_;
     bool steered_ = true;  // The kernel took the filter.
     Fd listener_;
     SlotTable table_;
@@ -78,6 +88,7 @@ private:
     std::uint64_t claimed_ =
         0;  // Bit per slot that this process owns; its locks do not exclude it.
 
+    RandomSource* random_ = nullptr;
     std::function<void()> requests_wanted_;  // Empty: other users are not served.
     std::mutex relay_mutex_;                 // Guards the making of relay_.
     std::unique_ptr<RelayServer> relay_;     // Since the first guest.

@@ -36,7 +36,10 @@ std::uint64_t KernelRandom::next() {
     return value;
 }
 
-RealHost::RealHost(Options options) : options_(std::move(options)), owner_(::geteuid()) {
+RealHost::RealHost(Options options)
+    : options_(std::move(options)),
+      identity_(Identity::capture(options_.sharing)),
+      owner_(identity_.user) {
     if (!options_.capture_path.empty()) capture_ = Capture::open(options_.capture_path);
 }
 
@@ -51,13 +54,16 @@ std::vector<host::Interface> RealHost::interfaces() {
 Result<PortEntry> RealHost::enter(std::uint32_t wish, Duration patience) {
     // One group a process: closing a second one's table would drop the locks of the first.
     if (std::shared_ptr<PortGroup> group = group_.lock()) return PortEntry{std::move(group), {}};
-    Result<PortEntry> entry = enter_port(options_.port, options_.sharing, wish, patience);
+    const Identity identity = Identity::capture(options_.sharing);
+    Result<PortEntry> entry = enter_port(options_.port, identity, wish, patience);
     if (!entry) return entry;
-    owner_ = entry->group ? ::geteuid() : entry->seat->owner;
+    identity_ = identity;
+    owner_ = entry->group ? identity.user : entry->seat->owner;
+    if (entry->seat) tokens_[entry->seat->slot] = entry->seat->token;
     if (!entry->group) return entry;
     group_ = entry->group;
-    if (options_.sharing != Sharing::User)
-        entry->group->share_with_others(options_.requests_wanted);
+    if (identity.serves_others())
+        entry->group->share_with_others(random_, options_.requests_wanted);
     return entry;
 }
 
@@ -72,9 +78,10 @@ Result<PortEntry> RealHost::seat_again(std::uint8_t slot) {
         return Error{errno, "no unix socket to share UDP port 4791 with"};
     const timeval timeout{0, 300'000};
     ::setsockopt(pair[0], SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout);
-    entry->group->admit_guest(Fd(pair[1]), ::geteuid());
-    Result<RelaySeat> seat = RelaySeat::ask_over(Fd(pair[0]), ::geteuid(), slot);
+    entry->group->admit_guest(Fd(pair[1]), identity_.user);
+    Result<RelaySeat> seat = RelaySeat::ask_over(Fd(pair[0]), identity_.user, slot);
     if (!seat) return seat.error();
+    tokens_[slot] = seat->token;
     entry->seat = std::move(*seat);
     return entry;
 }
@@ -104,16 +111,25 @@ Result<std::unique_ptr<host::HostPort>> RealHost::open_port() {
 }
 
 Result<std::unique_ptr<host::Rendezvous>> RealHost::open_rendezvous(std::uint8_t slot,
-                                                                      int requests_fd) {
-    return UnixRendezvous::open(slot, requests_fd, random_, [this] { return neighbours(); });
+                                                                    int requests_fd) {
+    std::uint32_t user = 0;
+    {
+        const std::lock_guard lock(mutex_);
+        user = identity_.user;
+    }
+    return UnixRendezvous::open({user, slot, requests_fd}, random_,
+                                [this] { return neighbours(); });
 }
 
 Neighbours RealHost::neighbours() {
     const std::lock_guard lock(mutex_);
     Neighbours out;
     out.owner = owner_;
-    if (const std::shared_ptr<PortGroup> group = group_.lock())
-        out.guests = group->table().guests();
+    out.group = group_.lock();
+    if (out.group) out.guests = out.group->table().guests();
+    std::size_t count = 0;
+    for (const auto& [slot, token] : tokens_)
+        if (count < out.tokens.size()) out.tokens[count++] = token;
     return out;
 }
 

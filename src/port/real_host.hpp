@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -12,6 +13,7 @@
 #include "host/host.hpp"
 #include "port/capture.hpp"
 #include "port/faults.hpp"
+#include "port/identity.hpp"
 #include "port/port_entry.hpp"
 #include "port/port_group.hpp"
 #include "port/unix_rendezvous.hpp"
@@ -43,7 +45,7 @@ public:
     std::vector<host::Interface> interfaces() override;
     Result<std::unique_ptr<host::HostPort>> open_port() override;
     Result<std::unique_ptr<host::Rendezvous>> open_rendezvous(std::uint8_t slot,
-                                                                int requests_fd) override;
+                                                              int requests_fd) override;
     Result<Gid> source_for(const Gid& destination, std::uint32_t scope) override;
     Result<std::unique_ptr<host::Task>> spawn(std::function<void()> body) override;
     void abandon() override;
@@ -56,10 +58,12 @@ private:
     Options options_;
     KernelRandom random_;
     std::unique_ptr<Capture> capture_;
-    std::mutex mutex_;                // Guards what follows.
-    std::weak_ptr<PortGroup> group_;  // Held by the open ports.
-    std::uint32_t owner_;             // The user whose UDP port it is.
-    std::vector<int> seats_;          // Connections of our guest ports, to be closed in a child.
+    std::mutex mutex_;                              // Guards what follows.
+    std::weak_ptr<PortGroup> group_;                // Held by the open ports.
+    Identity identity_;                             // As we entered the port last.
+    std::uint32_t owner_;                           // The user whose UDP port it is.
+    std::map<std::uint8_t, std::uint64_t> tokens_;  // Of our seats as a guest, by slot.
+    std::vector<int> seats_;  // Connections of our guest ports, to be closed in a child.
     // One a port, so that each is used under one shard's lock.
     std::vector<std::unique_ptr<FaultInjector>> injectors_;
 };

@@ -38,6 +38,7 @@ Result<RelaySeat> RelaySeat::ask_over(Fd connection, std::uint32_t owner, std::u
     seat.connection = std::move(connection);
     seat.slot = static_cast<std::uint8_t>(answer.slot);
     seat.owner = owner;
+    seat.token = answer.token;
     return seat;
 }
 

@@ -15,6 +15,7 @@ struct RelaySeat {
     Fd connection;
     std::uint8_t slot = 0;
     std::uint32_t owner = 0;  // The user whose processes pass our packets on.
+    std::uint64_t token = 0;  // What comes with it is from one of them, whatever its user by now.
 
     // `wish`: the slot of the seat that was lost, 0 for any. ECONNREFUSED or EAGAIN if nobody
     // answers, which may be different a moment later.

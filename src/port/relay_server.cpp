@@ -18,8 +18,7 @@ namespace {
 
 using std::chrono::seconds;
 
-// One user cannot take all slots, nor all connections.
-constexpr std::uint32_t kSeatsPerUser = 8;
+// One user cannot take all connections.
 constexpr std::size_t kConnectionsPerUser = 12;
 constexpr std::size_t kConnectionsMax = 64;
 // A slot whose member died is kept for its guest, who is coming back, this long.
@@ -50,9 +49,9 @@ std::int64_t now_ns() {
 
 }  // namespace
 
-std::unique_ptr<RelayServer> RelayServer::start(PortGroup& group,
+std::unique_ptr<RelayServer> RelayServer::start(PortGroup& group, RandomSource& random,
                                                 std::function<void()> requests_wanted) {
-    std::unique_ptr<RelayServer> server(new RelayServer(group, std::move(requests_wanted)));
+    std::unique_ptr<RelayServer> server(new RelayServer(group, random, std::move(requests_wanted)));
     if (!server->open()) return nullptr;
     server->thread_ = std::make_unique<Thread>([raw = server.get()] { raw->body(); });
     return server->thread_->start() == 0 ? std::move(server) : nullptr;
@@ -173,6 +172,7 @@ void RelayServer::seat(Id id, Guest& guest, std::uint32_t wish) {
     const std::optional<std::uint8_t> slot = find_slot(guest.user, wish);
     GuestMessage answer{.kind = GuestMessage::Kind::Answer, .slot = slot.value_or(0)};
     if (!slot) answer.refusal = EUSERS;
+    if (slot) answer.token = group_.table().seat(*slot).token;
     const ssize_t sent =
         ::send(guest.connection.get(), &answer, sizeof answer, MSG_DONTWAIT | MSG_NOSIGNAL);
     if (!slot) return dismiss(id);
@@ -219,7 +219,7 @@ bool RelayServer::try_slot(std::uint32_t slot, std::uint32_t user, bool again) {
     SlotTable::Seat seat = table.seat(slot);
     using State = SlotTable::Guest;
     if (seat.guest == State::Seated && !again) {
-        seat = {State::Orphaned, seat.user, now_ns()};
+        seat = {State::Orphaned, seat.user, now_ns(), 0};
         table.set_seat(slot, seat);
     }
     const Duration empty = monotonic_now() - instant_of(seat.since_ns);
@@ -231,7 +231,7 @@ bool RelayServer::try_slot(std::uint32_t slot, std::uint32_t user, bool again) {
         table.unlock(slot);
         return false;
     }
-    table.set_seat(slot, {State::Seated, user, now_ns()});
+    table.set_seat(slot, {State::Seated, user, now_ns(), random_.next()});
     if (!again) {
         drain(group_.socket_v4(static_cast<std::uint8_t>(slot)));
         if (group_.has_v6()) drain(group_.socket_v6(static_cast<std::uint8_t>(slot)));
@@ -299,7 +299,7 @@ void RelayServer::resume(Id id, Guest& guest) {
 void RelayServer::take_parcels() {
     // A bound, so that guests get their turn.
     for (int i = 0; i < 16; ++i) {
-        ByteView parcel = receive_from_member(parcels_.get(), buffer_);
+        ByteView parcel = receive_from_member(parcels_.get(), group_, buffer_);
         if (parcel.empty()) return;
         ParcelHeader header;
         std::memcpy(&header, parcel.data(), sizeof header);
@@ -319,7 +319,7 @@ void RelayServer::dismiss(Id id) {
         ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, group_.socket_v4(guest.slot), nullptr);
         if (group_.has_v6())
             ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, group_.socket_v6(guest.slot), nullptr);
-        group_.table().set_seat(guest.slot, {SlotTable::Guest::Left, guest.user, now_ns()});
+        group_.table().set_seat(guest.slot, {SlotTable::Guest::Left, guest.user, now_ns(), 0});
         group_.table().unlock(guest.slot);
     }
     guests_.erase(found);

@@ -18,6 +18,7 @@
 #include <optional>
 #include <vector>
 
+#include "base/random.hpp"
 #include "port/fd.hpp"
 #include "port/slot_table.hpp"
 #include "port/thread.hpp"
@@ -29,19 +30,20 @@ class PortGroup;
 
 // What a guest says over its connection, and the answer to Ask.
 struct GuestMessage {
-    static constexpr std::uint32_t kMagic = 0xfe0c'e101;  // Changes with the layout of parcels too.
+    static constexpr std::uint32_t kMagic = 0xfe0c'e102;  // Changes with the layout of parcels too.
     enum class Kind : std::uint32_t { Ask, Answer, WantRequests };
     std::uint32_t magic = kMagic;
     Kind kind = Kind::Ask;
     std::uint32_t slot = 0;    // Ask: the one it had before, 0 for any. Answer: its slot.
     std::int32_t refusal = 0;  // Answer: an errno if there is no slot.
+    std::uint64_t token = 0;   // Answer: what members of the group know the guest by.
 };
 
 class RelayServer {
 public:
     // The group outlives it. `requests_wanted`: a guest has a connection manager, so somebody must
     // read the connection requests; called by the relay's thread, must not block.
-    static std::unique_ptr<RelayServer> start(PortGroup& group,
+    static std::unique_ptr<RelayServer> start(PortGroup& group, RandomSource& random,
                                               std::function<void()> requests_wanted);
     ~RelayServer();
 
@@ -60,8 +62,8 @@ private:
     };
     using Id = std::uint32_t;
 
-    RelayServer(PortGroup& group, std::function<void()> requests_wanted)
-        : group_(group), requests_wanted_(std::move(requests_wanted)) {}
+    RelayServer(PortGroup& group, RandomSource& random, std::function<void()> requests_wanted)
+        : group_(group), random_(random), requests_wanted_(std::move(requests_wanted)) {}
     bool open();
     void body();
     void handle(std::uint64_t source, std::uint32_t events);
@@ -81,6 +83,7 @@ private:
     void dismiss(Id id);
 
     PortGroup& group_;
+    RandomSource& random_;
     std::function<void()> requests_wanted_;
     Fd epoll_;
     Fd doorbell_;

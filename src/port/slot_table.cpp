@@ -3,8 +3,8 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
-#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -50,7 +50,10 @@ bool SlotTable::adopt(Fd fd) {
 
 bool SlotTable::try_lock(std::uint32_t slot) {
     struct flock lock = byte_lock(slot, F_WRLCK);
-    return ::fcntl(fd_.get(), F_SETLK, &lock) == 0;
+    if (::fcntl(fd_.get(), F_SETLK, &lock) != 0) return false;
+    records_[slot].parcel_name.store(0, kRelaxed);  // A dead owner's: anybody may have it by now.
+    records_[slot].process.store(::getpid(), kRelaxed);
+    return true;
 }
 
 void SlotTable::unlock(std::uint32_t slot) {
@@ -64,6 +67,19 @@ bool SlotTable::locked_by_another(std::uint32_t slot) const {
     return ::fcntl(fd_.get(), F_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
 }
 
+bool SlotTable::has_owner(pid_t process) const {
+    if (process <= 0) return false;
+    for (std::uint32_t slot = 1; slot < kSlots; ++slot) {
+        if (records_[slot].process.load(kRelaxed) != process) continue;
+        // The record may be that of a dead owner; the lock is the truth.
+        struct flock lock = byte_lock(slot, F_WRLCK);
+        if (::fcntl(fd_.get(), F_GETLK, &lock) == 0 && lock.l_type != F_UNLCK &&
+            lock.l_pid == process)
+            return true;
+    }
+    return false;
+}
+
 void SlotTable::set_parcel_name(std::uint32_t slot, const sockaddr_un& name) {
     std::uint64_t packed = 0;
     std::memcpy(&packed, name.sun_path + 1, kNameLength);
@@ -75,29 +91,28 @@ bool SlotTable::parcel_name(std::uint32_t slot, sockaddr_un& out) const {
     out = {};
     out.sun_family = AF_UNIX;
     std::memcpy(out.sun_path + 1, &packed, kNameLength);
-    return packed != 0;
+    const bool ours = records_[slot].process.load(kRelaxed) == ::getpid();
+    return packed != 0 && (ours || locked_by_another(slot));
 }
 
 SlotTable::Seat SlotTable::seat(std::uint32_t slot) const {
     const Record& r = records_[slot];
     return {static_cast<Guest>(r.guest.load(kRelaxed)), r.user.load(kRelaxed),
-            r.since_ns.load(kRelaxed)};
+            r.since_ns.load(kRelaxed), r.token.load(kRelaxed)};
 }
 
 void SlotTable::set_seat(std::uint32_t slot, const Seat& seat) {
     Record& r = records_[slot];
     r.user.store(seat.user, kRelaxed);
     r.since_ns.store(seat.since_ns, kRelaxed);
+    r.token.store(seat.token, kRelaxed);
     r.guest.store(static_cast<std::uint32_t>(seat.guest), kRelaxed);
 }
 
-std::vector<std::uint32_t> SlotTable::guests() const {
-    std::vector<std::uint32_t> out;
-    for (std::uint32_t slot = kFirstGuestSlot; slot < kSlots; ++slot) {
-        const Seat s = seat(slot);
-        if (s.guest == Guest::Seated && std::find(out.begin(), out.end(), s.user) == out.end())
-            out.push_back(s.user);
-    }
+std::vector<SlotTable::Seat> SlotTable::guests() const {
+    std::vector<Seat> out;
+    for (std::uint32_t slot = kFirstGuestSlot; slot < kSlots; ++slot)
+        if (const Seat s = seat(slot); s.guest == Guest::Seated) out.push_back(s);
     return out;
 }
 

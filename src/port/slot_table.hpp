@@ -5,6 +5,7 @@
 // Exactly one fd of the file in a process, never duplicated: closing any would drop all its locks.
 #pragma once
 
+#include <sys/types.h>
 #include <sys/un.h>
 
 #include <atomic>
@@ -19,6 +20,7 @@ namespace feroce::port {
 inline constexpr std::uint32_t kSlots = 64;
 // The last slots are for processes of other users, who are relayed to (relay_server.hpp).
 inline constexpr std::uint32_t kFirstGuestSlot = 48;
+inline constexpr std::uint32_t kSeatsPerUser = 8;  // So that one user cannot take all of them.
 
 class SlotTable {
 public:
@@ -36,11 +38,14 @@ public:
     bool try_lock(std::uint32_t slot);
     void unlock(std::uint32_t slot);
     bool locked_by_another(std::uint32_t slot) const;
+    // Whether that other process owns a slot. A stranger's id costs no system call. False for a
+    // process of another pid namespace, whose id says nothing here.
+    bool has_owner(pid_t process) const;
 
     // Where the owner takes packets that landed elsewhere: the abstract unix name that the kernel
     // chose for its socket, so nobody could have taken it before.
     void set_parcel_name(std::uint32_t slot, const sockaddr_un& name);
-    bool parcel_name(std::uint32_t slot, sockaddr_un& out) const;
+    bool parcel_name(std::uint32_t slot, sockaddr_un& out) const;  // False: it has no owner.
 
     // The guest on a slot. Whoever holds the slot's lock writes.
     enum class Guest : std::uint32_t { Never, Seated, Orphaned, Left };
@@ -48,10 +53,12 @@ public:
         Guest guest = Guest::Never;
         std::uint32_t user = 0;
         std::int64_t since_ns = 0;  // CLOCK_MONOTONIC, of the last change.
+        // By which the guest knows what members of the group bring it; 0 unless it is seated.
+        std::uint64_t token = 0;
     };
     Seat seat(std::uint32_t slot) const;
     void set_seat(std::uint32_t slot, const Seat& seat);
-    std::vector<std::uint32_t> guests() const;  // Users who have a seat, each once.
+    std::vector<Seat> guests() const;  // Those that are seated.
 
 private:
     // Shared between processes, so lock-free atomics only. Relaxed: a record is only believed by
@@ -59,8 +66,10 @@ private:
     struct alignas(64) Record {
         std::atomic<std::uint64_t> parcel_name;  // The five characters, 0 if none.
         std::atomic<std::int64_t> since_ns;
+        std::atomic<std::uint64_t> token;
         std::atomic<std::uint32_t> user;
         std::atomic<std::uint32_t> guest;
+        std::atomic<std::int32_t> process;  // Of the owner, in its own pid namespace.
     };
     static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 

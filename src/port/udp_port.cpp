@@ -12,7 +12,7 @@
 
 namespace feroce::port {
 Result<std::unique_ptr<host::HostPort>> UdpPort::open(GroupMembership membership,
-                                                        Settings settings) {
+                                                      Settings settings) {
     std::unique_ptr<UdpPort> out(new UdpPort(std::move(membership), std::move(settings)));
     if (!out->open_waiting()) return Error{errno, "no epoll set for the UDP port"};
     return std::unique_ptr<host::HostPort>(std::move(out));
@@ -24,7 +24,7 @@ UdpPort::UdpPort(GroupMembership membership, Settings settings)
       sender_(settings.random, settings.port, settings.meddlers),
       v4_(membership_.socket_v4(), settings.meddlers.capture),
       v6_(membership_.socket_v6(), settings.meddlers.capture),
-      handed_over_(membership_.slot(), settings.meddlers.capture),
+      handed_over_(membership_.group(), membership_.slot(), settings.meddlers.capture),
       capture_(settings.meddlers.capture) {
     v4_.tell_destinations(false);
     v6_.tell_destinations(false);

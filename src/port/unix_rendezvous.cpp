@@ -13,6 +13,8 @@
 #include <chrono>
 #include <cstddef>
 #include <cstring>
+#include <optional>
+#include <type_traits>
 
 #include "base/assert.hpp"
 #include "port/clock.hpp"
@@ -35,7 +37,6 @@ constexpr std::size_t kBlockedMax = 4096;
 constexpr int kTriesMax = 1000;                        // One a millisecond.
 constexpr int kQueueMax = 128;                         // Requests that a listener has not read yet.
 constexpr std::uint32_t kMailbox = ~std::uint32_t{0};  // As a lease; others have small numbers.
-constexpr std::uint32_t kSlots = 64;
 // Everybody is asked for what a stranger can send, so not more often than this.
 constexpr Duration kOfferToAllGap = 50ms;
 
@@ -68,24 +69,12 @@ struct UnixName {
     const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&address); }
 };
 
-constexpr std::size_t kBytes = 16 + 16 + wire::kMadSize;
-using Parcel = std::array<std::byte, kBytes>;
-
-Parcel pack(const CmDatagram& d) {
-    Parcel out;
-    std::memcpy(out.data(), d.source.raw.data(), 16);
-    std::memcpy(out.data() + 16, d.destination.raw.data(), 16);
-    std::copy(d.mad.begin(), d.mad.end(), out.begin() + 32);
-    return out;
-}
-
-CmDatagram unpack(const Parcel& in) {
-    CmDatagram d;
-    std::memcpy(d.source.raw.data(), in.data(), 16);
-    std::memcpy(d.destination.raw.data(), in.data() + 16, 16);
-    std::copy(in.begin() + 32, in.end(), d.mad.begin());
-    return d;
-}
+// A message on its way between processes of this machine, as it is in memory.
+struct Letter {
+    Tokens tokens;
+    CmDatagram message;
+};
+static_assert(std::is_trivially_copyable_v<Letter>);
 
 // -1 with errno set if the name is taken.
 int bind_name(const std::string& name) {
@@ -99,18 +88,19 @@ int bind_name(const std::string& name) {
     return -1;
 }
 
-bool is_user(int connection, std::uint32_t user) {
+std::optional<ucred> process_behind(int connection) {
     ucred peer{};
     socklen_t length = sizeof peer;
-    return ::getsockopt(connection, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 &&
-           peer.uid == user;
+    if (::getsockopt(connection, SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0) return std::nullopt;
+    return peer;
 }
 
-// The sender connects and sends, so that what is not there yet comes at once.
-bool receive_parcel(int connection, Parcel& out) {
+// The sender connects and sends, so that what is not there yet comes at once. Strangers are not
+// waited for.
+bool receive_letter(int connection, bool wait, Letter& out) {
     const timeval patience{0, 50'000};
     ::setsockopt(connection, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
-    return ::recv(connection, out.data(), out.size(), 0) == kBytes;
+    return ::recv(connection, &out, sizeof out, wait ? 0 : MSG_DONTWAIT) == sizeof out;
 }
 
 bool add_to(int set, int fd, std::uint64_t source) {
@@ -123,21 +113,22 @@ bool add_to(int set, int fd, std::uint64_t source) {
 }  // namespace
 
 Result<std::unique_ptr<host::Rendezvous>> UnixRendezvous::open(
-    std::uint8_t slot, int requests_fd, RandomSource& random,
-    std::function<Neighbours()> neighbours) {
-    std::unique_ptr<UnixRendezvous> out(new UnixRendezvous(random, std::move(neighbours)));
+    const Settings& settings, RandomSource& random, std::function<Neighbours()> neighbours) {
+    std::unique_ptr<UnixRendezvous> out(
+        new UnixRendezvous(settings.user, random, std::move(neighbours)));
+    const int requests_fd = settings.requests_fd;
     out->epoll_ = ::epoll_create1(EPOLL_CLOEXEC);
     out->doorbell_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (out->epoll_ < 0 || out->doorbell_ < 0 || !add_to(out->epoll_, out->doorbell_, kDoorbell) ||
         (requests_fd >= 0 && !add_to(out->epoll_, requests_fd, kRequests)))
         return Error{errno, "no file descriptors for the connection manager"};
-    out->open_mailbox(slot);
+    out->open_mailbox(settings.slot);
     return std::unique_ptr<host::Rendezvous>(std::move(out));
 }
 
 // Without one (the name is taken) we only miss what is offered to all.
 void UnixRendezvous::open_mailbox(std::uint8_t slot) {
-    std::string name = mailbox_of(::geteuid(), slot);
+    std::string name = mailbox_of(user_, slot);
     const int fd = bind_name(name);
     if (fd < 0) return;
     (void)hold(fd, kMailbox, std::move(name));
@@ -189,8 +180,7 @@ Result<PortLease> UnixRendezvous::lease(wire::PortSpace space, const Gid& addres
         const std::uint16_t wanted =
             port != 0 ? port
                       : static_cast<std::uint16_t>(kFirstFreePort + random_.next() % kFreePorts);
-        const std::string name =
-            name_of(::geteuid(), wire::make_service_id(space, wanted).raw, address);
+        const std::string name = name_of(user_, wire::make_service_id(space, wanted).raw, address);
         const int fd = bind_name(name);
         const std::uint32_t id = next_id_++;
         if (fd >= 0 && hold(fd, id, name)) return PortLease{id, wanted};
@@ -214,18 +204,20 @@ bool UnixRendezvous::is_ours(const std::string& name) const {
 bool UnixRendezvous::is_leased(std::uint64_t service, const Gid& address) const {
     const std::vector<Gid> names = names_of_port(address);
     return std::any_of(names.begin(), names.end(),
-                       [&](const Gid& gid) { return is_ours(name_of(::geteuid(), service, gid)); });
+                       [&](const Gid& gid) { return is_ours(name_of(user_, service, gid)); });
 }
 
-UnixRendezvous::Handed UnixRendezvous::try_hand(const Listener& to, const CmDatagram& request) {
+UnixRendezvous::Handed UnixRendezvous::try_hand(const Listener& to,
+                                                const CmDatagram& request) const {
     const Fd connection(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     const UnixName address(to.name);
     if (!connection.valid() || ::connect(connection.get(), address.get(), address.length) != 0)
         return errno == EAGAIN || errno == EMFILE ? Handed::Full : Handed::Nobody;
-    if (!is_user(connection.get(), to.user)) return Handed::Nobody;
-    const Parcel parcel = pack(request);
+    const std::optional<ucred> peer = process_behind(connection.get());
+    if (!peer || !neighbours_().speaks_for(to.user, *peer)) return Handed::Nobody;
+    const Letter letter{to.tokens, request};
     // If it has died since, the peer repeats itself.
-    (void)!::send(connection.get(), parcel.data(), parcel.size(), MSG_NOSIGNAL);
+    (void)!::send(connection.get(), &letter, sizeof letter, MSG_NOSIGNAL);
     return Handed::Taken;
 }
 
@@ -252,13 +244,15 @@ bool UnixRendezvous::offer_to_all(const CmDatagram& message) {
     const Instant now = monotonic_now();
     if (now < next_offer_to_all_) return false;
     next_offer_to_all_ = now + kOfferToAllGap;
-    std::vector<std::uint32_t> users = neighbours_().guests;
-    std::erase(users, ::geteuid());
-    users.push_back(::geteuid());
+    const Neighbours neighbours = neighbours_();
+    std::vector<std::uint32_t> users = neighbours.guest_users();
+    std::erase(users, user_);
+    users.push_back(user_);
     bool taken = false;
     for (const std::uint32_t user : users) {
+        const Tokens tokens = neighbours.tokens_of(user);
         for (std::uint32_t slot = 1; slot < kSlots; ++slot) {
-            const Listener other{mailbox_of(user, slot), user};
+            const Listener other{mailbox_of(user, slot), user, tokens};
             if (!is_ours(other.name)) taken |= try_hand(other, message) == Handed::Taken;
         }
     }
@@ -276,18 +270,19 @@ bool UnixRendezvous::offer(const CmDatagram& request) {
     // Who has the port answers for it: two that have it by different names and do not listen would
     // hand a request to each other for ever.
     if (is_leased(service, request.destination)) return false;
-    const std::uint32_t own = ::geteuid();
-    if (hand_to_user(own, service, request)) return true;
-    for (const std::uint32_t guest : neighbours_().guests)
-        if (guest != own && hand_to_user(guest, service, request)) return true;
+    const Neighbours neighbours = neighbours_();
+    if (hand_to_user(user_, neighbours.tokens_of(user_), service, request)) return true;
+    for (const std::uint32_t guest : neighbours.guest_users())
+        if (guest != user_ && hand_to_user(guest, neighbours.tokens_of(guest), service, request))
+            return true;
     return false;
 }
 
-bool UnixRendezvous::hand_to_user(std::uint32_t user, std::uint64_t service,
+bool UnixRendezvous::hand_to_user(std::uint32_t user, const Tokens& tokens, std::uint64_t service,
                                   const CmDatagram& request) {
     const std::vector<Gid> names = names_of_port(request.destination);
     return std::any_of(names.begin(), names.end(), [&](const Gid& address) {
-        return hand_to({name_of(user, service, address), user}, request);
+        return hand_to({name_of(user, service, address), user, tokens}, request);
     });
 }
 
@@ -299,14 +294,18 @@ void UnixRendezvous::drain(std::vector<CmDatagram>& out) {
 void UnixRendezvous::drain_lease(std::uint64_t lease, std::vector<CmDatagram>& out) {
     const auto found = held_.find(static_cast<std::uint32_t>(lease));
     if (found == held_.end()) return;
-    const std::uint32_t owner = neighbours_().owner;
+    const Neighbours neighbours = neighbours_();
     for (int i = 0; i < kQueueMax; ++i) {
         const Fd connection(::accept4(found->second.fd, nullptr, nullptr, SOCK_CLOEXEC));
         if (!connection.valid()) return;
-        Parcel parcel;
-        const bool known =
-            is_user(connection.get(), ::geteuid()) || is_user(connection.get(), owner);
-        if (known && receive_parcel(connection.get(), parcel)) out.push_back(unpack(parcel));
+        const std::optional<ucred> peer = process_behind(connection.get());
+        const bool known = peer && (neighbours.speaks_for(user_, *peer) ||
+                                    neighbours.speaks_for(neighbours.owner, *peer));
+        Letter letter;
+        // A stranger with a token is a process of the port's owner that changed its user.
+        if (receive_letter(connection.get(), known, letter) &&
+            (known || have_one_in_common(letter.tokens, neighbours.tokens)))
+            out.push_back(letter.message);
     }
 }
 

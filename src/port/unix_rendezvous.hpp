@@ -2,7 +2,9 @@
 // after user, port space, port and address. The kernel gives uniqueness, removal at death, and a
 // refusal if nobody is there. Anybody can take a name, so both ends ask the kernel who the other
 // is: requests are handed to that user alone, and taken from nobody but this user and the owner of
-// the UDP port. The processes of one user come before those of another.
+// the UDP port. A process that changed its user is known by the slot that it owns, and to guests by
+// the token that only they and the owner's processes know. The processes of one user come before
+// those of another.
 #pragma once
 
 #include <cstdint>
@@ -16,25 +18,23 @@
 
 #include "base/random.hpp"
 #include "host/rendezvous.hpp"
+#include "port/neighbours.hpp"
 
 namespace feroce::port {
 
 using host::CmDatagram;
 using host::PortLease;
 
-// The users with whom this process shares the port.
-struct Neighbours {
-    std::uint32_t owner = 0;            // Whose the UDP port is.
-    std::vector<std::uint32_t> guests;  // Whom we relay to.
-};
-
 class UnixRendezvous final : public host::Rendezvous {
 public:
-    // `slot`: of the port, which names this process to others. `requests_fd`: readable while
-    // requests wait in the port; -1 if it has none.
-    static Result<std::unique_ptr<host::Rendezvous>> open(std::uint8_t slot, int requests_fd,
-                                                            RandomSource& random,
-                                                            std::function<Neighbours()> neighbours);
+    struct Settings {
+        std::uint32_t user = 0;  // As whom this process shares the port.
+        std::uint8_t slot = 0;   // Of the port, which names this process to others.
+        int requests_fd = -1;    // Readable while requests wait in the port; -1 if it has none.
+    };
+    static Result<std::unique_ptr<host::Rendezvous>> open(const Settings& settings,
+                                                          RandomSource& random,
+                                                          std::function<Neighbours()> neighbours);
     ~UnixRendezvous() override;
 
     Result<PortLease> lease(wire::PortSpace space, const Gid& address, std::uint16_t port) override;
@@ -54,6 +54,7 @@ private:
     struct Listener {
         std::string name;
         std::uint32_t user = 0;
+        Tokens tokens{};  // By which a guest knows what we hand to it.
     };
     struct Blocked {
         Listener to;
@@ -62,11 +63,12 @@ private:
     };
     enum class Handed : std::uint8_t { Taken, Full, Nobody };
 
-    UnixRendezvous(RandomSource& random, std::function<Neighbours()> neighbours)
-        : random_(random), neighbours_(std::move(neighbours)) {}
-    static Handed try_hand(const Listener& to, const CmDatagram& request);
+    UnixRendezvous(std::uint32_t user, RandomSource& random, std::function<Neighbours()> neighbours)
+        : user_(user), random_(random), neighbours_(std::move(neighbours)) {}
+    Handed try_hand(const Listener& to, const CmDatagram& request) const;
     bool hand_to(const Listener& to, const CmDatagram& request);
-    bool hand_to_user(std::uint32_t user, std::uint64_t service, const CmDatagram& request);
+    bool hand_to_user(std::uint32_t user, const Tokens& tokens, std::uint64_t service,
+                      const CmDatagram& request);
     void open_mailbox(std::uint8_t slot);
     bool offer_to_all(const CmDatagram& message);
     bool hold(int fd, std::uint32_t lease, std::string name);
@@ -74,6 +76,7 @@ private:
     bool is_leased(std::uint64_t service, const Gid& address) const;
     void drain_lease(std::uint64_t lease, std::vector<CmDatagram>& out);
 
+    std::uint32_t user_;
     RandomSource& random_;
     std::function<Neighbours()> neighbours_;
     int epoll_ = -1;

@@ -29,8 +29,10 @@ class RendezvousTest : public testing::Test {
 protected:
     std::unique_ptr<host::Rendezvous> open(std::uint8_t slot) {
         Result<std::unique_ptr<host::Rendezvous>> opened =
-            UnixRendezvous::open(slot, -1, random, [] {
-                return Neighbours{static_cast<std::uint32_t>(::geteuid()), {}};
+            UnixRendezvous::open({.user = user, .slot = slot}, random, [this] {
+                Neighbours out;
+                out.owner = user;
+                return out;
             });
         EXPECT_TRUE(opened.has_value());
         return std::move(*opened);
@@ -42,6 +44,7 @@ protected:
         return out;
     }
 
+    const std::uint32_t user = ::geteuid();
     KernelRandom random;
     std::unique_ptr<host::Rendezvous> a = open(kSlot), b = open(kSlot + 1);
 };
