@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <ctime>
 #include <utility>
@@ -13,9 +14,9 @@ namespace feroce::port {
 namespace {
 
 void nap(std::uint32_t round) {
-    // Different processes drift apart by their pids.
+    // Longer each time, up to a few milliseconds; different processes drift apart by their pids.
     const long spread = (::getpid() * 7919L + round * 104'729L) % 200'000L;
-    const timespec t{0, 100'000L + spread};
+    const timespec t{0, (100'000L << std::min(round, 5u)) + spread};
     ::nanosleep(&t, nullptr);
 }
 

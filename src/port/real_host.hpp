@@ -35,7 +35,7 @@ public:
         std::uint16_t port = wire::kRocePort;
         Sharing sharing = Sharing::Default;
         // Another user's process that we relay to needs somebody who reads connection requests.
-        // Must not block.
+        // Called as often as other users like: must not block, nor do anything twice.
         std::function<void()> requests_wanted = [] {};
     };
     explicit RealHost(Options options);

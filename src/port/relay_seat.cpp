@@ -30,6 +30,10 @@ Result<RelaySeat> RelaySeat::ask_over(Fd connection, std::uint32_t owner, std::u
         return Error{EACCES,
                      "UDP port 4791 is held by another user's processes, which do not share it "
                      "(FEROCE_SHARE=user): end them or run them without that"};
+    if (answer.refusal == EAGAIN)
+        return Error{EAGAIN,
+                     "UDP port 4791 is held by another user's processes, which this user has asked "
+                     "for a slot too often: try again later"};
     if (answer.refusal != 0)
         return Error{answer.refusal,
                      "UDP port 4791 is held by another user's processes, which have no slot left "

@@ -16,16 +16,11 @@
 namespace feroce::port {
 namespace {
 
-using std::chrono::seconds;
-
 // One user cannot take all connections.
 constexpr std::size_t kConnectionsPerUser = 12;
 constexpr std::size_t kConnectionsMax = 64;
-// A slot whose member died is kept for its guest, who is coming back, this long.
-constexpr Duration kReturnTime = seconds(5);
-// Before a slot goes from one user to another: longer than a peer goes on retrying, so that nothing
-// that was meant for the one reaches the other.
-constexpr Duration kQuarantine = seconds(60);
+// What an honest guest says over a connection is one question and one or two wishes.
+constexpr std::uint32_t kMessagesMax = 16;
 constexpr int kConnectionBytes = 4 * 1024 * 1024;
 
 // epoll_event::data: a guest's id and which of its fds, or one of ours with id 0.
@@ -39,12 +34,8 @@ bool watch(int set, int operation, int fd, std::uint32_t events, std::uint64_t s
     return ::epoll_ctl(set, operation, fd, &event) == 0;
 }
 
-Instant instant_of(std::int64_t ns) {
-    return Instant(std::chrono::nanoseconds(ns));
-}
-
-std::int64_t now_ns() {
-    return monotonic_now().time_since_epoch().count();
+std::int64_t in_ns(Instant instant) {
+    return instant.time_since_epoch().count();
 }
 
 }  // namespace
@@ -160,7 +151,8 @@ void RelayServer::hear(Id id, Guest& guest) {
     GuestMessage message;
     const ssize_t n = ::recv(guest.connection.get(), &message, sizeof message, MSG_DONTWAIT);
     if (n < 0 && errno == EAGAIN) return;
-    if (n != sizeof message || message.magic != GuestMessage::kMagic) return dismiss(id);
+    const bool valid = n == sizeof message && message.magic == GuestMessage::kMagic;
+    if (!valid || ++guest.messages > kMessagesMax) return dismiss(id);
     if (message.kind == GuestMessage::Kind::Ask && guest.slot == 0)
         return seat(id, guest, message.slot);
     if (message.kind == GuestMessage::Kind::WantRequests && guest.slot != 0)
@@ -169,9 +161,10 @@ void RelayServer::hear(Id id, Guest& guest) {
 }
 
 void RelayServer::seat(Id id, Guest& guest, std::uint32_t wish) {
-    const std::optional<std::uint8_t> slot = find_slot(guest.user, wish);
+    const bool too_soon = !seatings_.allows(guest.user, monotonic_now());
+    const std::optional<std::uint8_t> slot = too_soon ? std::nullopt : find_slot(guest.user, wish);
     GuestMessage answer{.kind = GuestMessage::Kind::Answer, .slot = slot.value_or(0)};
-    if (!slot) answer.refusal = EUSERS;
+    if (!slot) answer.refusal = too_soon ? EAGAIN : EUSERS;
     if (slot) answer.token = group_.table().seat(*slot).token;
     const ssize_t sent =
         ::send(guest.connection.get(), &answer, sizeof answer, MSG_DONTWAIT | MSG_NOSIGNAL);
@@ -189,49 +182,44 @@ bool RelayServer::holds(std::uint32_t slot) const {
                        [slot](const auto& g) { return g.second.slot == slot; });
 }
 
-std::uint32_t RelayServer::seats_of(std::uint32_t user) const {
-    std::uint32_t count = 0;
+// A slot whose guest lost its relay rests from when that is first seen.
+void RelayServer::mark_orphans(Instant now) {
+    SlotTable& table = group_.table();
+    for (std::uint32_t slot = kFirstGuestSlot; slot < kSlots; ++slot) {
+        if (table.seat(slot).guest != SlotTable::Guest::Seated || holds(slot)) continue;
+        if (!table.try_lock(slot)) continue;
+        const SlotTable::Seat seat = table.seat(slot);
+        if (seat.guest == SlotTable::Guest::Seated)
+            table.set_seat(slot, {SlotTable::Guest::Orphaned, seat.user, in_ns(now), 0});
+        table.unlock(slot);
+    }
+}
+
+std::vector<GuestSlot> RelayServer::look_at_slots() const {
+    std::vector<GuestSlot> out;
     for (std::uint32_t slot = kFirstGuestSlot; slot < kSlots; ++slot)
-        if (group_.table().seat(slot).user == user &&
-            (holds(slot) || group_.table().locked_by_another(slot)))
-            ++count;
-    return count;
+        out.push_back({slot, group_.table().seat(slot),
+                       holds(slot) || group_.table().locked_by_another(slot)});
+    return out;
 }
 
 std::optional<std::uint8_t> RelayServer::find_slot(std::uint32_t user, std::uint32_t wish) {
-    if (seats_of(user) >= kSeatsPerUser) return std::nullopt;
-    const bool in_range = wish >= kFirstGuestSlot && wish < kSlots;
-    if (in_range && try_slot(wish, user, true)) return static_cast<std::uint8_t>(wish);
-    // The one that has been empty for longest first.
-    std::vector<std::uint32_t> order;
-    for (std::uint32_t slot = kFirstGuestSlot; slot < kSlots; ++slot) order.push_back(slot);
-    std::stable_sort(order.begin(), order.end(), [this](std::uint32_t a, std::uint32_t b) {
-        return group_.table().seat(a).since_ns < group_.table().seat(b).since_ns;
-    });
-    for (const std::uint32_t slot : order)
-        if (try_slot(slot, user, false)) return static_cast<std::uint8_t>(slot);
+    const Instant now = monotonic_now();
+    mark_orphans(now);
+    for (const std::uint32_t slot : slots_for(look_at_slots(), user, wish, now))
+        if (take(slot, user, slot == wish, now)) return static_cast<std::uint8_t>(slot);
     return std::nullopt;
 }
 
-bool RelayServer::try_slot(std::uint32_t slot, std::uint32_t user, bool again) {
+bool RelayServer::take(std::uint32_t slot, std::uint32_t user, bool again, Instant now) {
     SlotTable& table = group_.table();
     if (holds(slot) || !table.try_lock(slot)) return false;
-    SlotTable::Seat seat = table.seat(slot);
-    using State = SlotTable::Guest;
-    if (seat.guest == State::Seated && !again) {
-        seat = {State::Orphaned, seat.user, now_ns(), 0};
-        table.set_seat(slot, seat);
-    }
-    const Duration empty = monotonic_now() - instant_of(seat.since_ns);
-    const bool own = seat.user == user;
-    const bool free = seat.guest == State::Never || (own && again) ||
-                      (own && seat.guest == State::Left) || (own && empty > kReturnTime) ||
-                      empty > kQuarantine;
-    if (!free) {
+    // Another relay may have had it since we looked.
+    if (!may_take(table.seat(slot), user, again, now)) {
         table.unlock(slot);
         return false;
     }
-    table.set_seat(slot, {State::Seated, user, now_ns(), random_.next()});
+    table.set_seat(slot, {SlotTable::Guest::Seated, user, in_ns(now), random_.next()});
     if (!again) {
         drain(group_.socket_v4(static_cast<std::uint8_t>(slot)));
         if (group_.has_v6()) drain(group_.socket_v6(static_cast<std::uint8_t>(slot)));
@@ -319,7 +307,8 @@ void RelayServer::dismiss(Id id) {
         ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, group_.socket_v4(guest.slot), nullptr);
         if (group_.has_v6())
             ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, group_.socket_v6(guest.slot), nullptr);
-        group_.table().set_seat(guest.slot, {SlotTable::Guest::Left, guest.user, now_ns(), 0});
+        group_.table().set_seat(guest.slot,
+                                {SlotTable::Guest::Left, guest.user, in_ns(monotonic_now()), 0});
         group_.table().unlock(guest.slot);
     }
     guests_.erase(found);

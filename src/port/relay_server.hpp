@@ -5,7 +5,8 @@
 // own. When the member goes, the guest asks another for the same slot and goes on.
 //
 // A thread of its own does this, so guests cost the member's engine nothing. A guest that does not
-// read is not waited for: its datagrams stay in its slot's socket, which overflows alone.
+// read is not waited for: its datagrams stay in its slot's socket, which overflows alone. Who gets
+// which slot is seat_policy.hpp's; one that says more than a guest has to say loses its seat.
 #pragma once
 
 #include <array>
@@ -20,6 +21,7 @@
 
 #include "base/random.hpp"
 #include "port/fd.hpp"
+#include "port/seat_policy.hpp"
 #include "port/slot_table.hpp"
 #include "port/thread.hpp"
 #include "port/udp_receiver.hpp"
@@ -42,7 +44,8 @@ struct GuestMessage {
 class RelayServer {
 public:
     // The group outlives it. `requests_wanted`: a guest has a connection manager, so somebody must
-    // read the connection requests; called by the relay's thread, must not block.
+    // read the connection requests; called by the relay's thread as often as guests like, so it
+    // must neither block nor cost anything but the first time.
     static std::unique_ptr<RelayServer> start(PortGroup& group, RandomSource& random,
                                               std::function<void()> requests_wanted);
     ~RelayServer();
@@ -55,6 +58,7 @@ private:
         Fd connection;
         std::uint32_t user = 0;
         std::uint8_t slot = 0;  // 0: has not asked yet.
+        std::uint32_t messages = 0;
         std::optional<UdpReceiver> v4;
         std::optional<UdpReceiver> v6;
         // Parcels that found the connection full. While there are any, its sockets are not read.
@@ -72,9 +76,10 @@ private:
     void hear(Id id, Guest& guest);
     void seat(Id id, Guest& guest, std::uint32_t wish);
     std::optional<std::uint8_t> find_slot(std::uint32_t user, std::uint32_t wish);
-    bool try_slot(std::uint32_t slot, std::uint32_t user, bool again);
+    bool take(std::uint32_t slot, std::uint32_t user, bool again, Instant now);
     bool holds(std::uint32_t slot) const;
-    std::uint32_t seats_of(std::uint32_t user) const;
+    void mark_orphans(Instant now);
+    std::vector<GuestSlot> look_at_slots() const;
     void watch_sockets(Id id, Guest& guest, bool on);
     void forward(Id id, Guest& guest, UdpReceiver& from);
     void pass_on(Id id, Guest& guest, const device::Datagram& datagram, std::size_t segment_size);
@@ -91,6 +96,7 @@ private:
     sockaddr_un parcels_name_{};
     std::map<Id, Guest> guests_;  // The thread's own, as all above.
     Id next_id_ = 1;
+    SeatingRate seatings_;
     std::vector<std::byte> buffer_;
 
     std::mutex mutex_;  // Guards arrivals_ and stop_.

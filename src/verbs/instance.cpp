@@ -4,8 +4,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
-#include <thread>
 #include <utility>
 
 #include "port/real_host.hpp"
@@ -85,11 +85,8 @@ Instance* make_real() {
                          faults.c_str());
     }
     options.sharing = sharing_wanted();
-    // The caller's thread may be one that closing the device waits for, so it must not wait itself.
     options.requests_wanted = [] {
-        std::thread([] {
-            if (Instance* instance = Instance::current()) instance->cm_server(true);
-        }).detach();
+        if (Instance* instance = Instance::current()) instance->want_cm_server();
     };
     auto host = std::make_unique<port::RealHost>(std::move(options));
     auto* instance = new Instance(std::move(host), shards_wanted());
@@ -104,6 +101,7 @@ Instance::Instance(std::unique_ptr<host::Host> host, std::uint32_t shards)
               {.shards = shards, .interfaces_changed = [this] { on_interfaces_changed(); }}) {}
 
 Instance::~Instance() {
+    starter_.reset();
     delete cm_.exchange(nullptr);  // Closes what rdma_cm has opened.
     ASSERT(contexts.empty());
 }
@@ -136,6 +134,30 @@ process::CmServer* Instance::cm_server(bool start) {
     }
     cm_.store(started->release());
     return cm_.load();
+}
+
+// Other users' processes may call for it without end: one task at a time, and not soon again.
+void Instance::want_cm_server() {
+    constexpr Duration kNotAgainFor = std::chrono::seconds(1);
+    if (cm_.load() != nullptr) return;
+    const std::lock_guard lock(starter_mutex_);
+    if (starts_.load() || host().now() < next_start_) return;
+    next_start_ = host().now() + kNotAgainFor;
+    starter_.reset();  // It has ended.
+    starts_.store(true);
+    // The caller's thread may be one that closing the device waits for, so it must not start the
+    // server itself.
+    Result<std::unique_ptr<host::Task>> starter = host().spawn([this] {
+        cm_server(true);
+        starts_.store(false);
+    });
+    if (starter) {
+        starter_ = std::move(*starter);
+        return;
+    }
+    starts_.store(false);
+    process::log(process::LogLevel::Error, "rdma_cm for a process of another user: %s",
+                 starter.error().why);
 }
 
 void Instance::on_interfaces_changed() {

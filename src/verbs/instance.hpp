@@ -33,6 +33,8 @@ public:
 
     // Null if it does not run and is not started, or cannot be, with errno set.
     process::CmServer* cm_server(bool start);
+    // The same without waiting for it, for a process of another user that has a listener.
+    void want_cm_server();
     void at_exit();
     void abandon_all();  // In a forked child: takes no lock.
 
@@ -41,6 +43,11 @@ private:
 
     std::mutex cm_mutex_;
     std::atomic<process::CmServer*> cm_{nullptr};  // Owned. Released when it is ready to be used.
+
+    std::mutex starter_mutex_;  // Guards the next two.
+    std::unique_ptr<host::Task> starter_;
+    Instant next_start_{};
+    std::atomic<bool> starts_{false};  // The starter has not ended.
 };
 
 }  // namespace feroce::verbs

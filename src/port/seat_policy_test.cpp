@@ -1,0 +1,113 @@
+#include "port/seat_policy.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+namespace feroce::port {
+namespace {
+
+using namespace std::chrono_literals;
+using State = SlotTable::Guest;
+
+constexpr std::uint32_t kAnn = 1000, kBob = 1001;
+const Instant kStart{1h};
+
+// The guest slots of a group, with as many relays as one likes.
+class Table {
+public:
+    Table() {
+        for (std::uint32_t slot = kFirstGuestSlot; slot < kSlots; ++slot)
+            slots.push_back({slot, {}, false});
+    }
+    GuestSlot& at(std::uint32_t number) { return slots[number - kFirstGuestSlot]; }
+    void set(std::uint32_t number, State state, std::uint32_t user, Instant since, bool held) {
+        at(number) = {number, {state, user, since.time_since_epoch().count(), 0}, held};
+    }
+    // As the relay does it; 0 if there is none.
+    std::uint32_t sit(std::uint32_t user, Instant now, std::uint32_t wish = 0) {
+        const std::vector<std::uint32_t> fit = slots_for(slots, user, wish, now);
+        if (fit.empty()) return 0;
+        set(fit[0], State::Seated, user, now, true);
+        return fit[0];
+    }
+    void leave(std::uint32_t number, Instant now) {
+        set(number, State::Left, at(number).seat.user, now, false);
+    }
+    std::uint32_t sit_as_often_as_possible(std::uint32_t user, Instant now) {
+        std::uint32_t count = 0;
+        while (count < kSlots && sit(user, now) != 0) ++count;
+        return count;
+    }
+
+    std::vector<GuestSlot> slots;
+};
+
+TEST(SeatPolicy, AUserGetsItsShareAndNoMore) {
+    Table table;
+    EXPECT_EQ(table.sit_as_often_as_possible(kAnn, kStart), kSeatsPerUser);
+    EXPECT_EQ(table.sit_as_often_as_possible(kBob, kStart), kSeatsPerUser);
+}
+
+TEST(SeatPolicy, ComingAndGoingLeavesOthersTheirShare) {
+    Table table;
+    Instant now = kStart;
+    for (int round = 0; round < 100; ++round, now += 300ms) {
+        EXPECT_EQ(table.sit_as_often_as_possible(kAnn, now), kSeatsPerUser) << round;
+        for (GuestSlot& slot : table.slots)
+            if (slot.held) table.leave(slot.number, now);
+    }
+    EXPECT_EQ(table.sit_as_often_as_possible(kBob, now), kSeatsPerUser);
+}
+
+TEST(SeatPolicy, ASlotRestsBeforeItGoesToAnotherUser) {
+    Table table;
+    table.slots = {{50, {State::Left, kAnn, kStart.time_since_epoch().count(), 0}, false}};
+    EXPECT_EQ(table.sit(kBob, kStart + kQuarantine), 0u);
+    EXPECT_EQ(table.sit(kBob, kStart + kQuarantine + 1ns), 50u);
+}
+
+TEST(SeatPolicy, AUserMayHaveItsOwnSlotAgainAtOnce) {
+    Table table;
+    const std::uint32_t slot = table.sit(kAnn, kStart);
+    table.leave(slot, kStart);
+    EXPECT_EQ(table.sit(kAnn, kStart), slot);
+}
+
+TEST(SeatPolicy, ASlotThatLostItsRelayWaitsForItsGuest) {
+    Table table;
+    table.slots = {{50, {State::Orphaned, kAnn, kStart.time_since_epoch().count(), 0}, false}};
+    EXPECT_TRUE(slots_for(table.slots, kAnn, 0, kStart + 1s).empty()) << "not its guest";
+    EXPECT_TRUE(slots_for(table.slots, kBob, 50, kStart + 1s).empty()) << "not its user";
+    EXPECT_EQ(slots_for(table.slots, kAnn, 50, kStart + 1s).size(), 1u);
+    EXPECT_EQ(slots_for(table.slots, kAnn, 0, kStart + kReturnTime + 1ns).size(), 1u);
+}
+
+TEST(SeatPolicy, AGuestWithItsUsersLastSeatComesBack) {
+    Table table;
+    ASSERT_EQ(table.sit_as_often_as_possible(kAnn, kStart), kSeatsPerUser);
+    const auto last = std::find_if(table.slots.rbegin(), table.slots.rend(),
+                                   [](const GuestSlot& slot) { return slot.held; });
+    last->held = false;  // Its relay died.
+    EXPECT_EQ(table.sit(kAnn, kStart + 1s, last->number), last->number);
+}
+
+TEST(SeatPolicy, NobodyGetsWhatIsHeld) {
+    Table table;
+    table.slots = {{50, {State::Seated, kAnn, kStart.time_since_epoch().count(), 0}, true}};
+    EXPECT_TRUE(slots_for(table.slots, kAnn, 50, kStart).empty());
+    EXPECT_TRUE(slots_for(table.slots, kBob, 0, kStart + 1h).empty());
+}
+
+TEST(SeatingRate, StopsOneUserAndNotTheOther) {
+    SeatingRate rate;
+    int allowed = 0;
+    for (int i = 0; i < 100'000; ++i) allowed += rate.allows(kAnn, kStart + i * 10us) ? 1 : 0;
+    EXPECT_GE(allowed, 32);
+    EXPECT_LE(allowed, 32 + 11);  // One second has passed.
+    EXPECT_TRUE(rate.allows(kBob, kStart + 1s));
+    EXPECT_TRUE(rate.allows(kAnn, kStart + 1min));
+}
+
+}  // namespace
+}  // namespace feroce::port

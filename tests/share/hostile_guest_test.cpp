@@ -1,0 +1,165 @@
+// A guest that floods the process which relays for it. That process belongs to another user: it
+// must live on, with the threads and the memory that it had.
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <string>
+
+#include "attacks.hpp"
+#include "ring.hpp"
+
+namespace feroce::share {
+namespace {
+
+using port::GuestMessage;
+using std::chrono::seconds;
+
+// Another ordinary user than kOrdinaryUser, so that the limit on its threads is its own.
+constexpr unsigned kVictim = 65532;
+
+// How many the guest sends; FEROCE_TEST_MESSAGES says otherwise.
+int messages() {
+    const char* wanted = std::getenv("FEROCE_TEST_MESSAGES");
+    return wanted == nullptr ? 100'000 : std::atoi(wanted);
+}
+
+// A line of /proc/PID/status; -1 if the process is gone.
+long status_of(pid_t pid, const std::string& name) {
+    std::ifstream file("/proc/" + std::to_string(pid) + "/status");
+    for (std::string line; std::getline(file, line);)
+        if (line.starts_with(name + ":")) return std::atol(line.c_str() + name.size() + 1);
+    return -1;
+}
+
+port::Fd sit_down(std::uint32_t owner) {
+    Result<port::Fd> connection = port::connect_to_group(kPort, owner);
+    if (!connection) return port::Fd();
+    const GuestMessage ask{.kind = GuestMessage::Kind::Ask};
+    GuestMessage answer;
+    ::send(connection->get(), &ask, sizeof ask, MSG_NOSIGNAL);
+    const ssize_t n = ::recv(connection->get(), &answer, sizeof answer, 0);
+    return n == sizeof answer && answer.refusal == 0 ? std::move(*connection) : port::Fd();
+}
+
+// Says the same again and again, over a new connection whenever one is lost. The exit status.
+int flood_with_wishes(std::uint32_t owner, int count) {
+    port::Fd seat = sit_down(owner);
+    if (!seat.valid()) return 2;
+    const GuestMessage wish{.kind = GuestMessage::Kind::WantRequests};
+    const Clock::time_point give_up = Clock::now() + seconds(120);
+    int sent = 0;
+    while (sent < count && Clock::now() < give_up) {
+        // Without a seat it is said, too.
+        if (!seat.valid()) {
+            Result<port::Fd> connection = port::connect_to_group(kPort, owner);
+            if (connection) seat = std::move(*connection);
+        }
+        if (seat.valid() && ::send(seat.get(), &wish, sizeof wish, MSG_NOSIGNAL) > 0)
+            ++sent;
+        else
+            seat = sent % 64 == 0 ? sit_down(owner) : port::Fd();
+    }
+    return sent == count ? 0 : 3;
+}
+
+class HostileGuest : public testing::Test {
+protected:
+    void SetUp() override { enter_private_network(); }
+    void TearDown() override {
+        if (victim > 0) ::kill(victim, SIGKILL);
+        if (victim > 0) ::waitpid(victim, nullptr, 0);
+    }
+    // A process that owns the port; it may have one more thread if it is `limited`.
+    void start_victim(bool limited) {
+        int ready[2];
+        ASSERT_EQ(::pipe(ready), 0);
+        victim = ::fork();
+        if (victim == 0) {
+            if (::setresgid(kVictim, kVictim, kVictim) != 0 ||
+                ::setresuid(kVictim, kVictim, kVictim) != 0 || verbs::open_loopback() == nullptr)
+                ::_exit(1);
+            // The relay needs a thread before there can be guests.
+            const auto most = static_cast<rlim_t>(status_of(::getpid(), "Threads") + 1);
+            const rlimit limit{most, most};
+            if (limited && ::setrlimit(RLIMIT_NPROC, &limit) != 0) ::_exit(1);
+            (void)!::write(ready[1], "r", 1);
+            for (;;) ::pause();
+        }
+        ::close(ready[1]);
+        char byte;
+        ASSERT_EQ(::read(ready[0], &byte, 1), 1);
+        ::close(ready[0]);
+    }
+    static pid_t start_attacker(int count) {
+        const pid_t attacker = ::fork();
+        if (attacker == 0) ::_exit(become_ordinary_user() ? flood_with_wishes(kVictim, count) : 99);
+        return attacker;
+    }
+    // Most threads and memory (KiB) of the victim until the attacker has ended.
+    void watch(pid_t attacker, int& status) {
+        while (::waitpid(attacker, &status, WNOHANG) == 0) {
+            threads = std::max(threads, status_of(victim, "Threads"));
+            memory = std::max(memory, status_of(victim, "VmRSS"));
+            ::poll(nullptr, 0, 1);
+        }
+    }
+    bool victim_lives() const { return ::waitpid(victim, nullptr, WNOHANG) == 0; }
+
+    pid_t victim = -1;
+    long threads = 0;
+    long memory = 0;
+};
+
+TEST_F(HostileGuest, CostsItsRelayNoThreadsAndNoMemory) {
+    start_victim(false);
+    const long threads_before = status_of(victim, "Threads");
+    const long memory_before = status_of(victim, "VmRSS");
+    int status = 0;
+    watch(start_attacker(messages()), status);
+    EXPECT_EQ(status, 0);
+    ASSERT_TRUE(victim_lives());
+    std::printf("%d messages: threads %ld -> %ld, memory %ld -> %ld KiB\n", messages(),
+                threads_before, threads, memory_before, memory);
+    // The relay's thread, the one that starts the connection manager, and the manager's own.
+    EXPECT_LE(threads, threads_before + 3);
+    EXPECT_LE(memory, memory_before + 16 * 1024);
+}
+
+TEST_F(HostileGuest, DoesNotEndAProcessThatMayHaveNoMoreThreads) {
+    start_victim(true);
+    const long threads_before = status_of(victim, "Threads");
+    int status = 0;
+    watch(start_attacker(2000), status);
+    EXPECT_EQ(status, 0);
+    EXPECT_TRUE(victim_lives());
+    EXPECT_EQ(threads, threads_before + 1);
+}
+
+TEST_F(HostileGuest, LeavesOtherUsersTheirSlots) {
+    start_victim(false);
+    const pid_t attacker = ::fork();
+    if (attacker == 0) {
+        if (!become_ordinary_user()) ::_exit(99);
+        for (int round = 0; round < 4; ++round) {
+            std::vector<port::Fd> seats;
+            for (std::uint32_t i = 0; i < port::kSeatsPerUser; ++i)
+                seats.push_back(sit_down(kVictim));
+        }
+        ::_exit(0);
+    }
+    EXPECT_EQ(exit_status(attacker), 0);
+    const pid_t other = ::fork();
+    if (other == 0) {
+        constexpr unsigned kOther = 65531;
+        if (::setresuid(kOther, kOther, kOther) != 0) ::_exit(99);
+        ::_exit(verbs::open_loopback() != nullptr ? 0 : errno);
+    }
+    EXPECT_EQ(exit_status(other), 0);
+}
+
+}  // namespace
+}  // namespace feroce::share
