@@ -5,6 +5,7 @@
 
 #include "base/bytes.hpp"
 #include "base/gid.hpp"
+#include "base/packet_number.hpp"
 #include "base/psn.hpp"
 #include "base/random.hpp"
 #include "base/result.hpp"
@@ -23,6 +24,24 @@ TEST(Psn, WrapsAndMeasures) {
             EXPECT_EQ(distance(to, Psn(start)), -step);
         }
     }
+}
+
+TEST(PacketNumber, IsWidenedToTheNearest) {
+    constexpr std::uint64_t kHalf = 1U << 23;
+    for (const std::uint32_t start : {0U, 1U, 0x7f'ffffU, 0x80'0000U, 0xff'ffffU}) {
+        // As if several rounds of PSNs had passed, and as if none had.
+        for (const std::uint64_t rounds : {0U, 1U, 300U}) {
+            const PacketNumber near = PacketNumber::first(Psn(start)) + (rounds << 24);
+            EXPECT_EQ(near.psn(), Psn(start));
+            for (const std::uint64_t n : {std::uint64_t{0}, std::uint64_t{1}, kHalf - 1})
+                EXPECT_EQ(near.nearest((near + n).psn()), near + n);
+            for (const std::uint64_t n : {std::uint64_t{1}, kHalf - 1, kHalf})
+                EXPECT_EQ(near.nearest((near - n).psn()), near - n);
+            EXPECT_EQ(near.nearest((near + kHalf).psn()), near - kHalf);
+        }
+    }
+    EXPECT_LT(PacketNumber::first(Psn(0xff'ffff)), PacketNumber::first(Psn(0xff'ffff)) + 1);
+    EXPECT_EQ((PacketNumber::first(Psn(3)) + 7) - PacketNumber::first(Psn(3)), 7U);
 }
 
 TEST(Result, CarriesValueOrReason) {

@@ -13,7 +13,6 @@ namespace {
 
 // How many requests early a slot is asked for: posting one takes a fraction of a trip to memory.
 constexpr std::size_t kAhead = 4;
-constexpr std::uint64_t kMessageBytesMax = std::uint64_t{1} << 31;
 
 bool may_inline(SendOp op) {
     switch (op) {
@@ -55,6 +54,7 @@ SendQueue::SendQueue(QpType type, const QpCapabilities& capabilities, bool signa
       slots_(std::bit_ceil(send_wr_max_), memory),
       sges_(sge_max_ == 1 ? 0 : slots_.size() * sge_max_),
       rest_(slots_.size()),
+      remote_srqs_(type == QpType::XrcInitiator ? slots_.size() : 0),
       inline_max_(capabilities.inline_max),
       inline_(slots_.size() * inline_max_) {
     ASSERT(sge_max_ <= kSgeMax);
@@ -83,7 +83,6 @@ Result<void> SendQueue::post(const SendWr& wr) {
     wqe.rkey = wr.rkey;
     wqe.length = static_cast<std::uint32_t>(*length);
     wqe.operand = operand_of(wr);
-    wqe.remote_srq = wr.remote_srq;
     wqe.op = wr.op;
     wqe.sge_count = static_cast<std::uint8_t>(wr.sges.size());
     wqe.signaled = wr.signaled || signal_all_;
@@ -124,6 +123,7 @@ bool SendQueue::store_lists(std::size_t slot, const SendWr& wr) {
 }
 
 void SendQueue::store_rest(std::size_t slot, const SendWr& wr) {
+    if (!remote_srqs_.empty()) remote_srqs_[slot] = wr.remote_srq;
     if (is_datagram_) {
         rest_[slot] = DatagramTarget{wr.path, wr.destination_qpn, wr.qkey};
     } else if (wr.op == SendOp::BindWindow) {
@@ -157,6 +157,10 @@ ByteView SendQueue::inline_data(std::uint64_t index) const {
     const std::size_t slot = slot_of(index);
     ASSERT(slots_[slot].inlined);
     return ByteView(inline_).subspan(slot * inline_max_, slots_[slot].length);
+}
+
+SrqNumber SendQueue::remote_srq(std::uint64_t index) const {
+    return remote_srqs_[slot_of(index)];
 }
 
 const AtomicOperands& SendQueue::atomic(std::uint64_t index) const {

@@ -14,7 +14,7 @@
 
 #include "base/bytes.hpp"
 #include "base/cache.hpp"
-#include "base/psn.hpp"
+#include "base/packet_number.hpp"
 #include "base/result.hpp"
 #include "transport/work.hpp"
 
@@ -24,15 +24,14 @@ struct alignas(kCacheLine) SendWqe {
     std::uint64_t wr_id = 0;
     std::uint64_t remote_address = 0;
     mem::Sge first_sge;  // The whole list if it has one entry; see SendQueue::sges().
+    // Valid once `numbered`: the packets [first_packet, first_packet + packets) are this request's.
+    PacketNumber first_packet;
     RKey rkey;
     std::uint32_t length = 0;  // Bytes of the message.
     // As the operation has it: the immediate, the key to invalidate, or the type of a FLUSH.
     std::uint32_t operand = 0;
-    SrqNumber remote_srq;
-    // Valid once `numbered`: the PSNs [first_psn, first_psn + packets) belong to this request.
-    Psn first_psn;
-    std::uint32_t packets = 0;
-    std::uint32_t send_sequence = 0;  // Number of its first message, for end-to-end credits.
+    std::uint32_t packets = 0;        // Valid once `numbered`.
+    std::uint32_t send_sequence = 0;  // Low bits of its first message's number, for credits.
     SendOp op = SendOp::Send;
     // Its memory could not be read: it fails the queue pair once all before it are answered.
     mem::Fault fault = mem::Fault::None;
@@ -43,6 +42,8 @@ struct alignas(kCacheLine) SendWqe {
     bool inlined : 1 = false;  // The bytes are in the queue.
     bool numbered : 1 = false;
     bool executed : 1 = false;  // Local operations (bind, invalidate) that are done.
+
+    PacketNumber end() const { return first_packet + packets; }
 };
 static_assert(sizeof(SendWqe) == kCacheLine);
 
@@ -72,6 +73,7 @@ public:
     const SendWqe& at(std::uint64_t index) const;
     std::span<const mem::Sge> sges(std::uint64_t index) const;
     ByteView inline_data(std::uint64_t index) const;  // Of an inlined request.
+    SrqNumber remote_srq(std::uint64_t index) const;  // XRC only.
     // Of a request whose operation has them: atomics and ATOMIC WRITE, datagrams, binds.
     const AtomicOperands& atomic(std::uint64_t index) const;
     const DatagramTarget& datagram(std::uint64_t index) const;
@@ -102,6 +104,7 @@ private:
     // For each slot, and looked at only by requests that need it:
     std::vector<mem::Sge> sges_;  // sge_max_ entries; none if sge_max_ is 1.
     std::vector<Rest> rest_;
+    std::vector<SrqNumber> remote_srqs_;  // None but for XRC.
     std::uint32_t inline_max_;
     std::vector<std::byte> inline_;  // inline_max_ bytes.
 };

@@ -13,6 +13,8 @@ namespace feroce::transport {
 
 // The largest scatter-gather list of any work request.
 inline constexpr std::uint32_t kSgeMax = 32;
+// The longest message (IBTA 9.7.2). At the smallest path MTU it has 2^23 packets, half of all PSNs.
+inline constexpr std::uint64_t kMessageBytesMax = std::uint64_t{1} << 31;
 
 enum class SendOp : std::uint8_t {
     Send,

@@ -20,7 +20,7 @@ inline constexpr int kCompletions = 4 * 1024 * 1024;  // libfabric sizes queues 
 inline constexpr std::uint32_t kInlineBytes = 1024;
 inline constexpr int kReadAtomics = 128;  // librdmacm keeps it in eight bits.
 inline constexpr int kGidTableLength = 64;
-inline constexpr std::uint32_t kMessageBytes = 0x8000'0000;
+inline constexpr std::uint32_t kMessageBytes = transport::kMessageBytesMax;
 inline constexpr std::size_t kDeviceMemoryBytes = 64 * 1024 * 1024;
 }  // namespace limits
 

@@ -24,52 +24,56 @@ constexpr std::uint8_t kEarlyResendsMax = 6;
 }  // namespace
 
 void Requester::on_response(Instant now, const wire::Packet& packet) {
+    const PacketNumber number = una_.nearest(packet.bth.psn);
     switch (packet.info->verb) {
         case wire::Verb::ReadResponse:
-            return on_read_response(now, packet);
+            return on_read_response(now, number, packet.payload);
         case wire::Verb::AtomicAck:
-            return on_atomic_response(now, packet);
+            return on_atomic_response(now, number, packet.atomic_ack().original);
         default:
             break;
     }
     const wire::Aeth aeth = packet.aeth();
     switch (aeth.syndrome.kind()) {
         case wire::Syndrome::Kind::Ack:
-            return on_ack(now, packet.bth.psn, aeth);
+            return on_ack(now, number, aeth);
         case wire::Syndrome::Kind::Rnr:
-            return on_rnr(now, packet.bth.psn, aeth.syndrome.value());
+            return on_rnr(now, number, aeth.syndrome.value());
         case wire::Syndrome::Kind::Nak:
-            return on_nak(now, packet.bth.psn, aeth.syndrome);
+            return on_nak(now, number, aeth.syndrome);
         case wire::Syndrome::Kind::Reserved:
             break;
     }
     qp_.services().counters.drop(DropReason::UnexpectedResponse);
 }
 
-bool Requester::answers_something_sent(Psn psn) const {
-    return distance(una_, psn) >= 0 && distance(psn, sent_end_) > 0;
+bool Requester::expects(Psn psn) const {
+    return was_sent(una_.nearest(psn));
 }
 
-// The first PSN in [una_, end) that waits for a response of its own; `end` if there is none.
-Psn Requester::first_unanswered_before(Psn end) const {
+bool Requester::was_sent(PacketNumber number) const {
+    return una_ <= number && number < sent_end_;
+}
+
+// The first packet in [una_, end) that waits for a response of its own; `end` if there is none.
+PacketNumber Requester::first_unanswered_before(PacketNumber end) const {
     const SendQueue& queue = qp_.send_queue();
     for (std::uint64_t i = queue.head(); i != queue.tail(); ++i) {
         const SendWqe& wqe = queue.at(i);
-        if (!wqe.numbered || distance(wqe.first_psn, end) <= 0) break;
-        if (!needs_response(wqe.op)) continue;
-        return distance(wqe.first_psn, una_) > 0 ? una_ : wqe.first_psn;
+        if (!wqe.numbered || end <= wqe.first_packet) break;
+        if (needs_response(wqe.op)) return std::max(una_, wqe.first_packet);
     }
     return end;
 }
 
-void Requester::on_ack(Instant now, Psn psn, wire::Aeth aeth) {
-    if (!answers_something_sent(psn)) {
+void Requester::on_ack(Instant now, PacketNumber number, wire::Aeth aeth) {
+    if (!was_sent(number)) {
         // The credits of a repeated acknowledgement may be news: a receive was posted meanwhile.
-        if (psn + 1 == una_) return update_credits(aeth);
+        if (number + 1 == una_) return update_credits(aeth);
         return qp_.services().counters.drop(DropReason::StaleAck);
     }
-    const Psn end = psn + 1;
-    const Psn reach = first_unanswered_before(end);
+    const PacketNumber end = number + 1;
+    const PacketNumber reach = first_unanswered_before(end);
     advance(now, reach);
     update_credits(aeth);
     if (reach == end || qp_.state() == QpState::Err || gap_reported_) return;
@@ -82,17 +86,17 @@ void Requester::on_ack(Instant now, Psn psn, wire::Aeth aeth) {
 void Requester::update_credits(wire::Aeth aeth) {
     const std::uint8_t field = aeth.syndrome.value();
     credits_known_ = field < kCreditCounts.size();
-    if (credits_known_) sequence_limit_ = (aeth.msn + kCreditCounts[field]) & 0xff'ffff;
+    if (credits_known_) sequence_limit_ = widen(next_sequence_, aeth.msn) + kCreditCounts[field];
 }
 
-void Requester::on_nak(Instant now, Psn psn, wire::Syndrome syndrome) {
-    // A sequence NAK names the PSN that is missing, which may be one we sent long ago.
-    if (!answers_something_sent(psn)) return qp_.services().counters.drop(DropReason::StaleAck);
-    const Psn reach = first_unanswered_before(psn);
+void Requester::on_nak(Instant now, PacketNumber number, wire::Syndrome syndrome) {
+    // A sequence NAK names the packet that is missing, which may be one we sent long ago.
+    if (!was_sent(number)) return qp_.services().counters.drop(DropReason::StaleAck);
+    const PacketNumber reach = first_unanswered_before(number);
     advance(now, reach);
     if (qp_.state() == QpState::Err) return;
     const bool sequence = syndrome.nak_code() == wire::NakCode::SequenceError;
-    if (sequence || reach != psn) {
+    if (sequence || reach != number) {
         qp_.services().counters.add(Counter::ReceivedSequenceError);
         if (qp_.window != nullptr) qp_.window->on_loss(now);
         return go_back(now, Rule::PeerRefused, WcStatus::RetryExceededError, syndrome.raw);
@@ -100,10 +104,10 @@ void Requester::on_nak(Instant now, Psn psn, wire::Syndrome syndrome) {
     fail_head(now, Rule::PeerRefused, status_of(syndrome.nak_code()), syndrome.raw);
 }
 
-void Requester::on_rnr(Instant now, Psn psn, std::uint8_t timer) {
-    if (!answers_something_sent(psn)) return qp_.services().counters.drop(DropReason::StaleAck);
+void Requester::on_rnr(Instant now, PacketNumber number, std::uint8_t timer) {
+    if (!was_sent(number)) return qp_.services().counters.drop(DropReason::StaleAck);
     qp_.services().counters.add(Counter::ReceivedRnr);
-    advance(now, first_unanswered_before(psn));
+    advance(now, first_unanswered_before(number));
     if (qp_.state() == QpState::Err) return;
     constexpr std::uint8_t kForEver = 7;
     if (qp_.attributes.rnr_retry != kForEver) {
@@ -118,13 +122,13 @@ void Requester::on_rnr(Instant now, Psn psn, std::uint8_t timer) {
     rnr_until_ = now + std::chrono::microseconds(wire::rnr_timer_us(timer));
 }
 
-// The READ or atomic that the PSN belongs to, if it is the next one that must be answered.
-SendWqe* Requester::awaiting_response(Psn psn) {
+// The READ or atomic that the packet belongs to, if it is the next one that must be answered.
+SendWqe* Requester::awaiting_response(PacketNumber number) {
     SendQueue& queue = qp_.send_queue();
     for (std::uint64_t i = queue.head(); i != queue.tail(); ++i) {
         SendWqe& wqe = queue.at(i);
-        if (!wqe.numbered || distance(wqe.first_psn, psn) < 0) return nullptr;
-        if (distance(wqe.first_psn + wqe.packets, psn) >= 0) {
+        if (!wqe.numbered || number < wqe.first_packet) return nullptr;
+        if (wqe.end() <= number) {
             if (needs_response(wqe.op)) return nullptr;  // An earlier one is still open.
             continue;
         }
@@ -133,12 +137,11 @@ SendWqe* Requester::awaiting_response(Psn psn) {
     return nullptr;
 }
 
-void Requester::on_read_response(Instant now, const wire::Packet& packet) {
-    const Psn psn = packet.bth.psn;
-    if (!answers_something_sent(psn)) return qp_.services().counters.drop(DropReason::StaleAck);
-    const Psn open = first_unanswered_before(psn + 1);
-    if (open == psn + 1) return qp_.services().counters.drop(DropReason::UnexpectedResponse);
-    if (open != psn) {
+void Requester::on_read_response(Instant now, PacketNumber number, ByteView payload) {
+    if (!was_sent(number)) return qp_.services().counters.drop(DropReason::StaleAck);
+    const PacketNumber open = first_unanswered_before(number + 1);
+    if (open == number + 1) return qp_.services().counters.drop(DropReason::UnexpectedResponse);
+    if (open != number) {
         // A response before this one was lost. Ask again, once; the rest of the flight is stale.
         if (gap_reported_) return qp_.services().counters.drop(DropReason::OutOfSequence);
         advance(now, open);
@@ -148,33 +151,30 @@ void Requester::on_read_response(Instant now, const wire::Packet& packet) {
         if (qp_.window != nullptr) qp_.window->on_loss(now);
         return go_back(now, Rule::RetryLimit, WcStatus::RetryExceededError, 0);
     }
-    SendWqe* wqe = awaiting_response(psn);
+    SendWqe* wqe = awaiting_response(number);
     const bool is_atomic =
         wqe != nullptr && (wqe->op == SendOp::CompareSwap || wqe->op == SendOp::FetchAdd);
     if (wqe == nullptr || is_atomic)
         return qp_.services().counters.drop(DropReason::UnexpectedResponse);
     const std::uint64_t mtu = qp_.attributes.path_mtu;
-    const std::uint64_t offset = static_cast<std::uint64_t>(distance(wqe->first_psn, psn)) * mtu;
+    const std::uint64_t offset = (number - wqe->first_packet) * mtu;
     const std::uint64_t expected =
         wqe->op == SendOp::Read ? std::min(mtu, wqe->length - offset) : 0;
-    advance(now, psn);  // What was sent before is acknowledged by implication.
+    advance(now, number);  // What was sent before is acknowledged by implication.
     if (qp_.state() == QpState::Err) return;
-    if (packet.payload.size() != expected)
-        return fail_response(now, packet.payload.size(), expected);
-    if (store_response(now, offset, packet.payload)) advance(now, psn + 1);
+    if (payload.size() != expected) return fail_response(now, payload.size(), expected);
+    if (store_response(now, offset, payload)) advance(now, number + 1);
 }
 
-void Requester::on_atomic_response(Instant now, const wire::Packet& packet) {
-    const Psn psn = packet.bth.psn;
-    if (!answers_something_sent(psn)) return qp_.services().counters.drop(DropReason::StaleAck);
-    SendWqe* wqe = awaiting_response(psn);
+void Requester::on_atomic_response(Instant now, PacketNumber number, std::uint64_t original) {
+    if (!was_sent(number)) return qp_.services().counters.drop(DropReason::StaleAck);
+    SendWqe* wqe = awaiting_response(number);
     const bool is_atomic =
         wqe != nullptr && (wqe->op == SendOp::CompareSwap || wqe->op == SendOp::FetchAdd);
     if (!is_atomic) return qp_.services().counters.drop(DropReason::UnexpectedResponse);
-    advance(now, psn);
+    advance(now, number);
     if (qp_.state() == QpState::Err) return;
-    const std::uint64_t original = packet.atomic_ack().original;
-    if (store_response(now, 0, std::as_bytes(std::span(&original, 1)))) advance(now, psn + 1);
+    if (store_response(now, 0, std::as_bytes(std::span(&original, 1)))) advance(now, number + 1);
 }
 
 // A response that is too long or, with more to come, too short for our path MTU was cut by another.
@@ -202,34 +202,34 @@ bool Requester::store_response(Instant now, std::uint64_t offset, ByteView bytes
 }
 
 // Everything before `to` is acknowledged.
-void Requester::advance(Instant now, Psn to) {
-    if (distance(una_, to) <= 0) return;
-    const Psn position = position_psn();
+void Requester::advance(Instant now, PacketNumber to) {
+    if (to <= una_) return;
+    const PacketNumber sent_before = position();
     // No more than the probe is acknowledged: what followed it the first time is lost. A peer that
     // was only slow acknowledges more.
     const bool rest_is_lost = probed_ && to == una_ + 1;
     std::uint32_t acknowledged = in_flight_;
-    if (distance(to, position) > 0) {
+    if (to < sent_before) {
         acknowledged = 0;
         const SendQueue& queue = qp_.send_queue();
         for (std::uint64_t i = queue.head(); i != queue.tail(); ++i) {
             const SendWqe& wqe = queue.at(i);
-            if (!wqe.numbered || distance(wqe.first_psn, to) <= 0) break;
-            const auto from =
-                static_cast<std::uint32_t>(std::max(0, distance(wqe.first_psn, una_)));
-            const auto end = static_cast<std::uint32_t>(distance(wqe.first_psn, to));
-            if (from < wqe.packets) acknowledged += cost(wqe, from, std::min(end, wqe.packets));
+            if (!wqe.numbered || to <= wqe.first_packet) break;
+            const PacketNumber from = std::max(una_, wqe.first_packet);
+            const PacketNumber end = std::min(to, wqe.end());
+            if (from < end)
+                acknowledged += cost(wqe, from - wqe.first_packet, end - wqe.first_packet);
         }
         acknowledged = std::min(acknowledged, in_flight_);
     }
     in_flight_ -= acknowledged;
     qp_.window->on_acked(now, acknowledged);
     una_ = to;
-    if (sampling_ && distance(sample_psn_, to) > 0) {
+    if (sampling_ && sample_packet_ < to) {
         sampling_ = false;
         qp_.window->on_rtt(now, now - sample_sent_);
     }
-    while (!read_ends_.empty() && distance(read_ends_.front(), to) >= 0) read_ends_.pop();
+    while (!read_ends_.empty() && read_ends_.front() <= to) read_ends_.pop();
     retries_left_ = qp_.attributes.retry_count;
     rnr_left_ = qp_.attributes.rnr_retry;
     gap_reported_ = false;
@@ -244,7 +244,7 @@ void Requester::advance(Instant now, Psn to) {
         qp_.window->on_loss(now);
         rewind();
     }
-    if (distance(position, una_) > 0) rewind();
+    if (sent_before < una_) rewind();
     if (in_flight_ > 0) arm(now);
 }
 
@@ -252,7 +252,7 @@ void Requester::retire_finished(Instant now) {
     SendQueue& queue = qp_.send_queue();
     while (!queue.empty()) {
         const SendWqe& wqe = queue.at(queue.head());
-        if (!wqe.numbered || distance(wqe.first_psn + wqe.packets, una_) < 0) break;
+        if (!wqe.numbered || una_ < wqe.end()) break;
         if (wqe.packets == 0 && !wqe.executed) break;
         qp_.complete_send(now, wqe, WcStatus::Success, 0);
         queue.retire();
@@ -282,7 +282,7 @@ void Requester::seek_unanswered() {
     if (queue.empty()) return;
     const SendWqe& wqe = queue.at(send_index_);
     if (wqe.numbered && wqe.packets > 0)
-        send_packet_ = static_cast<std::uint32_t>(distance(wqe.first_psn, una_));
+        send_packet_ = static_cast<std::uint32_t>(una_ - wqe.first_packet);
 }
 
 void Requester::go_back(Instant now, Rule rule, WcStatus status, std::uint8_t syndrome) {
@@ -337,7 +337,7 @@ void Requester::fail_head(Instant now, Rule rule, WcStatus status, std::uint8_t 
 void Requester::fail_head(Instant now, Reason reason) {
     SendQueue& queue = qp_.send_queue();
     ASSERT(!queue.empty());
-    reason.psn = una_;
+    reason.psn = una_.psn();
     reason.wr_id = queue.at(queue.head()).wr_id;
     stop();
     qp_.fail_send(now, reason);

@@ -41,8 +41,7 @@ void RcMachine::on_packet(Instant now, const wire::Packet& packet, const Arrival
 
 bool RcMachine::expects(const wire::Packet& packet) const {
     const Psn psn = packet.bth.psn;
-    return is_response(packet.info->verb) ? requester_.answers_something_sent(psn)
-                                          : responder_.expects(psn);
+    return is_response(packet.info->verb) ? requester_.expects(psn) : responder_.expects(psn);
 }
 
 void RcMachine::pump(Instant now, std::uint32_t packets_max) {

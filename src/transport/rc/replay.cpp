@@ -12,32 +12,32 @@ using wire::NakCode;
 using wire::Syndrome;
 using wire::Verb;
 
-void Responder::replay(const wire::Packet& packet) {
+void Responder::replay(const wire::Packet& packet, PacketNumber number) {
     qp_.services().counters.add(Counter::DuplicateRequest);
-    note(NoticeKind::AnswersLost, packet.bth.psn);
+    note(NoticeKind::AnswersLost, number);
     switch (packet.info->verb) {
         case Verb::ReadRequest:
-            return replay_read(packet);
+            return replay_read(packet, number);
         case Verb::CompareSwap:
         case Verb::FetchAdd:
         case Verb::AtomicWrite:
         case Verb::Flush:
-            return replay_atomic(packet);
+            return replay_atomic(number);
         default:
             ack_owed_ = true;
             return;
     }
 }
 
-void Responder::replay_read(const wire::Packet& packet) {
+void Responder::replay_read(const wire::Packet& packet, PacketNumber number) {
     Counters& counters = qp_.services().counters;
     const wire::Reth reth = packet.reth();
-    const Psn end = packet.bth.psn + read_packets(reth.length);
-    if (distance(end, expected_) < 0) return counters.drop(DropReason::OutOfSequence);
+    if (expected_ < number + read_packets(reth.length))
+        return counters.drop(DropReason::OutOfSequence);
     // Its answer may still be on its way out: asking again changes nothing.
     for (std::size_t i = 0; i < jobs_.size(); ++i) {
-        const std::int32_t behind = distance(jobs_[i].psn, packet.bth.psn);
-        if (behind >= 0 && behind < static_cast<std::int32_t>(read_packets(jobs_[i].left)))
+        const Job& job = jobs_[i];
+        if (job.next <= number && number < job.next + read_packets(job.left))
             return counters.drop(DropReason::DuplicateReadBusy);
     }
     if (jobs_.size() > qp_.attributes.dest_read_atomic_max)
@@ -45,7 +45,7 @@ void Responder::replay_read(const wire::Packet& packet) {
     // Not refused: half of all PSNs are duplicates, so who knows no rkey could end the connection.
     if (check_operation(packet) || !may_read(packet))
         return counters.drop(DropReason::DuplicateReadDenied);
-    jobs_.push(Job{reth.address, packet.bth.psn, reth.length, reth.rkey, pd_of(packet)});
+    jobs_.push(Job{reth.address, number, reth.length, reth.rkey, pd_of(packet)});
 }
 
 bool Responder::may_read(const wire::Packet& packet) const {
@@ -57,14 +57,14 @@ bool Responder::may_read(const wire::Packet& packet) const {
                                        .fault == mem::Fault::None;
 }
 
-void Responder::replay_atomic(const wire::Packet& packet) {
+void Responder::replay_atomic(PacketNumber number) {
     Counters& counters = qp_.services().counters;
     if (jobs_.size() > qp_.attributes.dest_read_atomic_max)
         return counters.drop(DropReason::DuplicateReadBusy);
     for (std::size_t i = 0; i < atomics_.size(); ++i) {
         const AtomicResult& result = atomics_[i];
-        if (result.psn != packet.bth.psn) continue;
-        jobs_.push(Job{result.original, result.psn, 0, RKey{}, PdId{}, result.kind});
+        if (result.number != number) continue;
+        jobs_.push(Job{result.original, number, 0, RKey{}, PdId{}, result.kind});
         return;
     }
     counters.drop(DropReason::DuplicateUnknownAtomic);
@@ -88,7 +88,7 @@ bool Responder::send_job_packet(Instant now, Job& job) {
     spec.opcode = wire::opcode_of(
         service_, atomic ? wire::Opcode::RcAtomicAck : wire::Opcode::RcReadResponseOnly);
     spec.destination = qp_.attributes.destination_qpn;
-    spec.psn = job.psn;
+    spec.psn = job.next.psn();
     spec.extensions.aeth = {credits(), msn_};
     spec.extensions.atomic_ack = {job.value};
     append_packet(qp_.services().transmit, qp_.path(), spec);
@@ -109,7 +109,7 @@ bool Responder::send_read_packet(Instant now, Job& job) {
                                               : wire::Opcode::RcReadResponseMiddle;
     spec.opcode = wire::opcode_of(service_, opcode);
     spec.destination = qp_.attributes.destination_qpn;
-    spec.psn = job.psn;
+    spec.psn = job.next.psn();
     spec.extensions.aeth = {credits(), msn_};
     spec.payload_size = std::min(job.left, mtu);
     const mem::Lookup source = qp_.services().memory.remote(
@@ -118,7 +118,7 @@ bool Responder::send_read_packet(Instant now, Job& job) {
     const ByteSpan payload = append_packet(qp_.services().transmit, qp_.path(), spec);
     if (!found || (!payload.empty() && !mem::read_memory(source.slice, payload))) {
         qp_.services().transmit.retract(wire::packet_size(spec.opcode, spec.payload_size));
-        expected_ = job.psn;  // The NAK names the packet that could not be read.
+        expected_ = job.next;  // The NAK names the packet that could not be read.
         jobs_.clear();
         refuse(now, {Syndrome::nak(found ? NakCode::RemoteOperational : NakCode::RemoteAccess),
                      found ? Rule::RemoteMemoryGone : Rule::RemoteKey, WcStatus::Success,
@@ -126,18 +126,18 @@ bool Responder::send_read_packet(Instant now, Job& job) {
         return false;
     }
     job.started = true;
-    job.psn = job.psn + 1;
+    job.next = job.next + 1;
     job.value += spec.payload_size;
     job.left -= static_cast<std::uint32_t>(spec.payload_size);
     if (last) jobs_.pop();
     return true;
 }
 
-void Responder::send_ack(Psn psn, Syndrome syndrome) {
+void Responder::send_ack(PacketNumber number, Syndrome syndrome) {
     PacketSpec spec;
     spec.opcode = wire::opcode_of(service_, wire::Opcode::RcAck);
     spec.destination = qp_.attributes.destination_qpn;
-    spec.psn = psn;
+    spec.psn = number.psn();
     spec.extensions.aeth = {syndrome, msn_};
     append_packet(qp_.services().transmit, qp_.path(), spec);
 }

@@ -17,6 +17,9 @@ std::uint32_t read_piece_bytes(std::uint32_t outstanding_max) {
     return std::clamp(256 * 1024 / std::max(outstanding_max, 1U), 16U * 1024, 32U * 1024);
 }
 
+// The first message has number 0 on the wire; here as many lie before it as a peer can name.
+constexpr std::uint64_t kFirstSequence = std::uint64_t{1} << 24;
+
 bool is_local(SendOp op) {
     return op == SendOp::LocalInvalidate || op == SendOp::BindWindow;
 }
@@ -81,15 +84,15 @@ Requester::Requester(QueuePair& qp, wire::Service service)
     : read_ends_(1), qp_(qp), service_(service) {}
 
 void Requester::start(Instant) {
-    una_ = fresh_psn_ = sent_end_ = qp_.attributes.send_psn;
+    una_ = fresh_ = sent_end_ = PacketNumber::first(qp_.attributes.send_psn);
     send_index_ = qp_.send_queue().head();
     send_packet_ = 0;
     retries_left_ = qp_.attributes.retry_count;
     rnr_left_ = qp_.attributes.rnr_retry;
-    read_ends_ = Ring<Psn>(std::max<std::size_t>(qp_.attributes.read_atomic_max, 1));
+    read_ends_ = Ring<PacketNumber>(std::max<std::size_t>(qp_.attributes.read_atomic_max, 1));
     read_piece_packets_ =
         read_piece_bytes(qp_.attributes.read_atomic_max) / qp_.attributes.path_mtu;
-    next_sequence_ = sequence_limit_ = 0;
+    next_sequence_ = sequence_limit_ = kFirstSequence;
     credits_known_ = false;
 }
 
@@ -144,28 +147,29 @@ bool Requester::may_start(const SendWqe& wqe) const {
 // IBTA 9.7.7.2: beyond the credits one message may go out while none is outstanding, as a probe.
 bool Requester::within_credits(const SendWqe& wqe) const {
     if (!credits_known_ || !takes_receive(wqe.op)) return true;
-    const std::uint32_t sequence = wqe.numbered ? wqe.send_sequence : next_sequence_;
-    const bool allowed = static_cast<std::int32_t>((sequence_limit_ - sequence) << 8) > 0;
-    return allowed || una_ == position_psn();
+    const std::uint64_t sequence =
+        wqe.numbered ? widen(next_sequence_, wqe.send_sequence) : next_sequence_;
+    return sequence < sequence_limit_ || una_ == position();
 }
 
 void Requester::report(Progress& out) const {
     // After a failure the queue is flushed and the position means nothing.
     const SendQueue& queue = qp_.send_queue();
     const bool has_position = send_index_ >= queue.head() && send_index_ <= queue.tail();
-    out.next = has_position ? position_psn() : fresh_psn_;
-    out.unacknowledged = una_;
+    out.next = (has_position ? position() : fresh_).psn();
+    out.unacknowledged = una_.psn();
     out.in_flight_bytes = in_flight_;
-    const auto left = static_cast<std::int32_t>((sequence_limit_ - next_sequence_) << 8) >> 8;
-    if (credits_known_) out.credits = std::max(left, 0);
+    if (credits_known_)
+        out.credits =
+            static_cast<std::int32_t>(sequence_limit_ - std::min(sequence_limit_, next_sequence_));
     out.retries_left = retries_left_;
     out.rnr_retries_left = rnr_left_;
 }
 
-Psn Requester::position_psn() const {
-    if (send_index_ == qp_.send_queue().tail()) return fresh_psn_;
+PacketNumber Requester::position() const {
+    if (send_index_ == qp_.send_queue().tail()) return fresh_;
     const SendWqe& wqe = qp_.send_queue().at(send_index_);
-    return wqe.numbered ? wqe.first_psn + send_packet_ : fresh_psn_;
+    return wqe.numbered ? wqe.first_packet + send_packet_ : fresh_;
 }
 
 std::uint32_t Requester::packets_of(const SendWqe& wqe) const {
@@ -178,21 +182,21 @@ std::uint32_t Requester::packets_of(const SendWqe& wqe) const {
 void Requester::number(SendWqe& wqe) {
     if (wqe.numbered) return;
     wqe.numbered = true;
-    wqe.first_psn = fresh_psn_;
+    wqe.first_packet = fresh_;
     wqe.packets = packets_of(wqe);
-    fresh_psn_ = fresh_psn_ + wqe.packets;
+    fresh_ = fresh_ + wqe.packets;
     if (wqe.packets == 0) return;
     // The responder counts requests on the wire, and a READ is one for each of its pieces.
-    wqe.send_sequence = next_sequence_;
+    wqe.send_sequence = static_cast<std::uint32_t>(next_sequence_);
     next_sequence_ +=
         wqe.op != SendOp::Read ? 1 : (wqe.packets + read_piece_packets_ - 1) / read_piece_packets_;
 }
 
-std::uint32_t Requester::cost(const SendWqe& wqe, std::uint32_t from, std::uint32_t to) const {
+std::uint32_t Requester::cost(const SendWqe& wqe, std::uint64_t from, std::uint64_t to) const {
     const std::uint64_t mtu = qp_.attributes.path_mtu;
     const std::uint64_t begin = std::min<std::uint64_t>(wqe.length, from * mtu);
     const std::uint64_t end = std::min<std::uint64_t>(wqe.length, to * mtu);
-    return static_cast<std::uint32_t>(end - begin) + (to - from) * kPacketOverhead;
+    return static_cast<std::uint32_t>(end - begin + (to - from) * kPacketOverhead);
 }
 
 void Requester::pump(Instant now, std::uint32_t packets_max) {
@@ -308,8 +312,10 @@ bool Requester::wants_ack(bool last, std::uint32_t packet_cost) {
 bool Requester::transmit(Instant now, SendWqe& wqe, PacketSpec& spec, std::uint32_t packets) {
     Services& services = qp_.services();
     spec.destination = qp_.attributes.destination_qpn;
-    spec.psn = wqe.first_psn + send_packet_;
-    spec.extensions.xrceth.srq = wqe.remote_srq;
+    const PacketNumber number = wqe.first_packet + send_packet_;
+    spec.psn = number.psn();
+    if (service_ == wire::Service::Xrc)
+        spec.extensions.xrceth.srq = qp_.send_queue().remote_srq(send_index_);
     const ByteSpan payload = append_packet(services.transmit, qp_.path(), spec);
     mem::Fault fault = mem::Fault::None;
     if (wqe.op == SendOp::AtomicWrite) {
@@ -326,16 +332,16 @@ bool Requester::transmit(Instant now, SendWqe& wqe, PacketSpec& spec, std::uint3
         return false;
     }
     const std::uint32_t bytes = cost(wqe, send_packet_, send_packet_ + packets);
-    const bool resent = distance(spec.psn, sent_end_) > 0;
+    const bool resent = number < sent_end_;
     if (resent) services.counters.add(Counter::Retransmitted);
     if (sending_probe_) {
         arm(now);
         return true;
     }
-    if (needs_response(wqe.op)) read_ends_.push(spec.psn + packets);
+    if (needs_response(wqe.op)) read_ends_.push(number + packets);
     if (!sampling_ && !resent && spec.ack_request) {
         sampling_ = true;
-        sample_psn_ = spec.psn;
+        sample_packet_ = number;
         sample_sent_ = now;
     }
     in_flight_ += bytes;
@@ -347,7 +353,7 @@ bool Requester::transmit(Instant now, SendWqe& wqe, PacketSpec& spec, std::uint3
 
 void Requester::advance_position(const SendWqe& wqe, std::uint32_t packets) {
     send_packet_ += packets;
-    if (const Psn end = wqe.first_psn + send_packet_; distance(sent_end_, end) > 0) sent_end_ = end;
+    sent_end_ = std::max(sent_end_, wqe.first_packet + send_packet_);
     if (send_packet_ >= wqe.packets) {
         ++send_index_;
         send_packet_ = 0;

@@ -1,14 +1,19 @@
 // The sending half of a reliable connection: cuts requests into packets, remembers only positions
 // (never bytes: a resend reads the program's memory again), and goes back on loss.
 //
-// Invariants. una_ is the oldest PSN not yet acknowledged; the position (send_index_, send_packet_)
-// is what goes out next and never lies before una_; sent_end_ is one past the highest PSN ever
-// sent. A rewind sets the position back to una_. The PSNs of READs and atomics are acknowledged
-// only by their responses. in_flight_ is this queue pair's share of its window's bytes.
+// Packets are counted by 64-bit numbers; PSNs are widened where an answer comes in, against una_,
+// and cut where a packet goes out.
+//
+// Invariants. una_ is the oldest packet not yet acknowledged; the position (send_index_,
+// send_packet_) is what goes out next and never lies before una_; sent_end_ is one past the highest
+// packet ever sent. A rewind sets the position back to una_. The packets of READs and atomics are
+// acknowledged only by their responses. in_flight_ is this queue pair's share of its window's
+// bytes.
 #pragma once
 
 #include <cstdint>
 
+#include "base/packet_number.hpp"
 #include "base/ring.hpp"
 #include "base/time.hpp"
 #include "transport/packet_builder.hpp"
@@ -36,7 +41,7 @@ public:
     void on_response(Instant now, const wire::Packet& packet);
     void on_timer(Instant now);
     Instant deadline() const;
-    bool answers_something_sent(Psn psn) const;
+    bool expects(Psn psn) const;       // It answers something sent.
     void report(Progress& out) const;  // Its half.
     bool idle() const;                 // Nothing sent is unanswered: SQD may call itself drained.
 
@@ -56,21 +61,23 @@ private:
     bool transmit(Instant now, SendWqe& wqe, PacketSpec& spec, std::uint32_t packets);
     bool wants_ack(bool last, std::uint32_t packet_cost);
     void advance_position(const SendWqe& wqe, std::uint32_t packets);
-    std::uint32_t cost(const SendWqe& wqe, std::uint32_t from, std::uint32_t to) const;
+    // Of its packets [from, to), in bytes of the window.
+    std::uint32_t cost(const SendWqe& wqe, std::uint64_t from, std::uint64_t to) const;
     std::uint32_t packets_of(const SendWqe& wqe) const;
-    Psn position_psn() const;
+    PacketNumber position() const;
 
     // Answers (completer.cpp).
-    void on_ack(Instant now, Psn psn, wire::Aeth aeth);
-    void on_nak(Instant now, Psn psn, wire::Syndrome syndrome);
-    void on_rnr(Instant now, Psn psn, std::uint8_t timer);
-    void on_read_response(Instant now, const wire::Packet& packet);
-    void on_atomic_response(Instant now, const wire::Packet& packet);
-    Psn first_unanswered_before(Psn end) const;
-    SendWqe* awaiting_response(Psn psn);
+    bool was_sent(PacketNumber number) const;  // And is not yet acknowledged.
+    void on_ack(Instant now, PacketNumber number, wire::Aeth aeth);
+    void on_nak(Instant now, PacketNumber number, wire::Syndrome syndrome);
+    void on_rnr(Instant now, PacketNumber number, std::uint8_t timer);
+    void on_read_response(Instant now, PacketNumber number, ByteView payload);
+    void on_atomic_response(Instant now, PacketNumber number, std::uint64_t original);
+    PacketNumber first_unanswered_before(PacketNumber end) const;
+    SendWqe* awaiting_response(PacketNumber number);
     bool store_response(Instant now, std::uint64_t offset, ByteView bytes);
     void update_credits(wire::Aeth aeth);
-    void advance(Instant now, Psn to);
+    void advance(Instant now, PacketNumber to);
     void retire_finished(Instant now);
     void rewind();
     void seek_unanswered();
@@ -96,11 +103,11 @@ private:
     bool probed_ = false;         // A message's packet was probed: see advance().
     bool credits_known_ = false;
     // Capacity read_atomic_max, set by start().
-    Ring<Psn> read_ends_;  // One past the last PSN of each outstanding READ or atomic request.
+    Ring<PacketNumber> read_ends_;  // One past the last packet of each outstanding READ or atomic.
     QueuePair& qp_;
-    Psn una_;
-    Psn fresh_psn_;  // First PSN that no request owns yet.
-    Psn sent_end_;
+    PacketNumber una_;
+    PacketNumber fresh_;  // First number that no request owns yet.
+    PacketNumber sent_end_;
     std::uint32_t in_flight_ = 0;
     std::uint32_t since_ack_request_ = 0;   // Bytes sent since an acknowledgement was asked for.
     std::uint32_t read_piece_packets_ = 1;  // Set by start().
@@ -111,11 +118,11 @@ private:
     bool gap_reported_ = false;       // A lost response was noticed; once until progress is made.
     // One round-trip sample at a time (Karn: never of a resent packet).
     bool sampling_ = false;
-    Psn sample_psn_;
+    PacketNumber sample_packet_;
     Instant sample_sent_;
     // End-to-end credits, if known: messages that take a receive may start up to this number.
-    std::uint32_t next_sequence_ = 0;
-    std::uint32_t sequence_limit_ = 0;
+    std::uint64_t next_sequence_ = 0;
+    std::uint64_t sequence_limit_ = 0;
 };
 
 }  // namespace feroce::transport::rc

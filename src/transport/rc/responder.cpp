@@ -33,7 +33,7 @@ Responder::Responder(QueuePair& qp, wire::Service service)
       receive_(qp.type() == QpType::XrcTarget ? kSgeMax : qp.receive_queue().sge_max()) {}
 
 void Responder::start() {
-    expected_ = qp_.attributes.receive_psn;
+    expected_ = PacketNumber::first(qp_.attributes.receive_psn);
     msn_ = 0;
     // Twice: what is asked for once, and what is asked for again at the same time.
     const std::size_t depth = qp_.attributes.dest_read_atomic_max;
@@ -58,9 +58,9 @@ void Responder::stop(Instant now) {
 
 void Responder::on_request(Instant now, const wire::Packet& packet) {
     establish();
-    const std::int32_t ahead = distance(expected_, packet.bth.psn);
-    if (ahead < 0) return replay(packet);
-    if (ahead > 0) return on_gap(now);
+    const PacketNumber number = expected_.nearest(packet.bth.psn);
+    if (number < expected_) return replay(packet, number);
+    if (number > expected_) return on_gap(now);
     nak_sent_ = false;
     if (auto refusal = check_sequence(packet)) return refuse(now, *refusal);
     if (auto refusal = check_operation(packet)) return refuse(now, *refusal);
@@ -140,6 +140,9 @@ Responder::Check Responder::check_length(const wire::Packet& packet) const {
     Refusal mismatch{Syndrome::nak(NakCode::InvalidRequest), Rule::MtuMismatch};
     mismatch.length = static_cast<std::uint32_t>(size);
     if (info.verb == Verb::AtomicWrite) return size == 8 ? Check{} : Check{refusal};
+    const bool has_length =
+        info.verb == Verb::ReadRequest || (info.verb == Verb::Write && info.starts_message());
+    if (has_length && packet.reth().length > kMessageBytesMax) return refusal;
     if (info.verb != Verb::Send && info.verb != Verb::Write) return {};
     if (size > mtu || (!info.ends_message() && size != mtu)) return mismatch;
     if (info.position == wire::Position::Last && size == 0) return refusal;
@@ -198,7 +201,7 @@ void Responder::refuse(Instant now, const Refusal& refusal) {
         return;
     }
     last_word_ = refusal.syndrome;
-    last_word_psn_ = expected_;
+    last_word_at_ = expected_;
     last_word_valid_ = true;
     Reason reason;
     reason.rule = refusal.rule;
@@ -207,7 +210,7 @@ void Responder::refuse(Instant now, const Refusal& refusal) {
     reason.at_responder = true;
     reason.length = refusal.length;
     reason.path_mtu = qp_.attributes.path_mtu;
-    reason.psn = expected_;
+    reason.psn = expected_.psn();
     reason.wr_id = receive_held_ ? receive_.wr_id : 0;
     const bool access = refusal.syndrome == Syndrome::nak(NakCode::RemoteAccess);
     reason.status = refusal.receive_status;
@@ -222,25 +225,26 @@ void Responder::refuse(Instant now, const Refusal& refusal) {
     qp_.fail_receive(now, reason, receive_completion(now), receive_cq_);
 }
 
-void Responder::note(NoticeKind kind, Psn psn) const {
+void Responder::note(NoticeKind kind, PacketNumber number) const {
     Notice notice;
     notice.kind = kind;
     notice.state = qp_.state();
     notice.qpn = qp_.qpn();
     notice.peer = qp_.attributes.destination_qpn;
-    notice.psn = psn;
-    notice.expected = expected_;
+    notice.psn = number.psn();
+    notice.expected = expected_.psn();
     notice.source = qp_.attributes.address.destination;
     qp_.services().reasons.notices.note(notice);
 }
 
 void Responder::report(Progress& out) const {
-    out.expected = expected_;
+    out.expected = expected_.psn();
     out.msn = msn_;
 }
 
 void Responder::repeat_last_word(const wire::Packet& packet) {
-    if (last_word_valid_ && packet.bth.psn == last_word_psn_) send_ack(last_word_psn_, last_word_);
+    if (last_word_valid_ && packet.bth.psn == last_word_at_.psn())
+        send_ack(last_word_at_, last_word_);
 }
 
 }  // namespace feroce::transport::rc

@@ -1,6 +1,7 @@
-// The receiving half of a reliable connection: takes requests in PSN order, executes each once, and
-// answers. An in-order request passes a chain of checks, each of which may refuse it with a NAK;
-// duplicates are answered again without being executed again (replay.cpp).
+// The receiving half of a reliable connection: takes requests in order, executes each once, and
+// answers. A request's PSN is widened when it comes in, against expected_. An in-order request
+// passes a chain of checks, each of which may refuse it with a NAK; duplicates are answered again
+// without being executed again (replay.cpp).
 //
 // Invariants. Answers leave in request order: READ and atomic responses queue up in jobs_, and an
 // acknowledgement or NAK of a later request waits until they are out. An atomic is remembered in
@@ -10,6 +11,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "base/packet_number.hpp"
 #include "base/ring.hpp"
 #include "base/time.hpp"
 #include "transport/packet_builder.hpp"
@@ -31,7 +33,7 @@ public:
     void pump(Instant now, std::uint32_t packets_max);  // Responses.
     void pump_ack();                                    // The bare acknowledgement, if owed.
     void report(Progress& out) const;                   // Its half.
-    bool expects(Psn psn) const { return psn == expected_; }
+    bool expects(Psn psn) const { return psn == expected_.psn(); }
     bool wants_to_send() const { return !jobs_.empty() || ack_owed_; }
     bool owes_only_ack() const { return jobs_.empty() && ack_owed_; }
 
@@ -50,7 +52,7 @@ private:
     enum class JobKind : std::uint8_t { Read, Atomic, Empty };
     struct Job {
         std::uint64_t value = 0;  // READ: where its next byte stands. Atomic: the answer.
-        Psn psn;                  // Of the next packet.
+        PacketNumber next;        // Its next packet.
         // A READ's own:
         std::uint32_t left = 0;  // Bytes still to send.
         RKey rkey;
@@ -59,7 +61,7 @@ private:
         bool started = false;
     };
     struct AtomicResult {
-        Psn psn;
+        PacketNumber number;
         JobKind kind = JobKind::Atomic;
         std::uint64_t original = 0;
     };
@@ -74,7 +76,7 @@ private:
     void on_gap(Instant now);
     void refuse(Instant now, const Refusal& refusal);
     void establish();
-    void note(NoticeKind kind, Psn psn) const;
+    void note(NoticeKind kind, PacketNumber number) const;
 
     // responder_execute.cpp: what a good request does.
     Check execute(Instant now, const wire::Packet& packet);
@@ -83,8 +85,8 @@ private:
     Check execute_read(const wire::Packet& packet);
     Check execute_atomic(const wire::Packet& packet);
     Check execute_atomic_write(const wire::Packet& packet);
-    Check execute_flush(const wire::Packet& packet);
-    Check answer_once(const wire::Packet& packet, JobKind kind, std::uint64_t original);
+    Check execute_flush();
+    Check answer_once(JobKind kind, std::uint64_t original);
     void complete_receive(Instant now, const wire::Packet& packet);
     bool take_receive(const wire::Packet& packet);
     // An XRC target has no protection domain: the receive queue that a request names has it.
@@ -92,13 +94,13 @@ private:
     Completion receive_completion(Instant now) const;
 
     // replay.cpp: duplicates, and the packets that answer.
-    void replay(const wire::Packet& packet);
-    void replay_read(const wire::Packet& packet);
+    void replay(const wire::Packet& packet, PacketNumber number);
+    void replay_read(const wire::Packet& packet, PacketNumber number);
     bool may_read(const wire::Packet& packet) const;
-    void replay_atomic(const wire::Packet& packet);
+    void replay_atomic(PacketNumber number);
     bool send_job_packet(Instant now, Job& job);  // False if the queue pair failed.
     bool send_read_packet(Instant now, Job& job);
-    void send_ack(Psn psn, wire::Syndrome syndrome);
+    void send_ack(PacketNumber number, wire::Syndrome syndrome);
     wire::Syndrome credits();
     std::uint32_t read_packets(std::uint32_t length) const;
 
@@ -112,11 +114,11 @@ private:
     bool established_ = false;
     bool last_word_valid_ = false;
     wire::Syndrome last_word_;
-    Psn expected_;
-    std::uint32_t msn_ = 0;
+    PacketNumber expected_;
     // The message under way: how far it is, and for a WRITE where it goes.
     std::uint64_t received_bytes_ = 0;
     std::uint64_t write_address_ = 0;
+    std::uint32_t msn_ = 0;
     std::uint32_t write_length_ = 0;
     RKey write_rkey_;
     Ring<Job> jobs_;  // Sized by start().
@@ -125,7 +127,7 @@ private:
     ReceiveWqe receive_;
     CompletionSink* receive_cq_ = nullptr;
     PdId receive_pd_;
-    Psn last_word_psn_;
+    PacketNumber last_word_at_;
 };
 
 }  // namespace feroce::transport::rc

@@ -23,7 +23,7 @@ Responder::Check Responder::execute(Instant now, const wire::Packet& packet) {
         case Verb::AtomicWrite:
             return execute_atomic_write(packet);
         case Verb::Flush:
-            return execute_flush(packet);
+            return execute_flush();
         case Verb::Write:
             if (auto refusal = execute_write(packet)) return refusal;
             break;
@@ -104,7 +104,7 @@ Responder::Check Responder::execute_atomic(const wire::Packet& packet) {
         original = packet.info->verb == Verb::CompareSwap
                        ? mem::compare_swap(target.slice, eth.compare, eth.swap_or_add)
                        : mem::fetch_add(target.slice, eth.swap_or_add);
-    if (original) return answer_once(packet, JobKind::Atomic, *original);
+    if (original) return answer_once(JobKind::Atomic, *original);
     return Refusal{Syndrome::nak(found ? NakCode::RemoteOperational : NakCode::RemoteAccess),
                    found ? Rule::RemoteMemoryGone : Rule::RemoteKey, WcStatus::Success,
                    found ? mem::Fault::Unmapped : target.fault};
@@ -121,22 +121,21 @@ Responder::Check Responder::execute_atomic_write(const wire::Packet& packet) {
         return Refusal{Syndrome::nak(NakCode::InvalidRequest), Rule::Misaligned};
     std::uint64_t value = 0;
     std::memcpy(&value, packet.payload.data(), sizeof value);
-    if (mem::atomic_write(target.slice, value)) return answer_once(packet, JobKind::Empty, 0);
+    if (mem::atomic_write(target.slice, value)) return answer_once(JobKind::Empty, 0);
     return Refusal{Syndrome::nak(NakCode::RemoteOperational), Rule::RemoteMemoryGone,
                    WcStatus::Success, mem::Fault::Unmapped};
 }
 
 // Stores of a soft NIC are visible to the CPU when they are made; the answer need only come later.
-Responder::Check Responder::execute_flush(const wire::Packet& packet) {
+Responder::Check Responder::execute_flush() {
     mem::order_before_read();
-    return answer_once(packet, JobKind::Empty, 0);
+    return answer_once(JobKind::Empty, 0);
 }
 
-Responder::Check Responder::answer_once(const wire::Packet& packet, JobKind kind,
-                                        std::uint64_t original) {
+Responder::Check Responder::answer_once(JobKind kind, std::uint64_t original) {
     if (atomics_.full()) atomics_.pop();
-    atomics_.push(AtomicResult{packet.bth.psn, kind, original});
-    jobs_.push(Job{original, packet.bth.psn, 0, RKey{}, PdId{}, kind});
+    atomics_.push(AtomicResult{expected_, kind, original});
+    jobs_.push(Job{original, expected_, 0, RKey{}, PdId{}, kind});
     expected_ = expected_ + 1;
     msn_ = (msn_ + 1) & 0xff'ffff;
     return {};

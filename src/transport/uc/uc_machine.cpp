@@ -164,6 +164,7 @@ bool UcMachine::begin(const wire::Packet& packet) {
 
 bool UcMachine::begin_write(const wire::Reth& reth) {
     message_.reth = reth;
+    if (reth.length > kMessageBytesMax) return drop(DropReason::UcBroken);
     const bool is_enabled = qp_.attributes.access.has(mem::Access::RemoteWrite);
     const mem::Lookup target = qp_.services().memory.remote(
         qp_.init().pd, qp_.qpn(), reth.rkey, reth.address, reth.length, mem::Access::RemoteWrite);
