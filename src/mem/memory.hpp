@@ -64,7 +64,7 @@ struct WindowBind {
     std::uint64_t address = 0;  // In the region's address space.
     std::uint64_t length = 0;   // Zero unbinds a type 1 window.
     AccessSet access;           // Remote bits; ZeroBased for type 2 only.
-    RKey new_rkey;              // Upper 24 bits of the window's, low 8 other than its current ones.
+    RKey new_rkey;              // Its low 8 bits, other than the window's current ones, count.
     Qpn qpn;                    // Who binds; the only one a type 2 window will serve.
     PdId pd;                    // Of that queue pair.
 };
@@ -76,7 +76,7 @@ enum class BindOutcome : std::uint8_t {
     NoSuchRegion,
     WrongPd,       // Window, region and queue pair are not all in one domain.
     NotFree,       // Type 2 is bound already and must be invalidated first.
-    BadKey,        // new_rkey names another window or repeats the current key.
+    BadKey,        // new_rkey repeats the low byte of the current key.
     NoPermission,  // Region without MwBind, or without LocalWrite where the window would change it.
     OutOfBounds,
     BadAccess,  // Bits that no window of this type can grant, or a zero-based region.
@@ -108,6 +108,10 @@ public:
     // A key for the next bind of a type 1 window, known before that bind is carried out.
     RKey fresh_window_key(RKey current);
     BindOutcome bind_window(const WindowBind& bind);
+    // The key that a bind gives: the window's upper 24 bits, and the low 8 that the program chose.
+    static constexpr RKey bound_key(RKey window, RKey chosen) {
+        return {(window.raw & ~0xffU) | (chosen.raw & 0xffU)};
+    }
     // LOCAL_INV and SEND_WITH_INV: type 2 windows only; None or the reason of the refusal.
     Fault invalidate_local(PdId pd, Qpn qpn, RKey key);
     Fault invalidate_remote(PdId pd, Qpn qpn, RKey key);

@@ -90,8 +90,7 @@ BindOutcome Memory::judge_bind(const WindowBind& bind, const Slot* window,
     const bool type2 = own.kind == SlotKind::Window2;
     if (own.pd != bind.pd) return BindOutcome::WrongPd;
     if (type2 && window->shown()) return BindOutcome::NotFree;
-    if (name_of(bind.new_rkey.raw) != name_of(window->key) || bind.new_rkey.raw == window->key)
-        return BindOutcome::BadKey;
+    if (bound_key(RKey{window->key}, bind.new_rkey).raw == window->key) return BindOutcome::BadKey;
     if (bind.length == 0) return type2 ? BindOutcome::BadLength : BindOutcome::Unbound;
     const AccessSet possible = type2 ? kWindowAccess | Access::ZeroBased : kWindowAccess;
     if (!possible.covers(bind.access)) return BindOutcome::BadAccess;
@@ -108,7 +107,7 @@ BindOutcome Memory::bind_window(const WindowBind& bind) {
     if (!succeeded(outcome)) return outcome;
 
     unbind(*window);
-    window->key = bind.new_rkey.raw;
+    window->key = bound_key(RKey{window->key}, bind.new_rkey).raw;
     if (outcome == BindOutcome::Unbound) return outcome;
     const SlotFields ground = region->fields();
     SlotFields fields = window->fields();

@@ -95,7 +95,9 @@ Result<void> post_one(process::Shard::Session& session, Qp& qp, const ibv_send_w
         set_target(out, wr);
     }
     if (qp.base.qp_base.qp_type == IBV_QPT_XRC_SEND) out.remote_srq = {wr.qp_type.xrc.remote_srqn};
-    return session.engine().post_send(session.now(), *qp.machine, out);
+    Result<void> posted = session.engine().post_send(session.now(), *qp.machine, out);
+    if (posted && *op == SendOp::BindWindow) note_bind(*wr.bind_mw.mw, out.bind);
+    return posted;
 }
 
 }  // namespace
@@ -118,6 +120,10 @@ mem::WindowBind window_bind(const ibv_mw& mw, std::uint32_t new_rkey,
     bind.access = mem::AccessSet(info.mw_access_flags & ~std::uint32_t{IBV_ACCESS_LOCAL_WRITE});
     bind.new_rkey = {new_rkey};
     return bind;
+}
+
+void note_bind(ibv_mw& mw, const mem::WindowBind& bind) {
+    mw.rkey = mem::Memory::bound_key({mw.rkey}, bind.new_rkey).raw;
 }
 
 int post_send(ibv_qp* base, ibv_send_wr* list, ibv_send_wr** bad) {

@@ -91,7 +91,9 @@ void wr_local_inv(ibv_qp_ex* base, std::uint32_t key) {
 }
 
 void wr_bind_mw(ibv_qp_ex* base, ibv_mw* mw, std::uint32_t rkey, const ibv_mw_bind_info* info) {
-    begin(base, SendOp::BindWindow).wr.bind = window_bind(*mw, rkey, *info);
+    transport::SendWr& wr = begin(base, SendOp::BindWindow).wr;
+    wr.bind = window_bind(*mw, rkey, *info);
+    note_bind(*mw, wr.bind);
 }
 
 void wr_set_ud_addr(ibv_qp_ex* base, ibv_ah* ah, std::uint32_t qpn, std::uint32_t qkey) {
