@@ -25,34 +25,63 @@ IcrcVerdict IcrcCheck::verify(Instant now, const Datagram& datagram) {
                                         wire::kRocePort};
     Source& source = source_of(now, datagram.source);
     if (wire::verify(address, datagram.id_hint, datagram.bytes))
-        return accept(now, source, datagram.id_hint);
+        return accept(now, source, datagram.id_hint, sign_of(false, false, datagram.id_hint));
     if (!datagram.destination.is_v4()) return reject(source, IcrcVerdict::Bad);
     const auto id = wire::solve_id(address, datagram.bytes);
     if (!id) return reject(source, IcrcVerdict::Bad);
     if (!believable(now, source, *id)) return reject(source, IcrcVerdict::Unsolvable);
-    // Who segments sends ids from 0, mostly as predicted; any other id is of one who counts.
-    if (is_new(now, source) || *id >= kSegmentIds) source.counts = true;
-    return accept(now, source, *id);
+    return accept(now, source, *id, sign_of(true, is_new(now, source), *id));
 }
 
 bool IcrcCheck::believable(Instant now, const Source& source, std::uint16_t id) {
+    struct Belief {
+        bool segment_ids;
+        std::uint16_t lead;  // Over its last id.
+    };
+    static constexpr std::array<Belief, 5> kBeliefs{{
+        {false, 0},            // Unknown: such a source is new.
+        {false, kSegmentIds},  // AsPredicted
+        {true, kSegmentIds},   // Segments
+        {false, kIdLead},      // Counts
+        {true, kIdLead},       // Both
+    }};
     if (is_new(now, source)) return true;
-    if (id < kSegmentIds && source.sent_segment_id) return true;
-    const auto lead = static_cast<std::uint16_t>(id - source.last_id);
-    return lead <= (source.counts ? kIdLead : kSegmentIds);
+    const Belief& belief = kBeliefs[static_cast<std::size_t>(source.habit)];
+    if (id < kSegmentIds && belief.segment_ids) return true;
+    return static_cast<std::uint16_t>(id - source.last_id) <= belief.lead;
+}
+
+IcrcCheck::Sign IcrcCheck::sign_of(bool solved, bool stranger, std::uint16_t id) {
+    const bool segment = id < kSegmentIds;
+    if (!solved) return segment ? Sign::PredictedSegment : Sign::PredictedOther;
+    if (!segment) return Sign::SolvedOther;
+    return stranger ? Sign::StrangersSegment : Sign::SolvedSegment;
+}
+
+IcrcCheck::Habit IcrcCheck::after(Habit habit, Sign sign) {
+    using enum Habit;
+    // By habit; then by sign: predicted segment, predicted other, solved segment, solved other,
+    // stranger's segment.
+    static constexpr std::array<std::array<Habit, 5>, 5> kNext{{
+        {Segments, AsPredicted, Segments, Counts, Both},  // Unknown
+        {Segments, AsPredicted, Segments, Counts, Both},  // AsPredicted
+        {Segments, Segments, Segments, Both, Both},       // Segments
+        {Both, Counts, Both, Counts, Both},               // Counts
+        {Both, Both, Both, Both, Both},                   // Both
+    }};
+    return kNext[static_cast<std::size_t>(habit)][static_cast<std::size_t>(sign)];
 }
 
 bool IcrcCheck::is_new(Instant now, const Source& source) {
     return source.good == 0 || now - source.last_good >= kSilence;
 }
 
-IcrcVerdict IcrcCheck::accept(Instant now, Source& source, std::uint16_t id) {
-    // An address may be both a sender whose ids count on and, through address translation, one
-    // whose ids start from 0 with each send. The second must not lose us the place of the first.
+IcrcVerdict IcrcCheck::accept(Instant now, Source& source, std::uint16_t id, Sign sign) {
+    // An id that starts from 0 with each send must not lose us the place of one that counts on.
     const auto lead = static_cast<std::uint16_t>(id - source.last_id);
     const bool counts_on = lead <= kIdLead || now - source.last_good >= kSilence;
     if (source.good == 0 || counts_on || id >= kSegmentIds) source.last_id = id;
-    if (id < kSegmentIds) source.sent_segment_id = true;
+    source.habit = after(source.habit, sign);
     source.last_good = now;
     ++source.good;
     return IcrcVerdict::Good;

@@ -1,10 +1,8 @@
 // IcrcCheck: is a datagram as its sender sealed it? IPv6 is exact. The ICRC covers the IPv4 id,
 // which a UDP socket does not show: first the predicted id, which is exact too; else the id is
-// solved for, which alone would be only 16 bits strong, so the solved id must be one that this
-// source may well have used: below 128 (one segmented send) if it ever sent such an id, else at
-// most 4096 ahead of its last one, or 128 if its ids were always as predicted. After 10 s without a
-// good datagram any id will do. Remembers a bounded number of sources, the least recently heard is
-// forgotten. Engine lock.
+// solved for, which alone would be only 16 bits strong, so the solved id must be one that fits the
+// source's habit (see Habit). After 10 s without a good datagram any id will do. Remembers a
+// bounded number of sources, the least recently heard is forgotten. Engine lock.
 #pragma once
 
 #include <array>
@@ -44,11 +42,22 @@ private:
     static constexpr std::size_t kWays = 4;
     static constexpr std::size_t kSets = kSourcesMax / kWays;
 
+    // How a source numbers its datagrams, as far as they showed. One that segments its sends has
+    // ids below kSegmentIds, mostly as predicted; one that counts goes on from its last id. An
+    // address may be both, through address translation.
+    enum class Habit : std::uint8_t { Unknown, AsPredicted, Segments, Counts, Both };
+    // What the id of a good datagram shows.
+    enum class Sign : std::uint8_t {
+        PredictedSegment,
+        PredictedOther,
+        SolvedSegment,
+        SolvedOther,
+        StrangersSegment,  // Solved, of a source that is new or was long silent: may count as well.
+    };
     struct Source {
         Gid address;
         bool used = false;
-        bool sent_segment_id = false;
-        bool counts = false;  // It sent an id that was not predicted and is no segment's.
+        Habit habit = Habit::Unknown;
         std::uint16_t last_id = 0;
         Instant last_heard{};  // Good or bad: who is forgotten first.
         Instant last_good{};   // Meaningful if good > 0.
@@ -61,7 +70,9 @@ private:
     Source& find(const Gid& address);                       // Forgets another for it if need be.
     static bool is_new(Instant now, const Source& source);  // Or so long silent that it may be.
     static bool believable(Instant now, const Source& source, std::uint16_t id);
-    static IcrcVerdict accept(Instant now, Source& source, std::uint16_t id);
+    static Sign sign_of(bool solved, bool stranger, std::uint16_t id);
+    static Habit after(Habit habit, Sign sign);
+    static IcrcVerdict accept(Instant now, Source& source, std::uint16_t id, Sign sign);
     static IcrcVerdict reject(Source& source, IcrcVerdict verdict);
 
     std::vector<Set> sets_;   // By a hash of the address.
