@@ -20,6 +20,11 @@ using Pkey = Id<struct PkeyTag, std::uint16_t>;  // Partition; we know only the 
 using PdId = Id<struct PdIdTag>;                 // Protection domain.
 using SrqNumber = Id<struct SrqNumberTag>;       // 24 bits, carried by XRC packets.
 
+// The shard that a queue pair number belongs to.
+constexpr std::uint8_t slot_of(Qpn qpn) {
+    return static_cast<std::uint8_t>(qpn.raw >> 16);
+}
+
 inline constexpr Qpn kGeneralServicesQpn{1};    // QP1: the connection manager's datagrams.
 inline constexpr Qpn kMulticastQpn{0xff'ffff};  // Destination QPN of every multicast packet.
 inline constexpr Pkey kDefaultPkey{0xffff};

@@ -1,8 +1,9 @@
 #include "device/completion_queue.hpp"
 
 #include <algorithm>
+#include <utility>
 
-#include "device/ring_tools.hpp"
+#include "base/ring_tools.hpp"
 
 namespace feroce::device {
 
@@ -24,26 +25,48 @@ CompletionQueue::CompletionQueue(std::uint32_t capacity, CompletionListener* lis
     ASSERT(capacity > 0);
 }
 
-void CompletionQueue::push(const transport::Completion& completion) {
+bool CompletionQueue::push(const transport::Completion& completion) {
     bool event = false;
-    bool overflow = false;
+    Entered entered = enter(completion, event);
+    for (; entered == Entered::RingFull; entered = enter(completion, event)) grow();
+    if (entered == Entered::Yes) {
+        if (event && listener_ != nullptr) listener_->on_completion_event(*this);
+        return true;
+    }
+    if (event && listener_ != nullptr) listener_->on_overflow(*this);
+    return false;
+}
+
+// `event`: the listener is to be told, of the completion or of the first overflow.
+CompletionQueue::Entered CompletionQueue::enter(const transport::Completion& completion,
+                                                bool& event) {
+    const std::lock_guard guard(lock_);
+    if (ring_.size() >= capacity_) {
+        event = !overflowed_;
+        overflowed_ = true;
+        return Entered::QueueFull;
+    }
+    if (ring_.full()) return Entered::RingFull;
+    ring_.push(completion);
+    note_size();
+    event = arm_ == Arm::Next || (arm_ == Arm::Solicited && asks_for_event(completion));
+    if (event) arm_ = Arm::None;
+    return Entered::Yes;
+}
+
+// Doubling: rare, and over once the queue has its working size. Memory is taken and given back
+// outside of the lock; two pushes may both bring a larger ring, and the second one's is not needed.
+void CompletionQueue::grow() {
+    std::size_t wanted = 0;
     {
         const std::lock_guard guard(lock_);
-        if (ring_.size() >= capacity_) {
-            overflow = !overflowed_;
-            overflowed_ = true;
-        } else {
-            // Doubling under the lock: rare, and over once the queue has its working size.
-            if (ring_.full()) regrow(ring_, std::min<std::size_t>(capacity_, 2 * ring_.capacity()));
-            ring_.push(completion);
-            note_size();
-            event = arm_ == Arm::Next || (arm_ == Arm::Solicited && asks_for_event(completion));
-            if (event) arm_ = Arm::None;
-        }
+        wanted = std::min<std::size_t>(capacity_, 2 * ring_.capacity());
     }
-    if (listener_ == nullptr) return;
-    if (event) listener_->on_completion_event(*this);
-    if (overflow) listener_->on_overflow(*this);
+    Ring<transport::Completion> larger(wanted);
+    const std::lock_guard guard(lock_);
+    if (larger.capacity() <= ring_.capacity()) return;
+    for (; !ring_.empty(); ring_.pop()) larger.push(ring_.front());
+    std::swap(ring_, larger);
 }
 
 std::uint32_t CompletionQueue::poll(std::span<transport::Completion> out) {

@@ -1,5 +1,5 @@
 // CompletionQueue: completions from any shard, polled by any application thread. Bounded; an
-// overflow is an error of the queue, never a lost completion that nobody hears of.
+// overflow is an error of the queue and of each queue pair whose completion it could not hold.
 #pragma once
 
 #include <algorithm>
@@ -30,7 +30,7 @@ public:
     // Capacity grows lazily up to `capacity`: programs ask for millions and use few.
     CompletionQueue(std::uint32_t capacity, CompletionListener* listener, void* owner);
 
-    void push(const transport::Completion& completion) override;
+    bool push(const transport::Completion& completion) override;
     std::uint32_t poll(std::span<transport::Completion> out);
     // Calls take(completion) for up to `wanted` of them, under the lock; returns how many.
     template <class Take>
@@ -62,6 +62,9 @@ public:
     void* owner() const { return owner_; }
 
 private:
+    enum class Entered : std::uint8_t { Yes, QueueFull, RingFull };
+    Entered enter(const transport::Completion& completion, bool& event);
+    void grow();
     void note_size() {
         size_.store(static_cast<std::uint32_t>(ring_.size()), std::memory_order_release);
     }

@@ -5,7 +5,7 @@
 #include <cerrno>
 
 #include "base/assert.hpp"
-#include "device/ring_tools.hpp"
+#include "base/ring_tools.hpp"
 
 namespace feroce::device {
 
@@ -78,7 +78,7 @@ Result<QueuePair*> Engine::add_qp(Qpn qpn, const transport::QpInit& init) {
     if (init.type != transport::QpType::XrcTarget)
         ASSERT(parts_.memory.pin_pd(init.pd).has_value());
     transport::QueuePairPtr qp = transport::make_queue_pair(qpn, init, services_);
-    qp->attributes.path_mtu = config_.mtu;
+    qp->attributes.path_mtu = init.datagram_mtu;
     if (init.type == transport::QpType::Ud) parts_.port.tell_destinations();
     QueuePair* raw = qp.get();
     qps_.insert(std::move(qp));
@@ -123,12 +123,41 @@ Result<void> Engine::modify_qp(Instant now, QueuePair& qp, const QpAttributes& a
     }
     transport::apply(attributes, mask, qp.attributes);
     if (from == QpState::Sqe) qp.forget_reason();
+    if (from == QpState::Sqd && mask.has(Attribute::AddressVector)) follow_path(qp);
     if (from == QpState::Init && to == QpState::Rtr && uses_window(qp.type()))
         qp.window =
             &windows_.acquire(qp.attributes.address.destination, qp.attributes.destination_qpn);
     qp.machine().on_modify(now, from);
     settle(now, qp);
     return {};
+}
+
+// The peer may be somewhere else now, or come by another source port. What is in flight is counted
+// where the next acknowledgement will take it off.
+void Engine::follow_path(QueuePair& qp) {
+    qp.peer_source_port = 0;
+    if (qp.window == nullptr) return;
+    transport::SendWindow& next =
+        windows_.acquire(qp.attributes.address.destination, qp.attributes.destination_qpn);
+    const std::uint32_t in_flight = qp.machine().progress().in_flight_bytes;
+    windows_.remove_waiter(qp);
+    qp.window->on_forgotten(in_flight);
+    windows_.release(*qp.window);
+    qp.window = &next;
+    next.adopt(in_flight);
+}
+
+// As IBTA has it for a completion queue that is overrun: a queue pair that cannot report what it
+// did goes to ERR. The completion queue has told its owner itself; see CompletionListener.
+void Engine::fail_overflowed(Instant now, QueuePair& qp) {
+    qp.completion_lost = false;
+    if (qp.state() == QpState::Err || qp.state() == QpState::Reset) return;
+    transport::Reason reason;
+    reason.rule = transport::Rule::CompletionOverflow;
+    reason.status = transport::WcStatus::FlushError;
+    qp.fail(now, reason);
+    qp.completion_lost = false;  // Flushing may lose more.
+    qp_event(qp, transport::AsyncEventType::QpFatal);
 }
 
 // A full queue (ENOMEM) is how many programs learn to wait.
@@ -170,7 +199,7 @@ void Engine::observe(QueuePair& qp) {
 void Engine::to_reset(Instant now, QueuePair& qp) {
     const QpState from = qp.state();
     qp.attributes = QpAttributes{};
-    qp.attributes.path_mtu = config_.mtu;
+    qp.attributes.path_mtu = qp.init().datagram_mtu;
     qp.machine().on_modify(now, from);
     qp.clear();
     if (qp.init().send_cq != nullptr) qp.init().send_cq->purge(qp.qpn());
@@ -205,6 +234,8 @@ Result<void> Engine::post_send(Instant now, QueuePair& qp, const transport::Send
         note_refusal("ibv_post_send", qp, posted.error());
         return posted;
     }
+    if (qp.completion_lost) [[unlikely]]
+        fail_overflowed(now, qp);
     make_ready(qp);
     return {};
 }
@@ -249,7 +280,7 @@ void Engine::run(Instant now) {
 void Engine::run_timers(Instant now) {
     while (QueuePair* qp = timers_.pop_due(now)) {
         if (qp->machine().deadline() <= now)
-            count_sends(*qp, [now](transport::Machine& machine) { machine.on_timer(now); });
+            call_machine(now, *qp, [now](transport::Machine& machine) { machine.on_timer(now); });
         ASSERT(qp->machine().deadline() > now);  // Else this loop would never end.
         settle(now, *qp);
     }
@@ -262,7 +293,8 @@ void Engine::run_ready(Instant now) {
         ready_.pop();
         if (!ready_.empty()) ready_.front()->prefetch();
         qp->is_ready = false;
-        count_sends(*qp, [now](transport::Machine& machine) { machine.pump(now, kTurnPackets); });
+        call_machine(now, *qp,
+                     [now](transport::Machine& machine) { machine.pump(now, kTurnPackets); });
         if (turns == 1) transmit_.flush();  // The peer need not wait for what follows.
         line_up(now, *qp);
         timers_.update(*qp, qp->machine().deadline());

@@ -32,8 +32,7 @@ public:
         std::uint8_t slot = 1;  // Top byte of every QPN of this shard; steers packets to it.
         std::uint32_t qp_max = 65536;
         std::size_t arena_bytes = 512 * 1024;
-        std::uint32_t mtu = 1024;  // Largest IB MTU of the port: the limit of a datagram.
-        bool verify_icrc = true;   // Off only under fuzzing.
+        bool verify_icrc = true;  // Off only under fuzzing.
         transport::SendWindow::Limits window;
     };
 
@@ -111,11 +110,15 @@ private:
 
     // Calls a queue pair's machine and counts what it sends.
     template <class F>
-    void count_sends(transport::QueuePair& qp, F&& call) {
+    void call_machine(Instant now, transport::QueuePair& qp, F&& call) {
         const std::uint64_t before = transmit_.packets_sent();
         call(qp.machine());
         qp.packets_sent += transmit_.packets_sent() - before;
+        if (qp.completion_lost) [[unlikely]]
+            fail_overflowed(now, qp);
     }
+    void fail_overflowed(Instant now, transport::QueuePair& qp);
+    void follow_path(transport::QueuePair& qp);           // Its address vector has changed.
     void settle(Instant now, transport::QueuePair& qp);   // After a call: ready list or timer.
     void line_up(Instant now, transport::QueuePair& qp);  // Ready, or waiting for its window.
     void make_ready(transport::QueuePair& qp);

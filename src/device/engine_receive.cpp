@@ -97,7 +97,7 @@ void Engine::dispatch(Instant now, const wire::Packet& packet, const Datagram& d
 }
 
 bool Engine::is_ours(Qpn qpn) const {
-    return qpn == kGeneralServicesQpn || qpn.raw >> 16 == config_.slot;
+    return qpn == kGeneralServicesQpn || slot_of(qpn) == config_.slot;
 }
 
 void Engine::deliver_multicast(Instant now, const wire::Packet& packet, const Datagram& datagram) {
@@ -123,7 +123,8 @@ void Engine::deliver(Instant now, QueuePair& qp, const wire::Packet& packet,
     ++qp.packets_received;
     const transport::Arrival arrival{datagram.source, datagram.destination, datagram.source_port,
                                      datagram.traffic_class, datagram.hop_limit};
-    count_sends(qp, [&](transport::Machine& machine) { machine.on_packet(now, packet, arrival); });
+    call_machine(now, qp,
+                 [&](transport::Machine& machine) { machine.on_packet(now, packet, arrival); });
     settle(now, qp);
 }
 

@@ -46,7 +46,7 @@ Result<Qpn> QpTable::allocate() {
 
 void QpTable::insert(transport::QueuePairPtr qp) {
     const Qpn qpn = qp->qpn();
-    ASSERT(qpn == kGeneralServicesQpn || qpn.raw >> 16 == slot_);
+    ASSERT(qpn == kGeneralServicesQpn || slot_of(qpn) == slot_);
     auto& place = qps_[place_of(qpn)];
     ASSERT(place == nullptr);
     place = std::move(qp);

@@ -19,7 +19,7 @@ TEST(QpTable, GivesEveryNumberOfTheSlotOnceAndThenNone) {
     std::set<std::uint32_t> given;
     for (std::uint32_t i = 0; i < kAll; ++i) {
         const Qpn qpn = table.allocate().value();
-        EXPECT_EQ(qpn.raw >> 16, 0xffu);
+        EXPECT_EQ(slot_of(qpn), 0xffu);
         given.insert(qpn.raw & 0xffff);
     }
     EXPECT_EQ(given.size(), kAll);

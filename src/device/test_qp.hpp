@@ -26,7 +26,7 @@ private:
     void qp_event(transport::QueuePair&, transport::AsyncEventType) override {}
     void srq_event(transport::ReceiveQueue&, transport::AsyncEventType) override {}
     transport::XrcTarget find_xrc_srq(SrqNumber, std::uint32_t) override { return {}; }
-    void push(const transport::Completion&) override {}
+    bool push(const transport::Completion&) override { return true; }
 
     Prng random_{1};
     mem::Memory memory_{mem::Limits{}, random_};

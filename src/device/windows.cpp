@@ -1,13 +1,13 @@
 #include "device/windows.hpp"
 
 #include "base/assert.hpp"
-#include "device/ring_tools.hpp"
+#include "base/ring_tools.hpp"
 
 namespace feroce::device {
 
 transport::SendWindow& Windows::acquire(const Gid& destination, Qpn destination_qpn) {
-    const auto shard = static_cast<std::uint8_t>(destination_qpn.raw >> 16);
-    const auto [it, is_new] = entries_.try_emplace({destination, shard}, limits_);
+    const auto [it, is_new] =
+        entries_.try_emplace({destination, slot_of(destination_qpn)}, limits_);
     Entry& entry = it->second;
     if (is_new) entry.key = it->first;
     ++entry.references;

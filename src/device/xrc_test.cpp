@@ -10,7 +10,7 @@ namespace feroce::device {
 namespace {
 
 struct NullSink final : transport::CompletionSink {
-    void push(const transport::Completion&) override {}
+    bool push(const transport::Completion&) override { return true; }
 };
 
 TEST(XrcDomains, FindsByNumberAndDomain) {

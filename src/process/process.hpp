@@ -10,9 +10,10 @@
 #include <mutex>
 #include <vector>
 
-#include "host/host.hpp"
 #include "device/xrc.hpp"
+#include "host/host.hpp"
 #include "mem/memory.hpp"
+#include "process/quota.hpp"
 #include "process/shard.hpp"
 #include "process/state_export.hpp"
 
@@ -41,6 +42,7 @@ public:
     host::Host& host() { return *host_; }
     mem::Memory& memory() { return memory_; }
     device::XrcDomains& xrc() { return xrc_; }
+    Quotas& quotas() { return quotas_; }
 
     // Between open() and close() the shards run.
     Result<void> open();
@@ -72,6 +74,7 @@ private:
     device::EventListener& events_;
     mem::Memory memory_;
     device::XrcDomains xrc_;
+    Quotas quotas_;
     Options options_;
     std::mutex mutex_;  // Guards opens_ and changes of shards_, which only open() and close() make.
     std::uint32_t opens_ = 0;

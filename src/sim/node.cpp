@@ -34,7 +34,7 @@ Node::Node(const Parts& parts, const NodeConfig& config, std::uint32_t id, const
 }
 
 device::Engine& Node::engine_of(Qpn qpn) {
-    const std::uint32_t slot = qpn.raw >> 16;
+    const std::uint32_t slot = slot_of(qpn);
     ASSERT(slot >= 1 && slot <= engines_.size());
     return *engines_[slot - 1];
 }

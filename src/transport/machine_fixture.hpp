@@ -48,7 +48,10 @@ public:
 
 class CompletionList final : public CompletionSink {
 public:
-    void push(const Completion& completion) override { list.push_back(completion); }
+    bool push(const Completion& completion) override {
+        list.push_back(completion);
+        return true;
+    }
     std::vector<Completion> list;
 };
 
@@ -129,6 +132,7 @@ private:
                                  .inline_max = 64},
                 .signal_all = false,
                 .xrc_domain = 0,
+                .datagram_mtu = 1024,
                 .owner = nullptr};
     }
 

@@ -129,11 +129,16 @@ void QueuePair::complete_send(Instant now, const SendWqe& wqe, WcStatus status,
     completion.byte_length = wqe.length;
     completion.reason = reason;
     completion.qpn = qpn_;
-    init_.send_cq->push(completion);
+    give(*init_.send_cq, completion);
+}
+
+void QueuePair::give(CompletionSink& cq, const Completion& completion) {
+    if (!cq.push(completion)) [[unlikely]]
+        completion_lost = true;
 }
 
 void QueuePair::complete_receive(const Completion& completion) {
-    init_.receive_cq->push(completion);
+    give(*init_.receive_cq, completion);
 }
 
 std::uint32_t QueuePair::record(const Reason& reason) {
@@ -173,7 +178,7 @@ void QueuePair::fail_receive(Instant now, const Reason& reason, Completion recei
                              CompletionSink* cq) {
     receive.status = reason.status;
     receive.reason = record(reason);
-    cq->push(receive);
+    give(*cq, receive);
     enter_error(now);
 }
 
@@ -193,7 +198,7 @@ void QueuePair::flush_receives(Instant now) {
         completion.opcode = WcOpcode::Receive;
         completion.reason = first_reason_;
         completion.qpn = qpn_;
-        init_.receive_cq->push(completion);
+        give(*init_.receive_cq, completion);
     }
 }
 
@@ -202,6 +207,7 @@ void QueuePair::clear() {
     if (!uses_srq()) receive_queue_->clear();
     first_reason_ = 0;
     peer_source_port = 0;
+    completion_lost = false;
 }
 
 void QueuePair::prefetch() const {
@@ -212,8 +218,8 @@ void QueuePair::prefetch() const {
 // One conversation keeps one UDP source port, and different ones spread over several.
 Path QueuePair::path() const {
     const AddressVector& to = attributes.address;
-    const auto flow = static_cast<std::uint16_t>(attributes.destination_qpn.raw >> 16);
-    return {to.source, to.destination, to.traffic_class, to.hop_limit, flow};
+    return {to.source, to.destination, to.traffic_class, to.hop_limit,
+            slot_of(attributes.destination_qpn)};
 }
 
 }  // namespace feroce::transport

@@ -68,6 +68,9 @@ struct QpInit {
     QpCapabilities capabilities;
     bool signal_all = false;
     std::uint32_t xrc_domain = 0;
+    // Largest IB MTU of the port: the limit of a datagram, which no modify sets. Of the others it
+    // is the path MTU until RTR.
+    std::uint32_t datagram_mtu = 1024;
     void* owner = nullptr;  // The device's user: handed back with events.
 };
 
@@ -135,6 +138,8 @@ public:
 
     void complete_send(Instant now, const SendWqe& wqe, WcStatus status, std::uint32_t reason);
     void complete_receive(const Completion& completion);
+    // To a queue that may be another's (XRC). A full one costs the queue pair: see completion_lost.
+    void give(CompletionSink& cq, const Completion& completion);
 
     // First cause recorded, state ERR, everything posted flushed in post order.
     void fail(Instant now, const Reason& reason);
@@ -167,7 +172,10 @@ public:
     // The device's bookkeeping: its timer's place, in its ready list, waiting for the window.
     std::uint32_t timer_position = 0;
     bool is_ready = false;
-    bool waits_for_window = false;
+    bool waits_for_window : 1 = false;
+    // A completion queue was full. The device moves the queue pair to ERR when its machine is done
+    // with what it does.
+    bool completion_lost : 1 = false;
     // UDP source port of the peer, 0 until the first good packet; then no other is believed.
     std::uint16_t peer_source_port = 0;
 

@@ -71,12 +71,12 @@ void ReceiveQueue::clear() {
     note_size();
 }
 
-void ReceiveQueue::arm_limit(std::uint32_t limit) {
+bool ReceiveQueue::arm_limit(std::uint32_t limit) {
     const std::unique_lock guard = hold();
-    limit_ = limit;
-    const bool reached = limit > 0 && slots_.size() < limit;
-    if (reached) limit_ = 0;
-    limit_event_.store(reached, std::memory_order_relaxed);
+    const bool reached = slots_.size() < limit;
+    limit_ = reached ? 0 : limit;
+    limit_event_.store(false, std::memory_order_relaxed);
+    return reached;
 }
 
 std::uint32_t ReceiveQueue::limit() {

@@ -59,8 +59,9 @@ public:
     std::uint32_t available() const { return available_.load(std::memory_order_relaxed); }
     void clear();
 
-    // SRQ limit: armed by a value > 0; fires once when fewer receives than that remain.
-    void arm_limit(std::uint32_t limit);
+    // SRQ limit: armed by a value > 0; fires once when fewer receives than that remain. True if
+    // they are fewer already: it has fired, and the caller tells of it.
+    [[nodiscard]] bool arm_limit(std::uint32_t limit);
     std::uint32_t limit();
     bool consume_limit_event();  // True once after the limit was crossed.
 

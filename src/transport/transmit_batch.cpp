@@ -8,10 +8,6 @@ namespace {
 
 constexpr std::size_t kRunsMax = 256;
 
-std::uint8_t slot_of(Qpn qpn) {
-    return static_cast<std::uint8_t>(qpn.raw >> 16);
-}
-
 }  // namespace
 
 TransmitBatch::TransmitBatch(RunSink& sink, std::size_t arena_bytes)

@@ -39,6 +39,7 @@ public:
     void on_acked(Instant now, std::uint32_t bytes);  // Left the network: acknowledged or answered.
     void on_forgotten(
         std::uint32_t bytes);  // Will be sent again, or never: no verdict on the path.
+    void adopt(std::uint32_t bytes) { in_flight_ += bytes; }  // Sent by another path.
     void on_rtt(Instant now, Duration sample);
     void on_loss(Instant now);             // A sequence NAK or a timeout.
     void on_congestion_mark(Instant now);  // ECN echo (CNP).

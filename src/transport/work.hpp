@@ -122,7 +122,8 @@ struct Completion {
 class CompletionSink {
 public:
     virtual ~CompletionSink() = default;
-    virtual void push(const Completion& completion) = 0;
+    // False if it was full: the completion is lost, and with it the queue pair.
+    [[nodiscard]] virtual bool push(const Completion& completion) = 0;
     // How many it can hold, if some were lost because it was full; else 0.
     virtual std::uint32_t overflowed_at() const { return 0; }
     virtual void purge(Qpn) {}  // Drops completions of a queue pair that goes to RESET.

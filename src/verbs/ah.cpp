@@ -91,6 +91,8 @@ ibv_ah* ibv_create_ah(ibv_pd* pd, ibv_ah_attr* attributes) {
     const Result<transport::AddressVector> vector =
         address_vector(context_of(pd->context), *attributes);
     if (!vector) return refuse_null("ibv_create_ah", vector.error());
+    if (!process_of(pd->context).quotas().address_handles.take())
+        return refuse_null("ibv_create_ah", {ENOMEM, "as many address handles as max_ah"});
     auto* ah = new Ah;
     ah->base.context = pd->context;
     ah->base.pd = pd;
@@ -108,6 +110,7 @@ int ibv_destroy_ah(ibv_ah* base) {
     if (!alive(base->context)) return refuse("ibv_destroy_ah", kDead);
     leave_pd(base->pd);
     context_of(base->context).objects.fetch_sub(1);
+    process_of(base->context).quotas().address_handles.give();
     bury(object_of<Ah>(base), base->context);
     return 0;
 }

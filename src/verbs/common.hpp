@@ -10,12 +10,11 @@
 
 namespace feroce::verbs {
 
-// What ibv_query_device promises. Sizes are limits, not costs: queues grow when they are used.
+// What ibv_query_device promises beside counts of objects, which are process::Quotas and limits of
+// the rooms below. Sizes are limits, not costs: completion queues grow when they are used.
 namespace limits {
-inline constexpr int kQueuePairs = 60000;
 inline constexpr std::uint32_t kWorkRequests = 16384;
 inline constexpr std::uint32_t kSges = transport::kSgeMax;
-inline constexpr int kCompletionQueues = 65536;
 inline constexpr int kCompletions = 4 * 1024 * 1024;  // libfabric sizes queues by its peers.
 inline constexpr std::uint32_t kInlineBytes = 1024;
 inline constexpr int kReadAtomics = 128;  // librdmacm keeps it in eight bits.

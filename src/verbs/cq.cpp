@@ -109,6 +109,8 @@ ibv_cq_ex* make_cq(ibv_context* context, const ibv_cq_init_attr_ex& attributes) 
         return refuse_null("ibv_create_cq", {EINVAL, "comp_vector is beyond num_comp_vectors"});
     if (attributes.channel != nullptr && !alive(attributes.channel->context))
         return refuse_null("ibv_create_cq", {EINVAL, "the channel was destroyed"});
+    if (!process_of(context).quotas().completion_queues.take())
+        return refuse_null("ibv_create_cq", {ENOMEM, "as many completion queues as max_cq"});
     auto* cq = new Cq;
     cq->queue =
         std::make_unique<device::CompletionQueue>(attributes.cqe, &completion_listener(), cq);
@@ -170,6 +172,7 @@ int ibv_destroy_cq(ibv_cq* base) {
     process_of(base->context).quiesce();
     context_of(base->context).objects.fetch_sub(1);
     context_of(base->context).cqs.fetch_sub(1);
+    process_of(base->context).quotas().completion_queues.give();
     cq.queue = std::make_unique<device::CompletionQueue>(1, &completion_listener(), &cq);
     bury(cq, base->context);
     return 0;

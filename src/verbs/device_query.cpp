@@ -15,24 +15,24 @@ constexpr std::uint32_t kOdpAll = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV |
                                   IBV_ODP_SUPPORT_WRITE | IBV_ODP_SUPPORT_READ |
                                   IBV_ODP_SUPPORT_ATOMIC | IBV_ODP_SUPPORT_SRQ_RECV;
 
-void fill_counts(ibv_device_attr& a) {
-    a.max_qp = limits::kQueuePairs;
+void fill_counts(process::Quotas& quotas, ibv_device_attr& a) {
+    a.max_qp = static_cast<int>(quotas.queue_pairs.limit());
     a.max_qp_wr = limits::kWorkRequests;
     a.max_sge = limits::kSges;
     a.max_sge_rd = limits::kSges;
-    a.max_cq = limits::kCompletionQueues;
+    a.max_cq = static_cast<int>(quotas.completion_queues.limit());
     a.max_cqe = limits::kCompletions;
     a.max_mr = static_cast<int>(mem::Limits{}.regions);
     a.max_mw = static_cast<int>(mem::Limits{}.windows);
     a.max_pd = static_cast<int>(mem::Limits{}.pds);
     a.max_qp_rd_atom = limits::kReadAtomics;
-    a.max_res_rd_atom = limits::kReadAtomics * limits::kQueuePairs;
+    a.max_res_rd_atom = limits::kReadAtomics * a.max_qp;
     a.max_qp_init_rd_atom = limits::kReadAtomics;
-    a.max_mcast_grp = 1024;
-    a.max_mcast_qp_attach = 64;
-    a.max_total_mcast_qp_attach = 1024 * 64;
-    a.max_ah = 1 << 20;
-    a.max_srq = limits::kQueuePairs;
+    a.max_mcast_grp = device::MulticastGroups::kGroupsMax;
+    a.max_mcast_qp_attach = device::MulticastGroups::kMembersMax;
+    a.max_total_mcast_qp_attach = a.max_mcast_grp * a.max_mcast_qp_attach;
+    a.max_ah = static_cast<int>(quotas.address_handles.limit());
+    a.max_srq = static_cast<int>(quotas.shared_receive_queues.limit());
     a.max_srq_wr = limits::kWorkRequests;
     a.max_srq_sge = limits::kSges;
     a.max_pkeys = 1;
@@ -57,7 +57,7 @@ void fill(const Context& context, ibv_device_attr& a) {
     // Remote atomics are CPU atomics.
     a.atomic_cap = IBV_ATOMIC_GLOB;
     a.local_ca_ack_delay = 15;
-    fill_counts(a);
+    fill_counts(context.process->quotas(), a);
 }
 
 ibv_mtu mtu_enum(std::uint32_t bytes) {

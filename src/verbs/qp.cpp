@@ -84,6 +84,7 @@ transport::QpInit engine_init(const ibv_qp_init_attr_ex& a, Qp& qp) {
     init.signal_all = a.sq_sig_all != 0;
     if (has(a, IBV_QP_INIT_ATTR_XRCD) && a.xrcd != nullptr)
         init.xrc_domain = object_of<Xrcd>(a.xrcd).domain;
+    if (a.qp_type == IBV_QPT_UD) init.datagram_mtu = context_of(qp.base.qp_base.context).mtu;
     init.owner = &qp;
     return init;
 }
@@ -121,6 +122,9 @@ ibv_qp* make_qp(ibv_context* context, ibv_qp_init_attr_ex& a) {
     if (!alive(context)) return refuse_null("ibv_create_qp", kDead);
     if (Result<void> good = check(a); !good) return refuse_null("ibv_create_qp", good.error());
     settle_capabilities(a);
+    process::Quota& quota = process_of(context).quotas().queue_pairs;
+    if (!quota.take())
+        return refuse_null("ibv_create_qp", {ENOMEM, "as many queue pairs as max_qp"});
     auto qp = std::make_unique<Qp>();
     qp->shard = &process_of(context).pick_shard();
     // Before the engine knows it: from then on the state page reads it, under the shard's lock.
@@ -129,9 +133,11 @@ ibv_qp* make_qp(ibv_context* context, ibv_qp_init_attr_ex& a) {
         process::Shard::Session session(*qp->shard);
         const Result<transport::QueuePair*> machine =
             session.engine().create_qp(engine_init(a, *qp));
-        if (!machine) return refuse_null("ibv_create_qp", machine.error());
+        if (!machine) {
+            quota.give();
+            return refuse_null("ibv_create_qp", machine.error());
+        }
         qp->machine = *machine;
-        if (a.qp_type == IBV_QPT_UD) qp->machine->attributes.path_mtu = context_of(context).mtu;
     }
     qp->capabilities = a.cap;
     qp->signal_all = a.sq_sig_all != 0;
@@ -224,6 +230,7 @@ int ibv_destroy_qp(ibv_qp* base) {
     settle_events(qp);
     count_users(*base, ~std::uint32_t{0});
     if (base->pd != nullptr) leave_pd(base->pd);
+    process_of(base->context).quotas().queue_pairs.give();
     bury(qp, base->context);
     return 0;
 }

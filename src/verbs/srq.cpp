@@ -13,6 +13,8 @@ Srq* make_srq(ibv_pd* pd, void* srq_context, ibv_srq_attr& attributes) {
     if (!alive(pd->context)) return refuse_null("ibv_create_srq", kDead);
     if (attributes.max_wr > limits::kWorkRequests || attributes.max_sge > limits::kSges)
         return refuse_null("ibv_create_srq", {EINVAL, "beyond max_srq_wr or max_srq_sge"});
+    if (!process_of(pd->context).quotas().shared_receive_queues.take())
+        return refuse_null("ibv_create_srq", {ENOMEM, "as many shared receive queues as max_srq"});
     auto srq = std::make_unique<Srq>();
     attributes.max_wr = std::max(attributes.max_wr, 1u);
     attributes.max_sge = std::max(attributes.max_sge, 1u);
@@ -51,6 +53,7 @@ ibv_srq* create_srq_ex(ibv_context* context, ibv_srq_init_attr_ex* attributes) {
         leave_pd(attributes->pd);
         context_of(context).objects.fetch_sub(1);
         context_of(context).srqs.fetch_sub(1);
+        process_of(context).quotas().shared_receive_queues.give();
         delete srq;
         return refuse_null("ibv_create_srq_ex", number.error());
     }
@@ -86,7 +89,8 @@ int ibv_modify_srq(ibv_srq* base, ibv_srq_attr* attributes, int mask) {
     if ((mask & IBV_SRQ_LIMIT) != 0) {
         if (attributes->srq_limit > srq.queue->wr_max())
             return refuse("ibv_modify_srq", {EINVAL, "the limit is beyond the queue's size"});
-        srq.queue->arm_limit(attributes->srq_limit);
+        if (srq.queue->arm_limit(attributes->srq_limit))
+            event_listener().on_srq_event(*srq.queue, transport::AsyncEventType::SrqLimitReached);
     }
     return 0;
 }
@@ -112,6 +116,7 @@ int ibv_destroy_srq(ibv_srq* base) {
     leave_pd(base->pd);
     context_of(base->context).objects.fetch_sub(1);
     context_of(base->context).srqs.fetch_sub(1);
+    process.quotas().shared_receive_queues.give();
     bury(srq, base->context);
     return 0;
 }

@@ -91,6 +91,11 @@ void ScriptedPeer::after(Duration pause) {
 }
 
 void ScriptedPeer::peer_sends(Opcode opcode, Psn psn, const Spec& spec) {
+    peer_delivers(opcode, psn, spec);
+    run();
+}
+
+void ScriptedPeer::peer_delivers(Opcode opcode, Psn psn, const Spec& spec) {
     std::vector<std::byte> bytes(wire::packet_size(opcode, spec.payload_size));
     wire::Bth bth;
     bth.opcode = opcode;
@@ -101,8 +106,7 @@ void ScriptedPeer::peer_sends(Opcode opcode, Psn psn, const Spec& spec) {
     bth.pad_count = static_cast<std::uint8_t>(wire::pad_of(spec.payload_size));
     const std::size_t headers = wire::emit_headers(bytes, bth, spec.extensions);
     std::fill_n(bytes.begin() + static_cast<std::ptrdiff_t>(headers), spec.payload_size, spec.fill);
-    engine.receive(now, {bytes, kPeers, kOurs, kPeerPort, 0, 0, 64});
-    run();
+    engine.receive(now, {bytes, peer_address, kOurs, peer_port, 0, 0, 64});
 }
 
 void ScriptedPeer::peer_acks(Psn psn, std::uint8_t credits, std::uint32_t msn) {

@@ -100,10 +100,16 @@ public:
         std::byte fill{0x5a};
     };
     void peer_sends(Opcode opcode, Psn psn, const Spec& spec);
+    // The same, but the engine has only received it.
+    void peer_delivers(Opcode opcode, Psn psn, const Spec& spec);
     void peer_sends(Opcode opcode, Psn psn) { peer_sends(opcode, psn, Spec{}); }
     void peer_acks(Psn psn, std::uint8_t credits = wire::kNoCredits, std::uint32_t msn = 0);
     void peer_naks(Psn psn, wire::NakCode code);
     void peer_rnr(Psn psn, std::uint8_t timer);
+
+    // Where it sends from.
+    Gid peer_address = kPeers;
+    std::uint16_t peer_port = kPeerPort;
 
     // What came back, in order; fails the test if there is nothing.
     SentPacket expect_sent(Opcode opcode, Psn psn);

@@ -48,7 +48,7 @@ void Responder::stop(Instant now) {
         flushed.status = WcStatus::FlushError;
         flushed.byte_length = 0;
         flushed.reason = qp_.first_reason();
-        receive_cq_->push(flushed);
+        qp_.give(*receive_cq_, flushed);
     }
     jobs_.clear();
     atomics_.clear();

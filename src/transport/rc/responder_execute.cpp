@@ -191,7 +191,7 @@ void Responder::complete_receive(Instant now, const wire::Packet& packet) {
         completion.immediate = packet.invalidate().raw;
     }
     receive_held_ = false;
-    receive_cq_->push(completion);
+    qp_.give(*receive_cq_, completion);
 }
 
 }  // namespace feroce::transport::rc

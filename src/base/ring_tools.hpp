@@ -8,7 +8,7 @@
 #include "base/assert.hpp"
 #include "base/ring.hpp"
 
-namespace feroce::device {
+namespace feroce {
 
 template <class T>
 void regrow(Ring<T>& ring, std::size_t capacity) {
@@ -27,4 +27,4 @@ void remove_if(Ring<T>& ring, Predicate&& predicate) {
     }
 }
 
-}  // namespace feroce::device
+}  // namespace feroce
