@@ -243,6 +243,21 @@ test_rpath() {
     contains "$err" "it takes its libraries from $scratch/bin/../lib (RPATH)"
 }
 
+# An empty element of a library path is the current directory, which may be anybody's.
+test_current_directory() {
+    local file elements
+    for file in "$bin"/* "$bin"/../lib/*.so*; do
+        elements=$(readelf -d "$file" 2>/dev/null |
+            sed -n 's/.*\(RPATH\|RUNPATH\).*\[\(.*\)\]/\2/p')
+        [[ :$elements: == *::* && -n $elements ]] && fail "$file: empty element in $elements"
+    done
+    echo 'void __attribute__((constructor)) start(void) { __builtin_trap(); }' >"$scratch/planted.c"
+    "$compiler" -shared -fPIC -o "$scratch/libisal.so.2" "$scratch/planted.c"
+    cd "$scratch"
+    call "$feroce" --version
+    equal "$status" 0 "beside a planted libisal.so.2"
+}
+
 test_setuid() {
     [[ $EUID -eq 0 ]] || exit 77
     cp "$(type -P true)" "$scratch/program"
