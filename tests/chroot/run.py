@@ -62,14 +62,11 @@ def readme_commands():
 
 def readme(work, suite):
     """root, because an ordinary user is only told what to install."""
-    demo, run = readme_commands()
+    commands = readme_commands()
     with rooms.Room(work, suite) as room:
         bring_source(room)
-        print(room.run(f"cd /feroce && {demo}", online=True)[-2000:])
-        # Whose program it is does not matter.
-        out = room.run(f"cd /feroce && cp /usr/bin/ibv_devices my_rdma_program && {run}")
-        if "feroce_lo" not in out:
-            sys.exit(f"chroot: {run} printed {out}")
+        for command in commands:
+            print(room.run(f"cd /feroce && {command}", online=True)[-2000:])
 
 
 def build_packages(work, suite):
