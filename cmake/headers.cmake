@@ -1,0 +1,63 @@
+# Precompiled headers: more than half of the time that a source file takes goes into the standard
+# library's headers. Compilers take a precompiled header only with the flags it was made with, so
+# there is one a kind of target, and targets of that kind reuse it. A source still includes all that
+# it uses: the stage `lint` reads every file without them.
+option(FEROCE_PRECOMPILE "Precompile the standard library's headers" ON)
+set(FEROCE_COMMON_HEADERS
+    <algorithm> <array> <atomic> <bit> <cerrno> <chrono> <cstddef> <cstdint> <cstring> <deque>
+    <functional> <map> <memory> <mutex> <optional> <set> <span> <string> <string_view> <thread>
+    <utility> <variant> <vector>)
+
+# feroce_headers(KIND [PROGRAMS] [HEADERS ...] [LIBRARIES ...] [OPTIONS ...]): the target whose
+# precompiled headers others of that kind reuse.
+function(feroce_headers kind)
+  cmake_parse_arguments(OF "PROGRAMS" "" "HEADERS;LIBRARIES;OPTIONS" ${ARGN})
+  set(source ${CMAKE_BINARY_DIR}/headers/${kind}.cpp)
+  file(CONFIGURE OUTPUT ${source} CONTENT "int main() { return 0; }\n")
+  if(OF_PROGRAMS)  # Their code is position independent in another way than that of libraries.
+    add_executable(feroce_headers_${kind} ${source})
+  else()
+    add_library(feroce_headers_${kind} OBJECT ${source})
+  endif()
+  target_link_libraries(feroce_headers_${kind} PRIVATE feroce_options ${OF_LIBRARIES})
+  target_compile_options(feroce_headers_${kind} PRIVATE ${OF_OPTIONS})
+  target_precompile_headers(feroce_headers_${kind} PRIVATE ${FEROCE_COMMON_HEADERS} ${OF_HEADERS})
+endfunction()
+
+function(feroce_precompile target kind)
+  if(TARGET feroce_headers_${kind})
+    target_precompile_headers(${target} REUSE_FROM feroce_headers_${kind})
+  endif()
+endfunction()
+
+if(FEROCE_PRECOMPILE)
+  feroce_headers(plain)
+  feroce_headers(drop_in OPTIONS ${FEROCE_WHOLE_OBJECTS})
+  feroce_headers(public)
+  set_target_properties(feroce_headers_public PROPERTIES CXX_VISIBILITY_PRESET default)
+  if(FEROCE_TESTS)
+    feroce_headers(test PROGRAMS HEADERS <gtest/gtest.h> LIBRARIES GTest::gtest)
+  endif()
+  # Every program and library in C++ of the folders that only tests and benchmarks fill.
+  function(feroce_precompile_folder folder)
+    get_property(targets DIRECTORY ${folder} PROPERTY BUILDSYSTEM_TARGETS)
+    foreach(target ${targets})
+      get_target_property(sources ${target} SOURCES)
+      get_target_property(type ${target} TYPE)
+      if(NOT sources MATCHES "\\.cpp")
+        continue()
+      elseif(type STREQUAL EXECUTABLE)
+        feroce_precompile(${target} test)
+      elseif(type STREQUAL STATIC_LIBRARY)
+        feroce_precompile(${target} plain)
+      endif()
+    endforeach()
+    get_property(subfolders DIRECTORY ${folder} PROPERTY SUBDIRECTORIES)
+    foreach(subfolder ${subfolders})
+      feroce_precompile_folder(${subfolder})
+    endforeach()
+  endfunction()
+  if(TARGET training)
+    add_dependencies(feroce_headers_drop_in training)
+  endif()
+endif()
