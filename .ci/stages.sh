@@ -42,6 +42,7 @@ stages=(
     "soak|function|seeds1000|1,000 simulated runs, each twice: engines, C ABI, library, disks"
     "soak|function|disks600|disks20 for 10 minutes, and a 1 GiB image there and back"
     "soak|function|crash50|the same 50 times"
+    "soak|function|coverage|lines of each room that unit, golden, script and sim tests run"
     "soak|function|zeroes|write zeroes from the RNBD client of a newer kernel, Debian's backport"
     "soak|function|fuzz600|10 minutes of libFuzzer a target under ASan and UBSan"
 )
@@ -64,17 +65,53 @@ list_stages() {
 
 # ---- the stages -----------------------------------------------------------------------------
 
-# Tests for the large runs only carry the label full or soak besides their own. Real programs on a
-# shared machine get a second try, and ctest says which needed it.
-run_ctest() { # FOLDER OPTION...
-    local folder=$1
-    shift
-    ctest --test-dir "$folder" -j "$jobs" --output-on-failure --no-tests=error \
-        --repeat until-pass:2 "$@"
+# Labels of tests that run real programs in real time. On a shared machine these get a second try,
+# which the last lines of a run list and count; all others have to pass at once.
+real_programs=(abi block cli docs gas share)
+
+# The tests of FOLDER that carry a label of the first pattern and none of the second.
+run_ctest() { # FOLDER WITH WITHOUT
+    local folder=$1 with=() without=$3 real log status=0
+    [[ -z $2 ]] || with=(-L "$2")
+    real="^($(IFS='|'; echo "${real_programs[*]}"))\$"
+    log=$(mktemp)
+    # ctest leaves out what matches *every* -LE, hence one pattern.
+    ctest_if_any "$folder" "${with[@]}" -LE "$without|$real" || status=1
+    ctest_if_any "$folder" "${with[@]}" -L "$real" -LE "$without" --repeat until-pass:2 |
+        tee "$log" || status=1
+    second_tries "$log" >>"$report/tries"
+    rm -f "$log"
+    return "$status"
+}
+
+ctest_if_any() { # FOLDER OPTION...
+    local command=(ctest --test-dir "$1" -j "$jobs" --output-on-failure "${@:2}") found
+    found=$("${command[@]}" -N | sed -n 's/^Total Tests: //p')
+    [[ ${found:-0} -eq 0 ]] || "${command[@]}" 2>&1
+}
+
+# The tests that failed and then passed, from what ctest printed.
+second_tries() { # LOG
+    sed -n -E 's/^.*Test +#[0-9]+: ([^ ]+) \.*( *\*\*\*| +Passed).*/\1 \2/p' "$1" |
+        awk '/\*\*\*/ { failed[$1] = 1 } /Passed/ { if (failed[$1]) print $1 }'
+}
+
+# What a run ends with: minutes of every stage, and tests that needed their second try.
+print_report() {
+    local name seconds total=0 count
+    say "minutes a stage"
+    while read -r name seconds; do
+        printf '  %-9s %5.1f\n' "$name" "$(awk "BEGIN { print $seconds / 60 }")" >&2
+        total=$((total + seconds))
+    done <"$report/minutes"
+    printf '  %-9s %5.1f\n' together "$(awk "BEGIN { print $total / 60 }")" >&2
+    count=$(wc -l <"$report/tries")
+    say "tests that needed a second try: $count"
+    sed 's/^/  /' "$report/tries" >&2
 }
 
 stage_build() { build_tests; }
-stage_ctest() { run_ctest "$build" -LE '^(full|soak)$'; }
+stage_ctest() { run_ctest "$build" '' '^(full|soak)$'; }
 
 stage_format() {
     find "$root" -path "$root/build*" -prune -o -name '*.[ch]pp' -print0 |
@@ -87,22 +124,26 @@ preset_build() { # PRESET [TARGET]
     ninja -C "$folder" -j "$jobs" "${2:-all}" >&2
 }
 
+# Without the precompiled headers, so that a missing #include is found.
 stage_lint() {
     preset_build clang
+    mkdir -p "$root/build-clang/lint"
+    sed -E 's/-Xclang (-include|-include-pch|[^ ]*cmake_pch[^ ]*) ?//g' \
+        "$root/build-clang/compile_commands.json" >"$root/build-clang/lint/compile_commands.json"
     find "$root/src" -name '*.cpp' ! -name '*_test.cpp' -print0 |
-        xargs -0 -n 4 -P "$jobs" clang-tidy-14 --quiet -p "$root/build-clang"
+        xargs -0 -n 4 -P "$jobs" clang-tidy-14 --quiet -p "$root/build-clang/lint"
 }
 
 # What reads the tree does not change with the compiler, and a program that is not instrumented
 # cannot load an instrumented library: our own tests only.
 preset_ctest() { # PRESET
     local skip=(tidy models abi cli rdmacm docs interop full soak)
-    run_ctest "$root/build-$1" -LE "^($(IFS='|'; echo "${skip[*]}"))\$"
+    run_ctest "$root/build-$1" '' "^($(IFS='|'; echo "${skip[*]}"))\$"
 }
 
 stage_clang() {
     preset_build clang
-    run_ctest "$root/build-clang" -L '^(unit|golden|script)$' -LE '^(full|soak)$'
+    run_ctest "$root/build-clang" '^(unit|golden|script)$' '^(full|soak)$'
 }
 
 # Simulations, scripts and captures run in one thread: there is nothing to find in them, and the
@@ -120,6 +161,16 @@ stage_asan() {
     # that share the port with it give up.
     [[ $(uname -m) != aarch64 ]] || options=detect_stack_use_after_return=0:detect_leaks=0
     ASAN_OPTIONS=$options UBSAN_OPTIONS=print_stacktrace=1 preset_ctest asan
+}
+
+stage_coverage() {
+    set_up coverage
+    preset_build coverage
+    find "$root/build-coverage" -name '*.gcda' -delete
+    run_ctest "$root/build-coverage" '^(unit|golden|script|sim|rdmacm)$' '^(full|soak)$'
+    local lines=build-coverage/lines.json
+    (cd "$root" && gcovr --root . --object-directory build-coverage --json $lines build-coverage)
+    python3 "$root/tools/coverage.py" "$root/$lines"
 }
 
 # New inputs land in a scratch folder; a finding is left in build-fuzz/ under libFuzzer's name.
@@ -275,19 +326,39 @@ run_stages() {
         find_stage "$name"
         [[ $group != full && $group != soak ]] || groups=(product test full)
     done
+    report=$(mktemp -d)
+    trap 'rm -rf "$report"' EXIT
+    touch "$report/tries" "$report/minutes"
+    begin_stage set-up
     set_up "${groups[@]}"
+    end_stage
     for name in "${chosen[@]}"; do
         find_stage "$name"
         if [[ $kind == label ]]; then labels+=("$name"); continue; fi
         say "stage $name"
+        begin_stage "$name"
         # In a subshell of its own, so that -e holds inside: a function tested by || loses it.
         set +e
         (set -e; "stage_$name")
         local status=$?
         set -e
-        [[ $status -eq 0 ]] || die "stage $name failed"
+        end_stage
+        [[ $status -eq 0 ]] || { print_report; die "stage $name failed"; }
     done
-    [[ ${#labels[@]} -gt 0 ]] || return 0
-    if [[ ${labels[*]} == script ]]; then build_tests tests_of_script; else build_tests; fi
-    run_ctest "$build" -L "^($(IFS='|'; echo "${labels[*]}"))\$" -LE '^(full|soak)$'
+    if [[ ${#labels[@]} -gt 0 ]]; then run_labels "${labels[@]}"; fi
+    print_report
 }
+
+run_labels() { # LABEL...
+    if [[ $* == script ]]; then build_tests tests_of_script; else build_tests; fi
+    begin_stage labels
+    run_ctest "$build" "^($(IFS='|'; echo "$*"))\$" '^(full|soak)$'
+    end_stage
+}
+
+begin_stage() { # NAME
+    stage_name=$1
+    stage_began=$SECONDS
+}
+
+end_stage() { echo "$stage_name $((SECONDS - stage_began))" >>"$report/minutes"; }
