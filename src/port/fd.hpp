@@ -25,6 +25,7 @@ public:
 
     int get() const { return raw_; }
     bool valid() const { return raw_ >= 0; }
+    int release() { return std::exchange(raw_, -1); }  // Somebody else owns it from now on.
     void reset() {
         if (raw_ >= 0) ::close(raw_);
         raw_ = -1;

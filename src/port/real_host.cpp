@@ -148,6 +148,7 @@ void RealHost::abandon() {
     // A child that never execs would keep a group alive that nobody serves.
     if (const std::shared_ptr<PortGroup> group = group_.lock()) group->abandon();
     for (const int connection : seats_) ::close(connection);
+    if (capture_) capture_->abandon();
 }
 
 }  // namespace feroce::port
