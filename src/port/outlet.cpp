@@ -4,6 +4,8 @@
 #include <netinet/udp.h>
 #include <sys/socket.h>
 
+#include <cerrno>
+
 #include "port/address.hpp"
 
 namespace feroce::port {
@@ -49,24 +51,27 @@ Manner manner_of(const transport::TransmitRun& run, bool segmented) {
             .traffic_class = run.path.traffic_class};
 }
 
-Outlet Outlet::open(const Gid& address, std::uint32_t scope, RandomSource& random) {
+Result<Outlet> Outlet::open(const Gid& address, std::uint32_t scope, RandomSource& random) {
     Outlet out;
     out.v4_ = address.is_v4();
     out.scope_ = scope;
     out.fd_ =
         Fd(::socket(out.v4_ ? AF_INET : AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-    if (!out.is_open()) return out;
+    if (!out.is_open()) return Error{errno, "no socket to send from"};
     set_options(out.fd(), out.v4_, scope);
     // RoCE v2 asks for source ports from 0xc000 up; any other works if those are taken.
-    bool bound = false;
-    for (int attempt = 0; attempt < 17 && !bound; ++attempt) {
-        const auto wanted = static_cast<std::uint16_t>(attempt < 16 ? 0xc000 | random.next() : 0);
+    constexpr int kAttempts = 17;
+    for (int attempt = 1; attempt <= kAttempts; ++attempt) {
+        const bool last = attempt == kAttempts;
+        const auto wanted = static_cast<std::uint16_t>(last ? 0 : 0xc000 | random.next());
         const SocketAddress own = socket_address(address, wanted, scope);
-        bound = ::bind(out.fd(), &own.any, own.length) == 0;
+        if (::bind(out.fd(), &own.any, own.length) == 0) break;
+        if (last || errno != EADDRINUSE) return Error{errno, "no address to send from"};
     }
     SocketAddress own;
     own.length = sizeof own.v6;
-    if (!bound || ::getsockname(out.fd(), &own.any, &own.length) != 0) return Outlet();
+    if (::getsockname(out.fd(), &own.any, &own.length) != 0)
+        return Error{errno, "no address to send from"};
     out.port_ = ntohs(out.v4_ ? own.v4.sin_port : own.v6.sin6_port);
     return out;
 }

@@ -8,6 +8,7 @@
 
 #include "base/gid.hpp"
 #include "base/random.hpp"
+#include "base/result.hpp"
 #include "port/fd.hpp"
 #include "transport/transmit_batch.hpp"
 
@@ -29,8 +30,9 @@ Manner manner_of(const transport::TransmitRun& run, bool segmented);
 class Outlet {
 public:
     Outlet() = default;  // Not open.
-    // Not open if the kernel refuses. The scope is for link-local and multicast destinations.
-    static Outlet open(const Gid& address, std::uint32_t scope, RandomSource& random);
+    // With the kernel's errno if it refuses. The scope is for link-local and multicast
+    // destinations.
+    static Result<Outlet> open(const Gid& address, std::uint32_t scope, RandomSource& random);
 
     bool is_open() const { return fd_.valid(); }
     int fd() const { return fd_.get(); }

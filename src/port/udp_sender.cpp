@@ -106,8 +106,14 @@ UdpSender::Address& UdpSender::address_of(const Gid& source) {
 
 Outlet* UdpSender::outlet_for(Address& address, const TransmitRun& run) {
     Outlet& outlet = address.outlets[run.destination_slot % kSocketsPerAddress];
-    if (!outlet.is_open()) outlet = Outlet::open(address.gid, address.scope, random_);
-    return outlet.is_open() ? &outlet : nullptr;
+    if (outlet.is_open()) return &outlet;
+    Result<Outlet> opened = Outlet::open(address.gid, address.scope, random_);
+    if (!opened) {
+        open_error_ = opened.error().code;
+        return nullptr;
+    }
+    outlet = std::move(*opened);
+    return &outlet;
 }
 
 wire::DatagramAddress UdpSender::wire_address(const Outlet& outlet, const TransmitRun& run) const {
@@ -155,7 +161,7 @@ void UdpSender::transmit(std::span<const TransmitRun> runs) {
         if (outlet == nullptr) {
             for (const TransmitRun& run : runs.first(count)) {
                 dropped_packets_ += run.packet_count;
-                note_refused(run, run.segment_size, EADDRNOTAVAIL);
+                note_refused(run, run.segment_size, open_error_);
             }
         } else {
             send_through(*outlet, runs.first(count));

@@ -58,6 +58,7 @@ private:
     void note_refused(const transport::TransmitRun& run, std::size_t bytes, int error);
     void note_sent(const transport::TransmitRun& run, std::size_t bytes);
     Address& address_of(const Gid& source);
+    // Null, with open_error_ set, if there is none to be had.
     Outlet* outlet_for(Address& address, const transport::TransmitRun& run);
     void seal(const Outlet& outlet, const transport::TransmitRun& run, bool segmented);
     void send_through(Outlet& outlet, std::span<const transport::TransmitRun> runs);
@@ -76,6 +77,7 @@ private:
     std::uint16_t port_;  // Of the peers.
     std::vector<Address> addresses_;
     bool segmentation_ = true;  // Until the kernel refuses it.
+    int open_error_ = 0;        // Why the last socket could not be made.
     std::uint64_t dropped_packets_ = 0;
     std::array<Trouble, kTroublesMax> troubles_{};
     std::size_t trouble_count_ = 0;

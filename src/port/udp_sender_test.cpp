@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <netinet/udp.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include <array>
@@ -261,6 +262,29 @@ TEST(UdpSender, CountsWhatItCannotSend) {
     // A trouble belongs to its path.
     run.path.source = run.path.destination = Gid::from_v4(0x7f00'0001);
     EXPECT_EQ(sender.send_error(run.path), 0);
+}
+
+TEST(UdpSender, TellsThatThereAreTooFewFileDescriptors) {
+    Receiver receiver(Gid::from_v4(0x7f00'0001));
+    Prng random(7);
+    UdpSender sender(random, receiver.port());
+    std::vector<std::byte> bytes(64);
+    transport::TransmitRun run;
+    run.path.source = run.path.destination = Gid::from_v4(0x7f00'0001);
+    run.bytes = bytes;
+    run.segment_size = 64;
+    run.packet_count = 1;
+    rlimit before{};
+    ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+    const rlimit none{0, before.rlim_max};
+    ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
+    sender.transmit(std::span(&run, 1));
+    ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+    EXPECT_EQ(sender.dropped_packets(), 1u);
+    EXPECT_EQ(sender.send_error(run.path), EMFILE);
+    sender.transmit(std::span(&run, 1));
+    EXPECT_EQ(sender.send_error(run.path), 0);
+    EXPECT_EQ(receiver.take().bytes.size(), 64u);
 }
 
 }  // namespace

@@ -32,6 +32,11 @@ std::string describe_send_error(int error, const Gid& source, const Gid& destina
         case EADDRNOTAVAIL:
         case EINVAL:
             return "the address " + from + " is no longer on this machine" + name;
+        case EMFILE:
+        case ENFILE:
+            return "no file descriptor is left for a socket to send from: raise the limit on open "
+                   "files (ulimit -n)" +
+                   name;
         case EMSGSIZE:
             return "packets of this path MTU are too long for the interface" + name;
         case ENETUNREACH:

@@ -67,9 +67,9 @@ TEST(Notice, EveryKindAndSendErrorHasASentenceOfItsOwn) {
     }
     EXPECT_EQ(sentences.size(), static_cast<std::size_t>(kLast));
     for (const int error :
-         {EADDRNOTAVAIL, EMSGSIZE, ENETUNREACH, EHOSTUNREACH, EPERM, ENETDOWN, EIO})
+         {EADDRNOTAVAIL, EMSGSIZE, ENETUNREACH, EHOSTUNREACH, EPERM, ENETDOWN, EMFILE, EIO})
         sentences.insert(describe_send_error(error, Gid::from_v4(1), Gid::from_v4(2)));
-    EXPECT_EQ(sentences.size(), static_cast<std::size_t>(kLast) + 7);
+    EXPECT_EQ(sentences.size(), static_cast<std::size_t>(kLast) + 8);
 }
 
 }  // namespace
