@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <ctime>
 
+#include "base/uncancelled.hpp"
 #include "port/fd.hpp"
 
 namespace feroce::port {
@@ -57,6 +58,7 @@ Capture::~Capture() {
 }
 
 void Capture::write(const wire::RoceDatagram& datagram) {
+    const Uncancelled call;  // Programs' threads come here with a shard's lock.
     timespec now;
     ::clock_gettime(CLOCK_REALTIME, &now);
     const std::lock_guard lock(mutex_);

@@ -1,6 +1,7 @@
 // Fd: owns one file descriptor.
 #pragma once
 
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <utility>
@@ -27,7 +28,8 @@ public:
     bool valid() const { return raw_ >= 0; }
     int release() { return std::exchange(raw_, -1); }  // Somebody else owns it from now on.
     void reset() {
-        if (raw_ >= 0) ::close(raw_);
+        // By syscall(): no cancellation point, which a destructor must not be.
+        if (raw_ >= 0) ::syscall(SYS_close, raw_);
         raw_ = -1;
     }
 

@@ -14,6 +14,7 @@
 #include <string>
 #include <tuple>
 
+#include "base/uncancelled.hpp"
 #include "port/address.hpp"
 #include "port/fd.hpp"
 
@@ -82,6 +83,7 @@ int kind_of(const Gid& gid) {
 }  // namespace
 
 std::vector<Interface> list_interfaces(std::string_view only) {
+    const Uncancelled call;  // Programs' threads come here with a shard's lock.
     ifaddrs* list = nullptr;
     if (::getifaddrs(&list) != 0) return {};
     std::map<std::string, Interface> found;

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "port/port_group.hpp"
+#include "port/socket_calls.hpp"
 
 namespace feroce::port {
 namespace {
@@ -52,7 +53,7 @@ bool send_parcel(int fd, const sockaddr_un* to, const device::Datagram& datagram
     message.msg_namelen = to == nullptr ? 0 : kNameBytes;
     message.msg_iov = vecs;
     message.msg_iovlen = 2;
-    return ::sendmsg(fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0;
+    return send_message(fd, message, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0;
 }
 
 Fd make_parcel_socket(sockaddr_un& name) {
@@ -79,7 +80,7 @@ ByteView receive_from_member(int fd, const PortGroup& group, ByteSpan buffer) {
         message.msg_iovlen = 1;
         message.msg_control = control;
         message.msg_controllen = sizeof control;
-        const ssize_t n = ::recvmsg(fd, &message, MSG_DONTWAIT);
+        const long n = receive_message(fd, message, MSG_DONTWAIT);
         if (n < 0) break;
         const auto length = static_cast<std::size_t>(n);
         if (length > sizeof(ParcelHeader) && comes_from_member(message, group))

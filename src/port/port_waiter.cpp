@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "port/event_set.hpp"
+#include "port/socket_calls.hpp"
 
 namespace feroce::port {
 namespace {
@@ -133,8 +134,7 @@ PortWaiter::Woken PortWaiter::wait(Instant until) {
 
 void PortWaiter::wake() {
     if (rung_.exchange(true)) return;
-    const std::uint64_t one = 1;
-    (void)!::write(doorbell_.get(), &one, sizeof one);
+    ring(doorbell_.get());
 }
 
 bool PortWaiter::interfaces_changed() {

@@ -1,7 +1,7 @@
 #include "port/real_host.hpp"
 
-#include <sys/random.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/time.h>
 #include <unistd.h>
 
@@ -32,7 +32,8 @@ constexpr Duration kReturnPatience = std::chrono::milliseconds(5);
 std::uint64_t KernelRandom::next() {
     std::uint64_t value;
     // Up to 256 bytes come whole and are never interrupted once the pool is ready.
-    while (::getrandom(&value, sizeof value, 0) != sizeof value) ASSERT(errno == EINTR);
+    while (::syscall(SYS_getrandom, &value, sizeof value, 0) != sizeof value)
+        ASSERT(errno == EINTR);
     return value;
 }
 

@@ -12,6 +12,7 @@
 #include "port/group_socket.hpp"
 #include "port/parcel.hpp"
 #include "port/port_group.hpp"
+#include "port/socket_calls.hpp"
 
 namespace feroce::port {
 namespace {
@@ -63,8 +64,7 @@ RelayServer::~RelayServer() {
         const std::lock_guard lock(mutex_);
         stop_ = true;
     }
-    const std::uint64_t one = 1;
-    (void)!::write(doorbell_.get(), &one, sizeof one);
+    ring(doorbell_.get());
     thread_.reset();
     // The seats are left as they are: guests come back for them, through another member.
     for (const auto& [id, guest] : guests_)
@@ -85,8 +85,7 @@ void RelayServer::admit(Fd connection, std::uint32_t user) {
         if (arrivals_.size() >= kConnectionsMax) return;
         arrivals_.emplace_back(std::move(connection), user);
     }
-    const std::uint64_t one = 1;
-    (void)!::write(doorbell_.get(), &one, sizeof one);
+    ring(doorbell_.get());
 }
 
 void RelayServer::body() {

@@ -7,6 +7,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <cstdint>
 #include <span>
 
 #include "base/bytes.hpp"
@@ -35,6 +36,12 @@ inline long send_plain(int fd, ByteView bytes, const SocketAddress& to, int flag
 inline int send_messages(int fd, std::span<mmsghdr> messages) {
     return static_cast<int>(
         ::syscall(SYS_sendmmsg, fd, messages.data(), messages.size(), MSG_DONTWAIT));
+}
+
+// An eventfd counts one more.
+inline void ring(int eventfd) {
+    const std::uint64_t one = 1;
+    ::syscall(SYS_write, eventfd, &one, sizeof one);
 }
 
 }  // namespace feroce::port

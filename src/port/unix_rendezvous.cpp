@@ -20,6 +20,7 @@
 #include "port/clock.hpp"
 #include "port/event_set.hpp"
 #include "port/fd.hpp"
+#include "port/socket_calls.hpp"
 
 namespace feroce::port {
 namespace {
@@ -169,8 +170,7 @@ bool UnixRendezvous::wait(Instant until) {
 }
 
 void UnixRendezvous::wake() {
-    const std::uint64_t one = 1;
-    (void)!::write(doorbell_, &one, sizeof one);
+    ring(doorbell_);
 }
 
 Result<PortLease> UnixRendezvous::lease(wire::PortSpace space, const Gid& address,

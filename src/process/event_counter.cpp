@@ -1,15 +1,26 @@
 #include "process/event_counter.hpp"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/eventfd.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
 #include <cerrno>
-
-#include "process/waiting.hpp"
+#include <ctime>
 
 namespace feroce::process {
+namespace {
+
+// By syscall(): no cancellation point. An offset of -1, in both its words, is none.
+bool read_now(int fd) {
+    std::uint64_t one;
+    iovec vec{&one, sizeof one};
+    return ::syscall(SYS_preadv2, fd, &vec, 1, -1L, -1L, RWF_NOWAIT) == sizeof one;
+}
+
+}  // namespace
 
 EventCounter::~EventCounter() {
     if (fd_ >= 0) ::close(fd_);
@@ -25,23 +36,31 @@ Result<void> EventCounter::open() {
 
 void EventCounter::post() {
     const std::uint64_t one = 1;
-    (void)!::write(own_, &one, sizeof one);
+    // Under locks, hence by syscall(): no cancellation point.
+    ::syscall(SYS_write, own_, &one, sizeof one);
     if (Waiter* fibers = waiter.load(std::memory_order_relaxed)) fibers->on_event();
 }
 
 bool EventCounter::retract() {
-    std::uint64_t one;
-    iovec vec{&one, sizeof one};
     // The blocking mode is the program's choice and shared with our descriptor: hence NOWAIT.
-    return ::preadv2(own_, &vec, 1, -1, RWF_NOWAIT) == sizeof one;
+    return read_now(own_);
+}
+
+bool EventCounter::readable() const {
+    pollfd polled{own_, POLLIN, 0};
+    const timespec now{};
+    return ::syscall(SYS_ppoll, &polled, 1, &now, nullptr, 0) > 0;
+}
+
+void EventCounter::settle(bool counted, bool more) {
+    if (!counted) retract();
+    if (more && !readable()) post();
 }
 
 namespace {
 
 bool take_event_by_polling(int fd, Waiter& fibers) {
-    std::uint64_t one;
-    iovec vec{&one, sizeof one};
-    while (::preadv2(fd, &vec, 1, -1, RWF_NOWAIT) != sizeof one) {
+    while (!read_now(fd)) {
         if (errno != EAGAIN || (::fcntl(fd, F_GETFL) & O_NONBLOCK) != 0) return false;
         fibers.wait_for_event();
     }

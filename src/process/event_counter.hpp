@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "base/result.hpp"
+#include "process/undisturbed.hpp"
 
 namespace feroce::process {
 
@@ -21,13 +22,33 @@ public:
     void post();
     // Takes one event back that nobody will collect; false if a reader has taken it already.
     bool retract();
+    // An event was taken from the queue, which holds `more`; `counted` if take_event() took its
+    // count. Makes good for a reader that took a count and then went away without its event.
+    void settle(bool counted, bool more);
 
 private:
+    bool readable() const;
+
     int fd_ = -1;
     int own_ = -1;
 };
 
-// Waits on `fd` for an event and takes it; false with errno set (EAGAIN if nonblocking and empty).
+// Waits on `fd` for an event and takes its count; false with errno set (EAGAIN if nonblocking and
+// empty). A cancellation point.
 bool take_event(int fd);
+
+// How calls fetch events: `take(counted)` takes one from its queue under the queue's lock, false if
+// there is none. The wait holds nothing, so that cancelled threads and signal handlers that leave
+// by siglongjmp() leave nothing behind. False with errno set as above.
+template <class Take>
+bool fetch_event(int fd, Take take) {
+    for (bool counted = false;; counted = true) {
+        {
+            const Undisturbed part;
+            if (take(counted)) return true;
+        }
+        if (!take_event(fd)) return false;
+    }
+}
 
 }  // namespace feroce::process

@@ -1,5 +1,6 @@
 #include "process/log.hpp"
 
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cstdarg>
@@ -42,8 +43,9 @@ void log(LogLevel level, const char* format, ...) {
         static_cast<std::size_t>(head) + static_cast<std::size_t>(body > 0 ? body : 0);
     if (length > sizeof line - 2) length = sizeof line - 2;
     line[length++] = '\n';
-    // One write a line, so that lines of several processes do not mix.
-    (void)!::write(STDERR_FILENO, line, length);
+    // One write a line, so that lines of several processes do not mix. Under locks, so no
+    // cancellation point.
+    ::syscall(SYS_write, STDERR_FILENO, line, length);
 }
 
 int refuse(const char* call, const Error& error) {

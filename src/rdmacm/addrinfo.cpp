@@ -80,6 +80,7 @@ using namespace feroce::rdmacm;
 // On failure a code of getaddrinfo, or -1 with errno.
 int rdma_getaddrinfo(const char* node, const char* service, const rdma_addrinfo* hints,
                      rdma_addrinfo** out) {
+    const Uncancelled call;
     if (node == nullptr && service == nullptr && hints == nullptr)
         return fail("rdma_getaddrinfo", {EINVAL, "neither a name nor hints"});
     auto* info = static_cast<rdma_addrinfo*>(std::calloc(1, sizeof(rdma_addrinfo)));

@@ -4,7 +4,7 @@
 #include <cerrno>
 #include <utility>
 
-#include "process/waiting.hpp"
+#include "process/undisturbed.hpp"
 #include "rdmacm/digest.hpp"
 
 namespace feroce::rdmacm {
@@ -14,8 +14,8 @@ std::mutex& lock() {
     return leaked;
 }
 
-std::condition_variable& acknowledgement() {
-    static std::condition_variable& leaked = *new std::condition_variable;
+process::Change& acknowledgement() {
+    static process::Change& leaked = *new process::Change;
     return leaked;
 }
 
@@ -71,20 +71,42 @@ void keep_aside(Channel& destroyed) {
     before.reset(std::exchange(last, &destroyed));
 }
 
-}  // namespace
-
-std::vector<CmId*> settle_events(CmId& id) {
-    std::unique_lock held(lock());
-    Channel& channel = channel_of(id.base.channel);
-    std::vector<CmId*> unfetched;
-    for (const auto& event : take_out(channel, [&](Event& e) { return e.account == &id; }))
-        if (event->from_peer && event->base.id != &id.base)
-            unfetched.push_back(&id_of(event->base.id));
-    process::wait_until(acknowledgement(), held, [&] { return id.delivered == id.acknowledged; });
-    return unfetched;
+std::unique_ptr<Event> take_first(Channel& channel, bool counted) {
+    const std::lock_guard held(lock());
+    if (channel.events.empty()) return nullptr;
+    std::unique_ptr<Event> event = std::move(channel.events.front());
+    channel.events.pop_front();
+    channel.counter.settle(counted, !channel.events.empty());
+    ++event->account->delivered;
+    return event;
 }
 
-void move_events(CmId& id, Channel& to) {
+// The next event that is one for the program.
+bool take_event(Channel& channel, bool counted, rdma_cm_event*& out) {
+    while (std::unique_ptr<Event> event = take_first(channel, std::exchange(counted, false))) {
+        if (!event->from_peer || digest(*event)) {
+            out = &event.release()->base;
+            return true;
+        }
+        discard(std::move(event));
+    }
+    return false;
+}
+
+}  // namespace
+
+std::vector<CmId*> settle_events(process::Undisturbed& call, CmId& id) {
+    std::unique_lock held(lock());
+    Channel& channel = channel_of(id.base.channel);
+    for (const auto& event : take_out(channel, [&](Event& e) { return e.account == &id; }))
+        if (event->from_peer && event->base.id != &id.base)
+            id.unfetched.push_back(&id_of(event->base.id));
+    process::wait_until(call, acknowledgement(), held,
+                        [&] { return id.delivered == id.acknowledged; });
+    return std::exchange(id.unfetched, {});
+}
+
+void move_events(process::Undisturbed& call, CmId& id, Channel& to) {
     std::unique_lock held(lock());
     Channel& from = channel_of(id.base.channel);
     id.base.channel = &to.base;
@@ -92,15 +114,16 @@ void move_events(CmId& id, Channel& to) {
         to.events.push_back(std::move(event));
         to.counter.post();
     }
-    process::wait_until(acknowledgement(), held, [&] { return id.delivered == id.acknowledged; });
+    process::wait_until(call, acknowledgement(), held,
+                        [&] { return id.delivered == id.acknowledged; });
 }
 
 int complete(CmId& id) {
     if (!id.synchronous) return 0;
     rdma_cm_id& base = id.base;
-    if (base.event != nullptr) {
-        rdma_ack_cm_event(base.event);
-        base.event = nullptr;
+    {
+        const process::Undisturbed part;
+        if (rdma_cm_event* last = std::exchange(base.event, nullptr)) rdma_ack_cm_event(last);
     }
     if (rdma_get_cm_event(base.channel, &base.event) != 0) return -1;
     const int status = base.event->status;
@@ -116,38 +139,27 @@ using namespace feroce;
 using namespace feroce::rdmacm;
 
 rdma_event_channel* rdma_create_event_channel() {
+    const Uncancelled call;
     Channel* channel = make_channel();
     return channel == nullptr ? nullptr : &channel->base;
 }
 
 void rdma_destroy_event_channel(rdma_event_channel* channel) {
+    const Uncancelled call;
     if (channel != nullptr) keep_aside(channel_of(channel));
 }
 
 int rdma_get_cm_event(rdma_event_channel* base, rdma_cm_event** out) {
     if (base == nullptr || out == nullptr)
         return fail("rdma_get_cm_event", {EINVAL, "no channel or no place for the event"});
-    Channel& channel = channel_of(base);
-    for (;;) {
-        if (!process::take_event(base->fd)) return -1;
-        std::unique_ptr<Event> event;
-        {
-            const std::lock_guard held(lock());
-            if (channel.events.empty()) continue;  // Its id was destroyed meanwhile.
-            event = std::move(channel.events.front());
-            channel.events.pop_front();
-            ++event->account->delivered;
-        }
-        if (event->from_peer && !digest(*event)) {
-            discard(std::move(event));
-            continue;
-        }
-        *out = &event.release()->base;
-        return 0;
-    }
+    const auto take = [&channel = channel_of(base), out](bool counted) {
+        return take_event(channel, counted, *out);
+    };
+    return process::fetch_event(base->fd, take) ? 0 : -1;
 }
 
 int rdma_ack_cm_event(rdma_cm_event* base) {
+    const Uncancelled call;
     if (base == nullptr) return fail("rdma_ack_cm_event", {EINVAL, "no event"});
     discard(std::unique_ptr<Event>(reinterpret_cast<Event*>(base)));
     return 0;

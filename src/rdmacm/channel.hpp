@@ -18,7 +18,7 @@ int complete(CmId& id);
 
 // The id goes away: drops what it has queued and waits until what was handed out is acknowledged.
 // Requests to it that nobody fetched are returned, for the caller to refuse.
-std::vector<CmId*> settle_events(CmId& id);
-void move_events(CmId& id, Channel& to);
+std::vector<CmId*> settle_events(process::Undisturbed& call, CmId& id);
+void move_events(process::Undisturbed& call, CmId& id, Channel& to);
 
 }  // namespace feroce::rdmacm

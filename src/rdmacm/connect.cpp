@@ -3,6 +3,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "process/undisturbed.hpp"
 #include "rdmacm/address.hpp"
 #include "rdmacm/channel.hpp"
 #include "rdmacm/devices.hpp"
@@ -137,6 +138,7 @@ Result<void> accept(CmId& id, const rdma_conn_param* p) {
 }
 
 int reject(rdma_cm_id* base, cm::RejectReason reason, const void* data, std::uint8_t length) {
+    const Uncancelled call;
     CmId& id = id_of(base);
     if (!alive(id)) return -1;
     if (!id.connection) return fail("rdma_reject", kNotConnected);
@@ -155,6 +157,7 @@ using namespace feroce;
 using namespace feroce::rdmacm;
 
 int rdma_listen(rdma_cm_id* base, int backlog) {
+    const Uncancelled call;
     CmId& id = id_of(base);
     if (!alive(id)) return -1;
     if (id.listener) return fail("rdma_listen", {EINVAL, "the id listens already"});
@@ -176,16 +179,23 @@ int rdma_listen(rdma_cm_id* base, int backlog) {
 
 int rdma_connect(rdma_cm_id* base, rdma_conn_param* parameters) {
     CmId& id = id_of(base);
-    if (!alive(id)) return -1;
-    Result<void> asked = rdmacm::connect(id, parameters);
-    return asked ? complete(id) : fail("rdma_connect", asked.error());
+    {
+        const process::Undisturbed part;
+        if (!alive(id)) return -1;
+        if (Result<void> asked = rdmacm::connect(id, parameters); !asked)
+            return fail("rdma_connect", asked.error());
+    }
+    return complete(id);
 }
 
 int rdma_accept(rdma_cm_id* base, rdma_conn_param* parameters) {
     CmId& id = id_of(base);
-    if (!alive(id)) return -1;
-    Result<void> accepted = rdmacm::accept(id, parameters);
-    if (!accepted) return fail("rdma_accept", accepted.error());
+    {
+        const process::Undisturbed part;
+        if (!alive(id)) return -1;
+        if (Result<void> accepted = rdmacm::accept(id, parameters); !accepted)
+            return fail("rdma_accept", accepted.error());
+    }
     return is_ud(id) ? 0 : complete(id);  // Nobody answers the answer to a datagram request.
 }
 
@@ -199,6 +209,7 @@ int rdma_reject_ece(rdma_cm_id* base, const void* data, std::uint8_t length) {
 }
 
 int rdma_establish(rdma_cm_id* base) {
+    const Uncancelled call;
     CmId& id = id_of(base);
     if (!alive(id)) return -1;
     // With a queue pair of its own the id establishes by itself.
@@ -208,6 +219,7 @@ int rdma_establish(rdma_cm_id* base) {
 }
 
 int rdma_notify(rdma_cm_id* base, ibv_event_type event) {
+    const Uncancelled call;
     CmId& id = id_of(base);
     if (!alive(id)) return -1;
     if (event != IBV_EVENT_COMM_EST)
@@ -219,11 +231,15 @@ int rdma_notify(rdma_cm_id* base, ibv_event_type event) {
 
 int rdma_disconnect(rdma_cm_id* base) {
     CmId& id = id_of(base);
-    if (!alive(id)) return -1;
-    if (!id.connection) return fail("rdma_disconnect", kNotConnected);
-    stop_qp(id);
-    Result<void> done = id.service->disconnect(*id.connection);
-    return done ? complete(id) : fail("rdma_disconnect", done.error());
+    {
+        const process::Undisturbed part;
+        if (!alive(id)) return -1;
+        if (!id.connection) return fail("rdma_disconnect", kNotConnected);
+        stop_qp(id);
+        if (Result<void> done = id.service->disconnect(*id.connection); !done)
+            return fail("rdma_disconnect", done.error());
+    }
+    return complete(id);
 }
 
 int rdma_set_local_ece(rdma_cm_id* base, ibv_ece* ece) {

@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "process/undisturbed.hpp"
 #include "rdmacm/address.hpp"
 #include "rdmacm/channel.hpp"
 #include "rdmacm/devices.hpp"
@@ -99,13 +100,14 @@ bool digest_request(Event& event) {
     CmId& child = id_of(event.base.id);
     CmId& listener = *event.account;
     set_addresses(child, event);
+    process::Undisturbed call;
     if (listener.synchronous) {
         Channel* own = make_channel();
         if (own == nullptr) return false;
-        move_events(child, *own);
+        move_events(call, child, *own);
         child.synchronous = true;
     } else if (child.base.channel != listener.base.channel) {
-        move_events(child, channel_of(listener.base.channel));
+        move_events(call, child, channel_of(listener.base.channel));
     }
     if (Result<void> attached = attach_device(child); !attached) {
         refuse("rdma_get_cm_event", attached.error());

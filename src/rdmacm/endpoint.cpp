@@ -1,6 +1,8 @@
 // Endpoints: an id, its address and its queue pair in one call, for programs that wait.
 #include <cerrno>
+#include <utility>
 
+#include "process/undisturbed.hpp"
 #include "rdmacm/channel.hpp"
 #include "rdmacm/id.hpp"
 #include "rdmacm/objects.hpp"
@@ -25,6 +27,35 @@ int make_active(CmId& id, const rdma_addrinfo& info, ibv_pd* pd, ibv_qp_init_att
     if (qp == nullptr) return 0;
     qp->qp_type = id.base.qp_type;
     return rdma_create_qp(&id.base, pd, qp);
+}
+
+void acknowledge(CmId& id) {
+    const process::Undisturbed part;
+    if (rdma_cm_event* event = std::exchange(id.base.event, nullptr)) rdma_ack_cm_event(event);
+}
+
+int take_request(CmId& listener, rdma_cm_event& event, rdma_cm_id*& out) {
+    if (event.event != RDMA_CM_EVENT_CONNECT_REQUEST) {
+        const int status = event.status;
+        rdma_ack_cm_event(&event);
+        return fail("rdma_get_request", {status < 0 ? -status : EINVAL, "not a request"});
+    }
+    rdma_cm_id* child = event.id;
+    if (listener.accepted_qp) {
+        ibv_qp_init_attr wanted = *listener.accepted_qp;
+        wanted.qp_type = child->qp_type;
+        if (rdma_create_qp(child, listener.accepted_pd, &wanted) != 0) {
+            const int code = errno;
+            rdma_reject(child, nullptr, 0);
+            rdma_ack_cm_event(&event);
+            rdma_destroy_id(child);
+            errno = code;
+            return -1;
+        }
+    }
+    child->event = &event;  // Acknowledged by the next call on the child, or with its end.
+    out = child;
+    return 0;
 }
 
 }  // namespace
@@ -60,29 +91,10 @@ int rdma_get_request(rdma_cm_id* listen, rdma_cm_id** out) {
     if (!id.synchronous)
         return fail("rdma_get_request",
                     {EINVAL, "the listener must have no channel of the caller"});
-    if (listen->event != nullptr) rdma_ack_cm_event(listen->event);
-    listen->event = nullptr;
-    rdma_cm_event* event = nullptr;
-    if (rdma_get_cm_event(listen->channel, &event) != 0) return -1;
-    if (event->event != RDMA_CM_EVENT_CONNECT_REQUEST) {
-        const int status = event->status;
-        rdma_ack_cm_event(event);
-        return fail("rdma_get_request", {status < 0 ? -status : EINVAL, "not a request"});
-    }
-    rdma_cm_id* child = event->id;
-    if (id.accepted_qp) {
-        ibv_qp_init_attr wanted = *id.accepted_qp;
-        wanted.qp_type = child->qp_type;
-        if (rdma_create_qp(child, id.accepted_pd, &wanted) != 0) {
-            const int code = errno;
-            rdma_reject(child, nullptr, 0);
-            rdma_ack_cm_event(event);
-            rdma_destroy_id(child);
-            errno = code;
-            return -1;
-        }
-    }
-    child->event = event;  // Acknowledged by the next call on the child, or with its end.
-    *out = child;
-    return 0;
+    acknowledge(id);
+    // Kept in the listener until it is the child's: a thread may go away in between.
+    if (rdma_get_cm_event(listen->channel, &listen->event) != 0) return -1;
+    const process::Undisturbed part;
+    rdma_cm_event* event = std::exchange(listen->event, nullptr);
+    return take_request(id, *event, *out);
 }

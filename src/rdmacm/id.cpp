@@ -2,7 +2,9 @@
 
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
+#include "process/undisturbed.hpp"
 #include "rdmacm/address.hpp"
 #include "rdmacm/channel.hpp"
 #include "rdmacm/devices.hpp"
@@ -27,6 +29,7 @@ bool alive(const CmId& id) {
 }
 
 CmId* create(Channel* channel, void* context, rdma_port_space space, ibv_qp_type type) {
+    const Uncancelled call;
     process::CmService* cm = service();
     if (cm == nullptr) return nullptr;
     auto id = std::make_unique<CmId>();
@@ -43,14 +46,17 @@ CmId* create(Channel* channel, void* context, rdma_port_space space, ibv_qp_type
 }
 
 void destroy(CmId& id) {
-    if (id.base.event != nullptr) rdma_ack_cm_event(id.base.event);
+    process::Undisturbed call;
+    // A signal handler may leave the wait below by siglongjmp(); then the program calls again.
+    if (rdma_cm_event* event = std::exchange(id.base.event, nullptr)) rdma_ack_cm_event(event);
     if (alive(id)) {
-        if (id.connection) id.service->release(*id.connection);
-        if (id.listener) id.service->unlisten(*id.listener);
-        id.service->end_lease(id.lease);
+        if (const auto left = std::exchange(id.connection, std::nullopt))
+            id.service->release(*left);
+        if (const auto left = std::exchange(id.listener, std::nullopt)) id.service->unlisten(*left);
+        id.service->end_lease(std::exchange(id.lease, {}));
         leave_all_groups(id);
     }
-    for (CmId* unfetched : settle_events(id)) destroy(*unfetched);
+    for (CmId* unfetched : settle_events(call, id)) destroy(*unfetched);
     if (id.synchronous) rdma_destroy_event_channel(id.base.channel);
     delete &id;
 }
@@ -108,6 +114,7 @@ using namespace feroce::rdmacm;
 
 int rdma_create_id(rdma_event_channel* channel, rdma_cm_id** out, void* context,
                    rdma_port_space space) {
+    const Uncancelled call;
     const bool datagrams = space == RDMA_PS_UDP || space == RDMA_PS_IPOIB;
     if (!datagrams && space != RDMA_PS_TCP && space != RDMA_PS_IB)
         return fail("rdma_create_id", {EINVAL, "no such port space"});
@@ -124,6 +131,7 @@ int rdma_destroy_id(rdma_cm_id* base) {
 }
 
 int rdma_migrate_id(rdma_cm_id* base, rdma_event_channel* channel) {
+    process::Undisturbed call;
     CmId& id = id_of(base);
     if (!alive(id)) return -1;
     const bool synchronous = channel == nullptr;
@@ -134,13 +142,14 @@ int rdma_migrate_id(rdma_cm_id* base, rdma_event_channel* channel) {
     if (base->event != nullptr) rdma_ack_cm_event(base->event);
     base->event = nullptr;
     rdma_event_channel* old = id.synchronous ? base->channel : nullptr;
-    move_events(id, *to);
+    move_events(call, id, *to);
     id.synchronous = synchronous;
     if (old != nullptr) rdma_destroy_event_channel(old);
     return 0;
 }
 
 int rdma_set_option(rdma_cm_id* base, int level, int name, void* value, std::size_t length) {
+    const Uncancelled call;
     if (value == nullptr) return fail("rdma_set_option", {EINVAL, "no value"});
     if (level == RDMA_OPTION_ID) return set_id_option(id_of(base), name, value, length);
     // A path given by the program: there is only the one that the kernel's routes give.
@@ -158,6 +167,7 @@ __be16 rdma_get_dst_port(rdma_cm_id* base) {
 }
 
 ibv_context** rdma_get_devices(int* count) {
+    const Uncancelled call;
     if (service() == nullptr) return nullptr;
     const std::vector<Device*> all = devices();
     auto** list = static_cast<ibv_context**>(std::calloc(all.size() + 1, sizeof(ibv_context*)));

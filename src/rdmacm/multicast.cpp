@@ -2,6 +2,7 @@
 
 #include <cerrno>
 
+#include "process/undisturbed.hpp"
 #include "rdmacm/address.hpp"
 #include "rdmacm/channel.hpp"
 #include "rdmacm/qp.hpp"
@@ -36,6 +37,12 @@ Result<void> join(CmId& id, const sockaddr* address, bool send_only, void* conte
     return {};
 }
 
+bool is_known(const rdma_cm_join_mc_attr_ex& attributes) {
+    constexpr std::uint32_t kKnown = RDMA_CM_JOIN_MC_ATTR_ADDRESS | RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS;
+    return attributes.comp_mask == kKnown && attributes.addr != nullptr &&
+           attributes.join_flags < RDMA_MC_JOIN_FLAG_RESERVED;
+}
+
 void leave(CmId& id, Group& group) {
     if (group.attached && id.base.qp != nullptr) ibv_detach_mcast(id.base.qp, &group.mgid, 0);
 }
@@ -54,14 +61,17 @@ using namespace feroce::rdmacm;
 
 int rdma_join_multicast_ex(rdma_cm_id* base, rdma_cm_join_mc_attr_ex* attributes, void* context) {
     CmId& id = id_of(base);
-    if (!alive(id)) return -1;
-    constexpr std::uint32_t kKnown = RDMA_CM_JOIN_MC_ATTR_ADDRESS | RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS;
-    if (attributes->comp_mask != kKnown || attributes->addr == nullptr ||
-        attributes->join_flags >= RDMA_MC_JOIN_FLAG_RESERVED)
-        return fail("rdma_join_multicast_ex", {EINVAL, "an address and known flags are needed"});
-    const bool send_only = attributes->join_flags == RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER;
-    Result<void> joined = join(id, attributes->addr, send_only, context);
-    return joined ? complete(id) : fail("rdma_join_multicast", joined.error());
+    {
+        const process::Undisturbed part;
+        if (!alive(id)) return -1;
+        if (!is_known(*attributes))
+            return fail("rdma_join_multicast_ex",
+                        {EINVAL, "an address and known flags are needed"});
+        const bool send_only = attributes->join_flags == RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER;
+        if (Result<void> joined = join(id, attributes->addr, send_only, context); !joined)
+            return fail("rdma_join_multicast", joined.error());
+    }
+    return complete(id);
 }
 
 int rdma_join_multicast(rdma_cm_id* base, sockaddr* address, void* context) {
@@ -73,6 +83,7 @@ int rdma_join_multicast(rdma_cm_id* base, sockaddr* address, void* context) {
 }
 
 int rdma_leave_multicast(rdma_cm_id* base, sockaddr* address) {
+    const Uncancelled call;
     CmId& id = id_of(base);
     const std::optional<Endpoint> group = endpoint_of(address);
     const auto found = group ? id.groups.find(group->address) : id.groups.end();

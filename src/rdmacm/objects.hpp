@@ -6,7 +6,6 @@
 #pragma once
 
 #include <array>
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -15,6 +14,7 @@
 #include <optional>
 #include <vector>
 
+#include "base/uncancelled.hpp"
 #include "process/cm_service.hpp"
 #include "process/event_counter.hpp"
 #include "process/log.hpp"
@@ -75,7 +75,8 @@ struct CmId {
     bool owns_cqs = false;
     std::optional<ibv_qp_init_attr> accepted_qp;  // Of a passive endpoint: for its requests.
     ibv_pd* accepted_pd = nullptr;
-    std::map<Gid, Group> groups;  // Multicast, by address.
+    std::vector<CmId*> unfetched;  // Of a listener that goes away: requests to it, to be refused.
+    std::map<Gid, Group> groups;   // Multicast, by address.
     ibv_sa_path_rec path_record{};
 };
 
@@ -87,7 +88,7 @@ inline Channel& channel_of(rdma_event_channel* channel) {
 }
 
 std::mutex& lock();
-std::condition_variable& acknowledgement();  // Notified under lock().
+process::Change& acknowledgement();  // Notified under lock().
 
 // The connection manager of this process; null with errno set if it cannot be had.
 process::CmService* service();

@@ -198,6 +198,7 @@ using namespace feroce;
 using namespace feroce::rdmacm;
 
 int rdma_init_qp_attr(rdma_cm_id* base, ibv_qp_attr* attributes, int* mask) {
+    const Uncancelled call;
     const CmId& id = id_of(base);
     if (base->verbs == nullptr)
         return fail("rdma_init_qp_attr", {EINVAL, "the id is not bound to a device yet"});
@@ -221,6 +222,7 @@ int rdma_init_qp_attr(rdma_cm_id* base, ibv_qp_attr* attributes, int* mask) {
 }
 
 int rdma_create_qp_ex(rdma_cm_id* base, ibv_qp_init_attr_ex* attributes) {
+    const Uncancelled call;
     CmId& id = id_of(base);
     if (!alive(id)) return -1;
     if (Result<void> good = check(id, *attributes); !good)
@@ -249,6 +251,7 @@ void rdma_destroy_qp(rdma_cm_id* base) {
 }
 
 int rdma_create_srq_ex(rdma_cm_id* base, ibv_srq_init_attr_ex* attributes) {
+    const Uncancelled call;
     CmId& id = id_of(base);
     const bool xrc = (attributes->comp_mask & IBV_SRQ_INIT_ATTR_TYPE) != 0 &&
                      attributes->srq_type == IBV_SRQT_XRC;
@@ -283,6 +286,7 @@ int rdma_create_srq_ex(rdma_cm_id* base, ibv_srq_init_attr_ex* attributes) {
 }
 
 int rdma_create_srq(rdma_cm_id* base, ibv_pd* pd, ibv_srq_init_attr* attributes) {
+    const Uncancelled call;
     if (base->srq != nullptr || base->verbs == nullptr)
         return fail("rdma_create_srq", {EINVAL, "the id has one already, or no device"});
     if (pd == nullptr) pd = base->pd;

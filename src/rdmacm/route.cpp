@@ -2,6 +2,7 @@
 // source address, and that the device; so everything is known at once and only the events follow.
 #include <cerrno>
 
+#include "process/undisturbed.hpp"
 #include "rdmacm/address.hpp"
 #include "rdmacm/channel.hpp"
 #include "rdmacm/devices.hpp"
@@ -77,6 +78,24 @@ Result<void> resolve(CmId& id, const sockaddr& destination) {
     return {};
 }
 
+int start_resolving(CmId& id, sockaddr* source, sockaddr* destination) {
+    if (!alive(id)) return -1;
+    if (destination == nullptr || !endpoint_of(destination))
+        return fail("rdma_resolve_addr", {EAFNOSUPPORT, "only IPv4 and IPv6 addresses"});
+    if (id.connection || id.listener)
+        return fail("rdma_resolve_addr", {EINVAL, "the id listens or is connected"});
+    // As in the kernel: an id that is bound stays so, whatever source is named here.
+    const bool bound = id.lease.id != 0;
+    if (source != nullptr && !bound && rdma_bind_addr(&id.base, source) != 0) return -1;
+    if (Result<void> resolved = resolve(id, *destination); resolved) {
+        queue_event(id, RDMA_CM_EVENT_ADDR_RESOLVED, 0);
+    } else {
+        refuse("rdma_resolve_addr", resolved.error());
+        queue_event(id, RDMA_CM_EVENT_ADDR_ERROR, -resolved.error().code);
+    }
+    return 0;
+}
+
 }  // namespace
 }  // namespace feroce::rdmacm
 
@@ -84,6 +103,7 @@ using namespace feroce;
 using namespace feroce::rdmacm;
 
 int rdma_bind_addr(rdma_cm_id* base, sockaddr* address) {
+    const Uncancelled call;
     CmId& id = id_of(base);
     if (!alive(id)) return -1;
     const std::optional<Endpoint> local = endpoint_of(address);
@@ -94,31 +114,24 @@ int rdma_bind_addr(rdma_cm_id* base, sockaddr* address) {
 
 int rdma_resolve_addr(rdma_cm_id* base, sockaddr* source, sockaddr* destination, int) {
     CmId& id = id_of(base);
-    if (!alive(id)) return -1;
-    if (destination == nullptr || !endpoint_of(destination))
-        return fail("rdma_resolve_addr", {EAFNOSUPPORT, "only IPv4 and IPv6 addresses"});
-    if (id.connection || id.listener)
-        return fail("rdma_resolve_addr", {EINVAL, "the id listens or is connected"});
-    // As in the kernel: an id that is bound stays so, whatever source is named here.
-    const bool bound = id.lease.id != 0;
-    if (source != nullptr && !bound && rdma_bind_addr(base, source) != 0) return -1;
-    if (Result<void> resolved = resolve(id, *destination); resolved) {
-        queue_event(id, RDMA_CM_EVENT_ADDR_RESOLVED, 0);
-    } else {
-        refuse("rdma_resolve_addr", resolved.error());
-        queue_event(id, RDMA_CM_EVENT_ADDR_ERROR, -resolved.error().code);
+    {
+        const process::Undisturbed part;
+        if (start_resolving(id, source, destination) != 0) return -1;
     }
     return complete(id);
 }
 
 int rdma_resolve_route(rdma_cm_id* base, int) {
     CmId& id = id_of(base);
-    if (!alive(id)) return -1;
-    if (base->verbs == nullptr || id.remote.is_zero())
-        return fail("rdma_resolve_route", {EINVAL, "the address is not resolved yet"});
-    id.path.traffic_class = id.options.tos;
-    if (id.options.ack_timeout) id.path.ack_timeout = *id.options.ack_timeout;
-    set_path_record(id);
-    queue_event(id, RDMA_CM_EVENT_ROUTE_RESOLVED, 0);
+    {
+        const process::Undisturbed part;
+        if (!alive(id)) return -1;
+        if (base->verbs == nullptr || id.remote.is_zero())
+            return fail("rdma_resolve_route", {EINVAL, "the address is not resolved yet"});
+        id.path.traffic_class = id.options.tos;
+        if (id.options.ack_timeout) id.path.ack_timeout = *id.options.ack_timeout;
+        set_path_record(id);
+        queue_event(id, RDMA_CM_EVENT_ROUTE_RESOLVED, 0);
+    }
     return complete(id);
 }

@@ -87,6 +87,7 @@ using namespace feroce;
 using namespace feroce::verbs;
 
 ibv_ah* ibv_create_ah(ibv_pd* pd, ibv_ah_attr* attributes) {
+    const Uncancelled call;
     if (!alive(pd->context)) return refuse_null("ibv_create_ah", kDead);
     const Result<transport::AddressVector> vector =
         address_vector(context_of(pd->context), *attributes);
@@ -107,6 +108,7 @@ ibv_ah* ibv_create_ah(ibv_pd* pd, ibv_ah_attr* attributes) {
 }
 
 int ibv_destroy_ah(ibv_ah* base) {
+    const Uncancelled call;
     if (!alive(base->context)) return refuse("ibv_destroy_ah", kDead);
     leave_pd(base->pd);
     context_of(base->context).objects.fetch_sub(1);
@@ -117,6 +119,7 @@ int ibv_destroy_ah(ibv_ah* base) {
 
 int ibv_init_ah_from_wc(ibv_context* context, std::uint8_t port, ibv_wc* wc, ibv_grh* grh,
                         ibv_ah_attr* out) {
+    const Uncancelled call;
     if ((wc->wc_flags & IBV_WC_GRH) == 0) {
         errno = refuse("ibv_init_ah_from_wc", {EINVAL, "the completion has no GRH"});
         return -1;

@@ -6,6 +6,7 @@ using namespace feroce;
 using namespace feroce::verbs;
 
 ibv_comp_channel* ibv_create_comp_channel(ibv_context* context) {
+    const Uncancelled call;
     if (!alive(context)) return refuse_null("ibv_create_comp_channel", kDead);
     auto channel = std::make_unique<Channel>();
     if (Result<void> opened = channel->counter.open(); !opened)
@@ -18,6 +19,7 @@ ibv_comp_channel* ibv_create_comp_channel(ibv_context* context) {
 }
 
 int ibv_destroy_comp_channel(ibv_comp_channel* base) {
+    const Uncancelled call;
     if (!alive(base->context)) return refuse("ibv_destroy_comp_channel", kDead);
     Channel& channel = object_of<Channel>(base);
     {
@@ -36,17 +38,18 @@ int ibv_get_cq_event(ibv_comp_channel* base, ibv_cq** cq, void** cq_context) {
         return -1;
     }
     Channel& channel = object_of<Channel>(base);
-    for (;;) {
-        if (!process::take_event(base->fd)) return -1;
+    const auto take = [&channel, cq, cq_context](bool counted) {
         const std::lock_guard lock(channel.mutex);
-        if (channel.events.empty()) continue;  // Its completion queue was destroyed meanwhile.
+        if (channel.events.empty()) return false;
         Cq& found = *channel.events.front();
         channel.events.erase(channel.events.begin());
+        channel.counter.settle(counted, !channel.events.empty());
         ++found.completion_events.delivered;
         *cq = public_cq(found);
         *cq_context = found.base.cq_context;
-        return 0;
-    }
+        return true;
+    };
+    return process::fetch_event(base->fd, take) ? 0 : -1;
 }
 
 void ibv_ack_cq_events(ibv_cq* base, unsigned int count) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "base/result.hpp"
+#include "base/uncancelled.hpp"
 #include "process/log.hpp"
 #include "verbs/objects.hpp"
 

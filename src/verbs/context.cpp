@@ -110,6 +110,7 @@ ibv_context* feroce::verbs::open_device(ibv_device* base, int cmd_fd) {
 }
 
 ibv_context* ibv_open_device(ibv_device* base) {
+    const Uncancelled call;
     // Nothing is ever read from it: it is what ibv_import_device knows the device by.
     const int cmd_fd = ::memfd_create("feroce-device", MFD_CLOEXEC);
     ibv_context* context = open_device(base, cmd_fd);
@@ -118,6 +119,7 @@ ibv_context* ibv_open_device(ibv_device* base) {
 }
 
 int ibv_close_device(ibv_context* base) {
+    const Uncancelled call;
     if (!alive(base)) return refuse("ibv_close_device", kDead);
     Context& context = context_of(base);
     if (const std::uint32_t left = context.objects.load(); left > 0) {

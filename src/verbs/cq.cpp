@@ -139,6 +139,7 @@ using namespace feroce::verbs;
 
 ibv_cq* ibv_create_cq(ibv_context* context, int cqe, void* cq_context, ibv_comp_channel* channel,
                       int comp_vector) {
+    const Uncancelled call;
     ibv_cq_init_attr_ex attributes{};
     attributes.cqe = cqe > 0 ? static_cast<std::uint32_t>(cqe) : 0;
     attributes.cq_context = cq_context;
@@ -149,6 +150,7 @@ ibv_cq* ibv_create_cq(ibv_context* context, int cqe, void* cq_context, ibv_comp_
 }
 
 int ibv_resize_cq(ibv_cq* base, int cqe) {
+    const Uncancelled call;
     if (!alive(base->context)) return refuse("ibv_resize_cq", kDead);
     if (cqe <= 0 || cqe > limits::kCompletions)
         return refuse("ibv_resize_cq", {EINVAL, "cqe is 0 or beyond max_cqe"});
@@ -159,10 +161,11 @@ int ibv_resize_cq(ibv_cq* base, int cqe) {
 }
 
 int ibv_destroy_cq(ibv_cq* base) {
+    process::Undisturbed call;
     if (!alive(base->context)) return refuse("ibv_destroy_cq", kDead);
     Cq& cq = cq_of(base);
     if (cq.users.load() > 0) return refuse("ibv_destroy_cq", {EBUSY, "queue pairs still use it"});
-    settle_events(cq);
+    settle_events(call, cq);
     if (base->channel != nullptr) {
         Channel& channel = object_of<Channel>(base->channel);
         const std::lock_guard lock(channel.mutex);

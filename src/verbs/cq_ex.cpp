@@ -107,6 +107,7 @@ void fill_extended_operations(Cq& cq, std::uint64_t flags) {
 }
 
 ibv_cq_ex* create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* attributes) {
+    const Uncancelled call;
     constexpr std::uint64_t kKnownFields = std::uint64_t{IBV_WC_STANDARD_FLAGS} |
                                            IBV_WC_EX_WITH_COMPLETION_TIMESTAMP |
                                            IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK;

@@ -43,6 +43,7 @@ using namespace feroce;
 using namespace feroce::verbs;
 
 ibv_device** ibv_get_device_list(int* count) {
+    const Uncancelled call;
     Instance& instance = Instance::get();
     const std::vector<host::Interface> interfaces = instance.host().interfaces();
     auto** list =
@@ -56,6 +57,7 @@ ibv_device** ibv_get_device_list(int* count) {
 }
 
 void ibv_free_device_list(ibv_device** list) {
+    const Uncancelled call;
     std::free(list);
 }
 

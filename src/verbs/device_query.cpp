@@ -85,6 +85,7 @@ ibv_gid_entry entry_for(const Context& context, const Gid& gid, std::uint32_t in
 }  // namespace
 
 int query_port(ibv_context* context, std::uint8_t port, ibv_port_attr* out, std::size_t size) {
+    const Uncancelled call;
     if (!can_query(context)) return refuse("ibv_query_port", kDead);
     if (port != 1) return refuse("ibv_query_port", {EINVAL, "the device has one port, number 1"});
     const Context& c = context_of(context);
@@ -108,6 +109,7 @@ int query_port(ibv_context* context, std::uint8_t port, ibv_port_attr* out, std:
 
 int query_device_ex(ibv_context* context, const ibv_query_device_ex_input* input,
                     ibv_device_attr_ex* out, std::size_t size) {
+    const Uncancelled call;
     if (!can_query(context)) return refuse("ibv_query_device_ex", kDead);
     if (input != nullptr && input->comp_mask != 0) return EINVAL;
     if (size < sizeof(ibv_device_attr)) return EINVAL;
@@ -127,6 +129,7 @@ int query_device_ex(ibv_context* context, const ibv_query_device_ex_input* input
 }
 
 int query_rt_values(ibv_context* context, ibv_values_ex* values) {
+    const Uncancelled call;
     if (!can_query(context)) return refuse("ibv_query_rt_values_ex", kDead);
     if (values->comp_mask != IBV_VALUES_MASK_RAW_CLOCK) return EINVAL;
     const auto now = process_of(context).host().now().time_since_epoch().count();
@@ -140,6 +143,7 @@ using namespace feroce;
 using namespace feroce::verbs;
 
 int ibv_query_device(ibv_context* context, ibv_device_attr* attributes) {
+    const Uncancelled call;
     if (!can_query(context)) return refuse("ibv_query_device", kDead);
     fill(context_of(context), *attributes);
     return 0;
@@ -152,6 +156,7 @@ int ibv_query_port(ibv_context* context, std::uint8_t port, _compat_ibv_port_att
 }
 
 int ibv_query_gid(ibv_context* context, std::uint8_t port, int index, ibv_gid* out) {
+    const Uncancelled call;
     if (!can_query(context)) {
         errno = refuse("ibv_query_gid", kDead);
         return -1;
@@ -167,6 +172,7 @@ int ibv_query_gid(ibv_context* context, std::uint8_t port, int index, ibv_gid* o
 
 int _ibv_query_gid_ex(ibv_context* context, std::uint32_t port, std::uint32_t index,
                       ibv_gid_entry* out, std::uint32_t flags, std::size_t size) {
+    const Uncancelled call;
     if (!can_query(context)) return refuse("ibv_query_gid_ex", kDead);
     if (flags != 0 || port != 1 || index >= limits::kGidTableLength)
         return refuse("ibv_query_gid_ex", {EINVAL, "no such port or GID index, or unknown flags"});
@@ -180,6 +186,7 @@ int _ibv_query_gid_ex(ibv_context* context, std::uint32_t port, std::uint32_t in
 
 ssize_t _ibv_query_gid_table(ibv_context* context, ibv_gid_entry* entries, std::size_t entries_max,
                              std::uint32_t flags, std::size_t size) {
+    const Uncancelled call;
     if (!can_query(context)) return -refuse("ibv_query_gid_table", kDead);
     if (flags != 0) return -refuse("ibv_query_gid_table", {EINVAL, "unknown flags"});
     Context& c = context_of(context);

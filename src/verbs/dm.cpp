@@ -69,6 +69,7 @@ void forget(Dm& dm) {
 }  // namespace
 
 ibv_dm* alloc_dm(ibv_context* context, ibv_alloc_dm_attr* attributes) {
+    const Uncancelled call;
     if (attributes->comp_mask != 0 || attributes->log_align_req > 20)
         return refuse_null("ibv_alloc_dm", {EINVAL, "unknown flags, or too great an alignment"});
     if (attributes->length == 0 || attributes->length > limits::kDeviceMemoryBytes)
@@ -101,6 +102,7 @@ void unshare_dm(ibv_dm* base) {
 }
 
 int free_dm(ibv_dm* base) {
+    const Uncancelled call;
     Dm& dm = object_of<Dm>(base);
     if (dm.users.load() > 0)
         return refuse("ibv_free_dm", {EBUSY, "regions of the device memory still live"});
@@ -110,6 +112,7 @@ int free_dm(ibv_dm* base) {
 
 ibv_mr* reg_dm_mr(ibv_pd* pd, ibv_dm* base, std::uint64_t offset, std::size_t length,
                   unsigned int access) {
+    const Uncancelled call;
     Dm& dm = object_of<Dm>(base);
     if (outside(dm, offset, length))
         return refuse_null("ibv_reg_dm_mr", {EINVAL, "the range is outside of the device memory"});

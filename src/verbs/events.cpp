@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "process/waiting.hpp"
+#include "process/undisturbed.hpp"
 #include "verbs/common.hpp"
 
 namespace feroce::verbs {
@@ -10,11 +10,9 @@ namespace {
 
 void queue_event(ibv_context* context, const ibv_async_event& event) {
     Context& c = context_of(context);
-    {
-        const std::lock_guard lock(c.mutex);
-        c.events.push_back(event);
-    }
-    c.event_counter.post();
+    const std::lock_guard lock(c.mutex);
+    c.events.push_back(event);
+    c.event_counter.post();  // Under the lock: a count for every event that can be taken.
 }
 
 class Listener final : public device::EventListener, public device::CompletionListener {
@@ -39,10 +37,8 @@ public:
         auto* cq = static_cast<Cq*>(queue.owner());
         if (cq->base.channel == nullptr) return;
         Channel& channel = object_of<Channel>(cq->base.channel);
-        {
-            const std::lock_guard lock(channel.mutex);
-            channel.events.push_back(cq);
-        }
+        const std::lock_guard lock(channel.mutex);
+        channel.events.push_back(cq);
         channel.counter.post();
     }
 
@@ -104,7 +100,7 @@ Owner owner_of(const ibv_async_event& event) {
     return {};
 }
 
-void settle(ibv_context* context, EventAccount& account) {
+void settle(process::Undisturbed& call, ibv_context* context, EventAccount& account) {
     Context& c = context_of(context);
     std::unique_lock lock(c.mutex);
     for (auto it = c.events.begin(); it != c.events.end();) {
@@ -115,7 +111,7 @@ void settle(ibv_context* context, EventAccount& account) {
         it = c.events.erase(it);
         c.event_counter.retract();
     }
-    process::wait_until(c.acknowledged, lock,
+    process::wait_until(call, c.acknowledged, lock,
                         [&account] { return account.acknowledged >= account.delivered; });
 }
 
@@ -128,15 +124,15 @@ device::CompletionListener& completion_listener() {
     return listener();
 }
 
-void settle_events(Qp& qp) {
-    settle(qp.base.qp_base.context, qp.async_events);
+void settle_events(process::Undisturbed& call, Qp& qp) {
+    settle(call, qp.base.qp_base.context, qp.async_events);
 }
-void settle_events(Srq& srq) {
-    settle(srq.base.context, srq.async_events);
+void settle_events(process::Undisturbed& call, Srq& srq) {
+    settle(call, srq.base.context, srq.async_events);
 }
 
-void settle_events(Cq& cq) {
-    settle(cq.base.context, cq.async_events);
+void settle_events(process::Undisturbed& call, Cq& cq) {
+    settle(call, cq.base.context, cq.async_events);
     if (cq.base.channel == nullptr) return;
     Channel& channel = object_of<Channel>(cq.base.channel);
     std::unique_lock lock(channel.mutex);
@@ -144,7 +140,7 @@ void settle_events(Cq& cq) {
     const auto kept = std::remove_if(channel.events.begin(), channel.events.end(), mine);
     for (auto it = kept; it != channel.events.end(); ++it) channel.counter.retract();
     channel.events.erase(kept, channel.events.end());
-    process::wait_until(channel.acknowledged, lock, [&cq] {
+    process::wait_until(call, channel.acknowledged, lock, [&cq] {
         return cq.completion_events.acknowledged >= cq.completion_events.delivered;
     });
 }
@@ -159,15 +155,16 @@ int ibv_get_async_event(ibv_context* context, ibv_async_event* event) {
         return -1;
     }
     Context& c = context_of(context);
-    for (;;) {
-        if (!feroce::process::take_event(context->async_fd)) return -1;
+    const auto take = [&c, event](bool counted) {
         const std::lock_guard lock(c.mutex);
-        if (c.events.empty()) continue;  // Its object was destroyed meanwhile.
+        if (c.events.empty()) return false;
         *event = c.events.front();
         c.events.pop_front();
+        c.event_counter.settle(counted, !c.events.empty());
         if (EventAccount* account = owner_of(*event).account) ++account->delivered;
-        return 0;
-    }
+        return true;
+    };
+    return feroce::process::fetch_event(context->async_fd, take) ? 0 : -1;
 }
 
 void ibv_ack_async_event(ibv_async_event* event) {

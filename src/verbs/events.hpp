@@ -11,9 +11,10 @@ device::EventListener& event_listener();            // Of every engine.
 device::CompletionListener& completion_listener();  // Of every completion queue.
 
 // Before an object goes away: drops its events that nobody has fetched and waits until those that
-// somebody has are acknowledged.
-void settle_events(Qp& qp);
-void settle_events(Srq& srq);
-void settle_events(Cq& cq);  // Async and completion events.
+// somebody has are acknowledged. A signal handler may leave that wait by siglongjmp(): the caller
+// must bear to be called again from its start.
+void settle_events(process::Undisturbed& call, Qp& qp);
+void settle_events(process::Undisturbed& call, Srq& srq);
+void settle_events(process::Undisturbed& call, Cq& cq);  // Async and completion events.
 
 }  // namespace feroce::verbs

@@ -63,6 +63,7 @@ std::string refusal_elsewhere(const process::StateReason& failure) {
 // Writes at most `size` bytes, without a final zero, and returns how many; 0 if nothing is known.
 extern "C" [[gnu::visibility("default")]] std::size_t feroce_explain(ibv_qp* base, char* out,
                                                                      std::size_t size) {
+    const Uncancelled call;
     if (!alive(base->context)) return 0;
     const Failure failure = first_failure(qp_of(base));
     std::string text = failure.reason.sentence;

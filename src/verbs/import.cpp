@@ -10,6 +10,7 @@ using namespace feroce;
 using namespace feroce::verbs;
 
 ibv_context* ibv_import_device(int cmd_fd) {
+    const Uncancelled call;
     Device* device = device_of_fd(cmd_fd);
     if (device == nullptr)
         return refuse_null("ibv_import_device",
@@ -18,6 +19,7 @@ ibv_context* ibv_import_device(int cmd_fd) {
 }
 
 ibv_pd* ibv_import_pd(ibv_context* context, std::uint32_t handle) {
+    const Uncancelled call;
     if (!alive(context)) return refuse_null("ibv_import_pd", kDead);
     const PdId id{handle};
     // Pinned: its owner cannot free it before ibv_unimport_pd.
@@ -34,6 +36,7 @@ ibv_pd* ibv_import_pd(ibv_context* context, std::uint32_t handle) {
 }
 
 void ibv_unimport_pd(ibv_pd* base) {
+    const Uncancelled call;
     if (!alive(base->context)) return;
     context_of(base->context).objects.fetch_sub(1);
     leave_pd(base);
@@ -41,6 +44,7 @@ void ibv_unimport_pd(ibv_pd* base) {
 
 // As with rdma-core, the importer learns the keys and not the address.
 ibv_mr* ibv_import_mr(ibv_pd* pd, std::uint32_t handle) {
+    const Uncancelled call;
     if (!alive(pd->context)) return refuse_null("ibv_import_mr", kDead);
     auto* mr = new Mr;
     mr->base.context = pd->context;
@@ -52,18 +56,21 @@ ibv_mr* ibv_import_mr(ibv_pd* pd, std::uint32_t handle) {
 }
 
 void ibv_unimport_mr(ibv_mr* base) {
+    const Uncancelled call;
     if (!alive(base->context)) return;
     context_of(base->context).objects.fetch_sub(1);
     bury(object_of<Mr>(base), base->context);
 }
 
 ibv_dm* ibv_import_dm(ibv_context* context, std::uint32_t handle) {
+    const Uncancelled call;
     ibv_dm* dm = share_dm(context, handle);
     if (dm == nullptr) return refuse_null("ibv_import_dm", {EINVAL, "no such device memory"});
     return dm;
 }
 
 void ibv_unimport_dm(ibv_dm* base) {
+    const Uncancelled call;
     if (!alive(base->context)) return;
     unshare_dm(base);
 }

@@ -37,6 +37,7 @@ ibv_mr* register_region(const char* call, ibv_pd* pd, mem::RegionSpec spec) {
 }
 
 ibv_mr* alloc_null_mr(ibv_pd* pd) {
+    const Uncancelled call;
     if (!alive(pd->context)) return refuse_null("ibv_alloc_null_mr", kDead);
     const Result<mem::RegionKeys> keys =
         process_of(pd->context).memory().register_null_region(pd_of(pd).id);
@@ -47,6 +48,7 @@ ibv_mr* alloc_null_mr(ibv_pd* pd) {
 // All memory is fetched on demand already: a prefetch only has to name memory that is there.
 int advise_mr(ibv_pd* pd, ibv_advise_mr_advice advice, std::uint32_t flags, ibv_sge* sges,
               std::uint32_t count) {
+    const Uncancelled call;
     if (advice != IBV_ADVISE_MR_ADVICE_PREFETCH && advice != IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE &&
         advice != IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT)
         return refuse("ibv_advise_mr", {EOPNOTSUPP, "unknown advice"});
@@ -74,6 +76,7 @@ using namespace feroce::verbs;
 
 ibv_mr* ibv_reg_mr_iova2(ibv_pd* pd, void* address, std::size_t length, std::uint64_t iova,
                          unsigned int access) {
+    const Uncancelled call;
     return register_region("ibv_reg_mr", pd,
                            {.pd = {},
                             .address = address,
@@ -84,12 +87,14 @@ ibv_mr* ibv_reg_mr_iova2(ibv_pd* pd, void* address, std::size_t length, std::uin
 }
 
 ibv_mr* ibv_reg_mr(ibv_pd* pd, void* address, std::size_t length, int access) {
+    const Uncancelled call;
     return ibv_reg_mr_iova2(pd, address, length, reinterpret_cast<std::uintptr_t>(address),
                             static_cast<unsigned int>(access));
 }
 
 ibv_mr* ibv_reg_mr_iova(ibv_pd* pd, void* address, std::size_t length, std::uint64_t iova,
                         int access) {
+    const Uncancelled call;
     return ibv_reg_mr_iova2(pd, address, length, iova, static_cast<unsigned int>(access));
 }
 
@@ -99,6 +104,7 @@ ibv_mr* ibv_reg_dmabuf_mr(ibv_pd*, std::uint64_t, std::size_t, std::uint64_t, in
 
 int ibv_rereg_mr(ibv_mr* base, int flags, ibv_pd* pd, void* address, std::size_t length,
                  int access) {
+    const Uncancelled call;
     constexpr int kMoves = IBV_REREG_MR_CHANGE_TRANSLATION;
     const bool bad_domain = (flags & IBV_REREG_MR_CHANGE_PD) != 0 && pd == nullptr;
     const bool bad_range = (flags & kMoves) != 0 && (address == nullptr || length == 0);
@@ -142,6 +148,7 @@ int ibv_rereg_mr(ibv_mr* base, int flags, ibv_pd* pd, void* address, std::size_t
 }
 
 int ibv_dereg_mr(ibv_mr* base) {
+    const Uncancelled call;
     if (!alive(base->context)) return refuse("ibv_dereg_mr", kDead);
     Mr& mr = object_of<Mr>(base);
     process::Process& process = process_of(base->context);

@@ -7,6 +7,7 @@
 namespace feroce::verbs {
 
 ibv_mw* alloc_mw(ibv_pd* pd, ibv_mw_type type) {
+    const Uncancelled call;
     if (!alive(pd->context)) return refuse_null("ibv_alloc_mw", kDead);
     if (type != IBV_MW_TYPE_1 && type != IBV_MW_TYPE_2)
         return refuse_null("ibv_alloc_mw", {EINVAL, "a window is of type 1 or 2"});
@@ -26,6 +27,7 @@ ibv_mw* alloc_mw(ibv_pd* pd, ibv_mw_type type) {
 }
 
 int dealloc_mw(ibv_mw* base) {
+    const Uncancelled call;
     if (!alive(base->context)) return refuse("ibv_dealloc_mw", kDead);
     process::Process& process = process_of(base->context);
     if (Result<void> freed = process.memory().free_window(RKey{base->rkey}); !freed)

@@ -5,7 +5,6 @@
 
 #include <array>
 #include <atomic>
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -53,7 +52,7 @@ struct Context {
     std::atomic<std::uint32_t> pds{0}, cqs{0}, regions{0}, srqs{0};
 
     std::mutex mutex;  // Guards everything below.
-    std::condition_variable acknowledged;
+    process::Change acknowledged;
     std::deque<ibv_async_event> events;
     process::EventCounter event_counter;
     std::vector<Gid> gids;  // By GID index; an empty entry is zero.
@@ -109,7 +108,7 @@ struct Cq;
 struct Channel {
     ibv_comp_channel base{};
     std::mutex mutex;  // Guards the queue and the accounts of its completion queues.
-    std::condition_variable acknowledged;
+    process::Change acknowledged;
     // Oldest first, and few. Not a deque, which allocates every so many: this is the data path.
     std::vector<Cq*> events;
     process::EventCounter counter;

@@ -8,6 +8,7 @@ namespace feroce::verbs {
 // A parent domain is its protection domain under another name. Custom allocators are accepted and
 // not used: none of our queues lives in memory that a device reads.
 ibv_pd* alloc_parent_domain(ibv_context* context, ibv_parent_domain_init_attr* attributes) {
+    const Uncancelled call;
     constexpr std::uint32_t kKnown =
         IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS | IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT;
     if (!alive(context)) return refuse_null("ibv_alloc_parent_domain", kDead);
@@ -26,6 +27,7 @@ ibv_pd* alloc_parent_domain(ibv_context* context, ibv_parent_domain_init_attr* a
 }
 
 ibv_td* alloc_td(ibv_context* context, ibv_td_init_attr* attributes) {
+    const Uncancelled call;
     if (attributes->comp_mask != 0) return refuse_null("ibv_alloc_td", {EINVAL, "unknown flags"});
     auto* td = new Td;
     td->base.context = context;
@@ -34,6 +36,7 @@ ibv_td* alloc_td(ibv_context* context, ibv_td_init_attr* attributes) {
 }
 
 int dealloc_td(ibv_td* base) {
+    const Uncancelled call;
     context_of(base->context).objects.fetch_sub(1);
     bury(object_of<Td>(base), base->context);
     return 0;
@@ -52,6 +55,7 @@ using namespace feroce;
 using namespace feroce::verbs;
 
 ibv_pd* ibv_alloc_pd(ibv_context* context) {
+    const Uncancelled call;
     if (!alive(context)) return refuse_null("ibv_alloc_pd", kDead);
     const Result<PdId> id = process_of(context).memory().alloc_pd();
     if (!id) return refuse_null("ibv_alloc_pd", id.error());
@@ -65,6 +69,7 @@ ibv_pd* ibv_alloc_pd(ibv_context* context) {
 }
 
 int ibv_dealloc_pd(ibv_pd* base) {
+    const Uncancelled call;
     if (!alive(base->context)) return refuse("ibv_dealloc_pd", kDead);
     Pd& pd = pd_of(base);
     if (pd.users.load() > 0)

@@ -151,6 +151,7 @@ ibv_qp* make_qp(ibv_context* context, ibv_qp_init_attr_ex& a) {
 }  // namespace
 
 ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* attributes) {
+    const Uncancelled call;
     const bool extended = has(*attributes, IBV_QP_INIT_ATTR_SEND_OPS_FLAGS);
     if (extended && !builder_supports(attributes->qp_type, attributes->send_ops_flags))
         return refuse_null("ibv_create_qp_ex", {EOPNOTSUPP, "a send operation we do not have"});
@@ -160,6 +161,7 @@ ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* attributes) {
 }
 
 ibv_qp* open_qp(ibv_context*, ibv_qp_open_attr*) {
+    const Uncancelled call;
     return refuse_null("ibv_open_qp", {EOPNOTSUPP, "XRC targets are not shared by processes"});
 }
 
@@ -169,6 +171,7 @@ using namespace feroce;
 using namespace feroce::verbs;
 
 ibv_qp* ibv_create_qp(ibv_pd* pd, ibv_qp_init_attr* attributes) {
+    const Uncancelled call;
     ibv_qp_init_attr_ex extended{};
     std::memcpy(&extended, attributes, sizeof *attributes);
     extended.comp_mask = IBV_QP_INIT_ATTR_PD;
@@ -179,6 +182,7 @@ ibv_qp* ibv_create_qp(ibv_pd* pd, ibv_qp_init_attr* attributes) {
 }
 
 int ibv_modify_qp(ibv_qp* base, ibv_qp_attr* attributes, int mask) {
+    const Uncancelled call;
     if (!alive(base->context)) return refuse("ibv_modify_qp", kDead);
     Qp& qp = qp_of(base);
     const Result<transport::QpAttributes> wanted =
@@ -194,6 +198,7 @@ int ibv_modify_qp(ibv_qp* base, ibv_qp_attr* attributes, int mask) {
 }
 
 int ibv_query_qp(ibv_qp* base, ibv_qp_attr* attributes, int, ibv_qp_init_attr* init) {
+    const Uncancelled call;
     if (!alive(base->context)) return refuse("ibv_query_qp", kDead);
     Qp& qp = qp_of(base);
     {
@@ -219,15 +224,17 @@ int ibv_query_qp_data_in_order(ibv_qp*, ibv_wr_opcode, std::uint32_t) {
 }
 
 int ibv_destroy_qp(ibv_qp* base) {
+    process::Undisturbed call;
     if (!alive(base->context)) return refuse("ibv_destroy_qp", kDead);
     Qp& qp = qp_of(base);
-    {
+    // Null: a call before was left, by siglongjmp(), while it waited.
+    if (qp.machine != nullptr) {
         process::Shard::Session session(*qp.shard);
         session.engine().destroy_qp(*qp.machine);
         qp.machine = nullptr;
     }
     purge_completions(*base);
-    settle_events(qp);
+    settle_events(call, qp);
     count_users(*base, ~std::uint32_t{0});
     if (base->pd != nullptr) leave_pd(base->pd);
     process_of(base->context).quotas().queue_pairs.give();
@@ -236,6 +243,7 @@ int ibv_destroy_qp(ibv_qp* base) {
 }
 
 int ibv_attach_mcast(ibv_qp* base, const ibv_gid* gid, std::uint16_t) {
+    const Uncancelled call;
     if (!alive(base->context)) return refuse("ibv_attach_mcast", kDead);
     Gid group;
     std::memcpy(group.raw.data(), gid->raw, group.raw.size());
@@ -246,6 +254,7 @@ int ibv_attach_mcast(ibv_qp* base, const ibv_gid* gid, std::uint16_t) {
 }
 
 int ibv_detach_mcast(ibv_qp* base, const ibv_gid* gid, std::uint16_t) {
+    const Uncancelled call;
     if (!alive(base->context)) return refuse("ibv_detach_mcast", kDead);
     Gid group;
     std::memcpy(group.raw.data(), gid->raw, group.raw.size());

@@ -1,5 +1,6 @@
 // Shared receive queues.
 #include <algorithm>
+#include <utility>
 
 #include "verbs/common.hpp"
 #include "verbs/events.hpp"
@@ -34,6 +35,7 @@ Srq* make_srq(ibv_pd* pd, void* srq_context, ibv_srq_attr& attributes) {
 }  // namespace
 
 ibv_srq* create_srq_ex(ibv_context* context, ibv_srq_init_attr_ex* attributes) {
+    const Uncancelled call;
     constexpr std::uint32_t kXrcNeeds =
         IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ;
     const bool typed = (attributes->comp_mask & IBV_SRQ_INIT_ATTR_TYPE) != 0;
@@ -63,6 +65,7 @@ ibv_srq* create_srq_ex(ibv_context* context, ibv_srq_init_attr_ex* attributes) {
 }
 
 int get_srq_num(ibv_srq* base, std::uint32_t* number) {
+    const Uncancelled call;
     const Srq& srq = srq_of(base);
     if (srq.xrcd == nullptr) return refuse("ibv_get_srq_num", {EINVAL, "not an XRC queue"});
     *number = srq.number.raw;
@@ -75,11 +78,13 @@ using namespace feroce;
 using namespace feroce::verbs;
 
 ibv_srq* ibv_create_srq(ibv_pd* pd, ibv_srq_init_attr* attributes) {
+    const Uncancelled call;
     Srq* srq = make_srq(pd, attributes->srq_context, attributes->attr);
     return srq == nullptr ? nullptr : &srq->base;
 }
 
 int ibv_modify_srq(ibv_srq* base, ibv_srq_attr* attributes, int mask) {
+    const Uncancelled call;
     if (!alive(base->context)) return refuse("ibv_modify_srq", kDead);
     Srq& srq = srq_of(base);
     if ((mask & ~(IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT)) != 0)
@@ -96,6 +101,7 @@ int ibv_modify_srq(ibv_srq* base, ibv_srq_attr* attributes, int mask) {
 }
 
 int ibv_query_srq(ibv_srq* base, ibv_srq_attr* attributes) {
+    const Uncancelled call;
     if (!alive(base->context)) return refuse("ibv_query_srq", kDead);
     Srq& srq = srq_of(base);
     attributes->max_wr = srq.queue->wr_max();
@@ -105,13 +111,14 @@ int ibv_query_srq(ibv_srq* base, ibv_srq_attr* attributes) {
 }
 
 int ibv_destroy_srq(ibv_srq* base) {
+    process::Undisturbed call;
     if (!alive(base->context)) return refuse("ibv_destroy_srq", kDead);
     Srq& srq = srq_of(base);
     if (srq.users.load() > 0) return refuse("ibv_destroy_srq", {EBUSY, "queue pairs still use it"});
     process::Process& process = process_of(base->context);
-    if (srq.xrcd != nullptr) process.xrc().unregister_srq(srq.number);
+    if (std::exchange(srq.xrcd, nullptr) != nullptr) process.xrc().unregister_srq(srq.number);
     process.quiesce();
-    settle_events(srq);
+    settle_events(call, srq);
     if (srq.cq != nullptr) srq.cq->users.fetch_sub(1);
     leave_pd(base->pd);
     context_of(base->context).objects.fetch_sub(1);

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <string>
 
+#include "base/uncancelled.hpp"
 #include "port/fd.hpp"
 #include "verbs/abi.hpp"
 
@@ -40,6 +41,7 @@ const char* ibv_get_sysfs_path(void) {
 }
 
 int ibv_read_sysfs_file(const char* directory, const char* file, char* out, std::size_t size) {
+    const feroce::Uncancelled call;
     // Our devices have no directory there; what ibv_devinfo shows of it we know.
     const char* name = std::strrchr(directory, '/');
     const bool ours = name != nullptr && std::strncmp(name, "/feroce_", 8) == 0;

@@ -49,6 +49,7 @@ Result<std::uint32_t> open_shared(process::Process& process, Xrcd& xrcd, int fla
 }  // namespace
 
 ibv_xrcd* open_xrcd(ibv_context* context, ibv_xrcd_init_attr* attributes) {
+    const Uncancelled call;
     constexpr std::uint32_t kNeeds = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
     if (!alive(context)) return refuse_null("ibv_open_xrcd", kDead);
     if (attributes->comp_mask != kNeeds || (attributes->oflags & ~(O_CREAT | O_EXCL)) != 0)
@@ -69,6 +70,7 @@ ibv_xrcd* open_xrcd(ibv_context* context, ibv_xrcd_init_attr* attributes) {
 }
 
 int close_xrcd(ibv_xrcd* base) {
+    const Uncancelled call;
     if (!alive(base->context)) return refuse("ibv_close_xrcd", kDead);
     Xrcd& xrcd = object_of<Xrcd>(base);
     SharedDomains& shared = shared_domains();
