@@ -29,6 +29,13 @@ struct PortLease {
     std::uint16_t port = 0;
 };
 
+// Port 0 becomes one of those that Linux gives out by default; `random` says which.
+inline constexpr std::uint16_t kFirstFreePort = 32768;
+inline constexpr std::uint16_t kFreePorts = 28232;
+inline std::uint16_t free_port(std::uint64_t random) {
+    return static_cast<std::uint16_t>(kFirstFreePort + random % kFreePorts);
+}
+
 class Rendezvous {
 public:
     virtual ~Rendezvous() = default;
@@ -41,8 +48,8 @@ public:
     // further from there; a refusal that does not say which connection it ends goes to everybody.
     // True if another process has taken it, or will when its queue has room.
     virtual bool offer(const CmDatagram& message) = 0;
-    // Tries again what found a full queue; true if some of it still does.
-    virtual bool retry() = 0;
+    // Tries again what found a full queue, if it is time. When to call again at the latest.
+    virtual Instant retry(Instant now) = 0;
     // Appends what others have handed over and wait() has found.
     virtual void drain(std::vector<CmDatagram>& out) = 0;
 

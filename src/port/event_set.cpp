@@ -1,6 +1,8 @@
 #include "port/event_set.hpp"
 
 #include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -9,6 +11,7 @@
 #include <ctime>
 
 #include "port/clock.hpp"
+#include "port/socket_calls.hpp"
 
 namespace feroce::port {
 namespace {
@@ -46,6 +49,27 @@ int wait_for_events(int set, std::span<epoll_event> events, Instant until) {
         missing.store(true, std::memory_order_relaxed);
     }
     return poll_for_events(set, events, until);
+}
+
+bool add_to_set(int set, int fd, std::uint32_t events, std::uint64_t source) {
+    epoll_event event{};
+    event.events = events;
+    event.data.u64 = source;
+    return ::epoll_ctl(set, EPOLL_CTL_ADD, fd, &event) == 0;
+}
+
+bool Doorbell::open() {
+    fd_ = Fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    return fd_.valid();
+}
+
+void Doorbell::ring() const {
+    port::ring(fd_.get());
+}
+
+void Doorbell::clear() const {
+    std::uint64_t value;
+    (void)!::read(fd_.get(), &value, sizeof value);
 }
 
 }  // namespace feroce::port

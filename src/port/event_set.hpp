@@ -3,9 +3,11 @@
 
 #include <sys/epoll.h>
 
+#include <cstdint>
 #include <span>
 
 #include "base/time.hpp"
+#include "port/fd.hpp"
 
 namespace feroce::port {
 
@@ -13,5 +15,21 @@ namespace feroce::port {
 int wait_for_events(int set, std::span<epoll_event> events, Instant until);
 // The same by two calls, for kernels before 5.11 and valgrind: they have no epoll_pwait2.
 int poll_for_events(int set, std::span<epoll_event> events, Instant until);
+
+// Adds an fd to an epoll set; `source` comes back in epoll_event::data.
+bool add_to_set(int set, int fd, std::uint32_t events, std::uint64_t source);
+
+// Doorbell: what another thread rings to end a wait. Its fd is readable until it is cleared.
+class Doorbell {
+public:
+    bool open();
+    int fd() const { return fd_.get(); }
+    void ring() const;  // Any thread.
+    void clear() const;
+    void close() { fd_.reset(); }
+
+private:
+    Fd fd_;
+};
 
 }  // namespace feroce::port

@@ -8,7 +8,6 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -18,6 +17,10 @@
 
 #include "base/random.hpp"
 #include "host/rendezvous.hpp"
+#include "port/backlog.hpp"
+#include "port/event_set.hpp"
+#include "port/fd.hpp"
+#include "port/mailbox.hpp"
 #include "port/neighbours.hpp"
 
 namespace feroce::port {
@@ -35,57 +38,39 @@ public:
     static Result<std::unique_ptr<host::Rendezvous>> open(const Settings& settings,
                                                           RandomSource& random,
                                                           std::function<Neighbours()> neighbours);
-    ~UnixRendezvous() override;
 
     Result<PortLease> lease(wire::PortSpace space, const Gid& address, std::uint16_t port) override;
     void end(const PortLease& lease) override;
     bool offer(const CmDatagram& message) override;
-    bool retry() override;
+    Instant retry(Instant now) override;
     void drain(std::vector<CmDatagram>& out) override;
     bool wait(Instant until) override;
     void wake() override;
     void abandon() override;
 
 private:
-    struct Held {
-        int fd = -1;
-        std::string name;
-    };
-    struct Listener {
-        std::string name;
-        std::uint32_t user = 0;
-        Tokens tokens{};  // By which a guest knows what we hand to it.
-    };
-    struct Blocked {
-        Listener to;
-        CmDatagram request;
-        int tries = 0;
-    };
-    enum class Handed : std::uint8_t { Taken, Full, Nobody };
-
     UnixRendezvous(std::uint32_t user, RandomSource& random, std::function<Neighbours()> neighbours)
         : user_(user), random_(random), neighbours_(std::move(neighbours)) {}
-    Handed try_hand(const Listener& to, const CmDatagram& request) const;
-    bool hand_to(const Listener& to, const CmDatagram& request);
-    bool hand_to_user(std::uint32_t user, const Tokens& tokens, std::uint64_t service,
+    bool hand_to_user(const Neighbours& neighbours, std::uint32_t user, std::uint64_t service,
                       const CmDatagram& request);
-    void open_mailbox(std::uint8_t slot);
+    bool hand_to(const Neighbours& neighbours, const std::string& mailbox, std::uint32_t user,
+                 const CmDatagram& request);
     bool offer_to_all(const CmDatagram& message);
-    bool hold(int fd, std::uint32_t lease, std::string name);
+    Result<void> hold(std::uint32_t lease, std::string name);
     bool is_ours(const std::string& name) const;
     bool is_leased(std::uint64_t service, const Gid& address) const;
-    void drain_lease(std::uint64_t lease, std::vector<CmDatagram>& out);
+    void drain_box(const Mailbox& box, std::vector<CmDatagram>& out);
 
     std::uint32_t user_;
     RandomSource& random_;
     std::function<Neighbours()> neighbours_;
-    int epoll_ = -1;
-    int doorbell_ = -1;
-    std::vector<std::uint64_t> called_;  // Leases whose sockets are readable. Of who waits.
+    Fd epoll_;
+    Doorbell doorbell_;
+    std::vector<std::uint64_t> called_;  // Leases that have mail. Of the thread that waits.
     std::uint32_t next_id_ = 1;
-    std::map<std::uint32_t, Held> held_;  // By lease; the mailbox beside them.
+    std::map<std::uint32_t, Mailbox> boxes_;  // By lease; what is offered to all beside them.
     Instant next_offer_to_all_{};
-    std::deque<Blocked> blocked_;
+    Backlog backlog_;
 };
 
 }  // namespace feroce::port

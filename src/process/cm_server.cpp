@@ -10,8 +10,6 @@ using namespace std::chrono_literals;
 
 // Batches of requests that one turn reads, so that answers get their turn.
 constexpr int kRequestBatches = 16;
-// How soon a full queue of another process is tried again.
-constexpr Duration kRetryGap = 1ms;
 
 }  // namespace
 
@@ -64,8 +62,7 @@ void CmServer::wait() {
     Instant until;
     {
         const std::lock_guard lock(mutex_);
-        until = manager_->next_wakeup();
-        if (rendezvous_->retry()) until = std::min(until, process_.host().now() + kRetryGap);
+        until = std::min(manager_->next_wakeup(), rendezvous_->retry(process_.host().now()));
         thread_sleeps_until_ = until;
     }
     requests_waiting_ = rendezvous_->wait(until);

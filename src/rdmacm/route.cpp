@@ -16,9 +16,6 @@ namespace {
 // shorter than the two seconds of hardware, as a software NIC may lose the last packet.
 constexpr std::uint8_t kAckTimeout = 17;
 
-constexpr std::uint16_t kFirstFreePort = 32768;
-constexpr std::uint16_t kFreePorts = 28232;
-
 // A link-local address means nothing without it.
 std::uint32_t scope_of(const sockaddr_storage& address) {
     if (address.ss_family != AF_INET6) return 0;
@@ -43,8 +40,7 @@ Result<void> bind_to(CmId& id, const Endpoint& local) {
 // Puts the source address into `id`; a bound one stays.
 Result<void> choose_source(CmId& id, const sockaddr_storage& destination) {
     std::uint16_t port = id.lease.port;
-    if (port == 0)
-        port = static_cast<std::uint16_t>(kFirstFreePort + id.service->random() % kFreePorts);
+    if (port == 0) port = host::free_port(id.service->random());
     if (id.base.verbs == nullptr) {
         const auto* generic = reinterpret_cast<const sockaddr*>(&destination);
         const Result<Gid> source =

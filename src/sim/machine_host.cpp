@@ -7,9 +7,6 @@
 namespace feroce::sim {
 namespace {
 
-// The range Linux gives out for port 0 by default.
-constexpr std::uint16_t kFirstFreePort = 32768;
-constexpr std::uint16_t kFreePorts = 28232;
 constexpr int kFreePortTries = 256;
 
 class MachineRendezvous final : public host::Rendezvous {
@@ -17,13 +14,10 @@ public:
     MachineRendezvous(Machine& machine, RandomSource& random) : random_(random), bell_(machine) {}
 
     Result<host::PortLease> lease(wire::PortSpace space, const Gid& address,
-                                    std::uint16_t port) override {
+                                  std::uint16_t port) override {
         const int tries = port == 0 ? kFreePortTries : 1;
         for (int i = 0; i < tries; ++i) {
-            const std::uint16_t wanted =
-                port != 0
-                    ? port
-                    : static_cast<std::uint16_t>(kFirstFreePort + random_.next() % kFreePorts);
+            const std::uint16_t wanted = port != 0 ? port : host::free_port(random_.next());
             const Key key{wire::make_service_id(space, wanted).raw, address};
             if (std::any_of(held_.begin(), held_.end(),
                             [&](const auto& held) { return held.second == key; }))
@@ -36,7 +30,7 @@ public:
     void end(const host::PortLease& lease) override { held_.erase(lease.id); }
     // There is no other process to hand anything over.
     bool offer(const host::CmDatagram&) override { return false; }
-    bool retry() override { return false; }
+    Instant retry(Instant) override { return kNever; }
     void drain(std::vector<host::CmDatagram>&) override {}
     bool wait(Instant until) override {
         bell_.wait(until);
