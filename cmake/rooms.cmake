@@ -6,6 +6,8 @@
 add_library(feroce_options INTERFACE)
 target_compile_options(feroce_options INTERFACE -Wall -Wextra -Wpedantic -Wshadow
                        $<$<BOOL:${FEROCE_WERROR}>:-Werror>
+                       # A precompiled header that does not fit costs time, and nothing else.
+                       -Wno-error=invalid-pch
                        # Not a warning: GCC tells of an ABI it changed long before C++20.
                        $<$<CXX_COMPILER_ID:GNU>:-Wno-psabi>)
 target_include_directories(feroce_options INTERFACE ${CMAKE_SOURCE_DIR}/src
