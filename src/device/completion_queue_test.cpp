@@ -55,10 +55,10 @@ TEST(CompletionQueue, KeepsOrderWhileItGrowsAroundItsEnd) {
 TEST(CompletionQueue, OverflowIsToldOnceAndLosesOnlyTheNewest) {
     Listener listener;
     CompletionQueue cq(3, &listener, nullptr);
-    for (std::uint64_t id = 0; id < 3; ++id) cq.push(with_id(id));
+    for (std::uint64_t id = 0; id < 3; ++id) EXPECT_TRUE(cq.push(with_id(id)));
     EXPECT_FALSE(cq.overflowed());
     EXPECT_EQ(listener.overflows, 0);
-    cq.push(with_id(3));
+    EXPECT_FALSE(cq.push(with_id(3)));
     cq.push(with_id(4));
     EXPECT_TRUE(cq.overflowed());
     EXPECT_EQ(listener.overflows, 1);

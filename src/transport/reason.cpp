@@ -73,6 +73,8 @@ const char* text(Rule rule) {
             return "the message is longer than the posted receive";
         case Rule::ReceiveKey:
             return "the posted receive names memory that may not be written";
+        case Rule::ReceiveQueueGone:
+            return "the XRC receive queue that a message was filling was destroyed";
         case Rule::Misaligned:
             return "the address of an atomic is not a multiple of eight";
         case Rule::TooManyReads:

@@ -34,6 +34,7 @@ enum class Rule : std::uint8_t {
     MessageLength,         // Payload does not add up to what the header promised.
     ReceiveTooSmall,       // The message is longer than the posted receive.
     ReceiveKey,            // The posted receive names memory we may not write.
+    ReceiveQueueGone,      // An XRC receive queue was destroyed under a message.
     Misaligned,            // An atomic on an address that is not a multiple of eight.
     TooManyReads,          // More outstanding READs and atomics than dest_read_atomic_max.
     InvalidateRefused,     // SEND with invalidate named a key it may not invalidate.

@@ -78,5 +78,49 @@ TEST(Sqd, TheWindowIsThatOfTheNewAddress) {
     peer.engine.destroy_qp(*other);
 }
 
+// A peer that did so ended the process: there was room for as many as before.
+TEST(Sqd, MoreReadsThanBeforeMayBeAskedForAgain) {
+    ScriptedPeer peer({.dest_read_atomic_max = 1});
+    QpAttributes a;
+    a.dest_read_atomic_max = 16;
+    ASSERT_TRUE(change(peer, a, Attribute::MaxDestReadAtomic));
+    const auto ask = [&peer](std::uint32_t n) {
+        ScriptedPeer::Spec spec;
+        spec.extensions.reth = peer.reth(8);
+        peer.peer_delivers(Opcode::RcReadRequest, kReceivePsn + n, spec);
+    };
+    for (const char* round : {"first", "again"}) {
+        SCOPED_TRACE(round);
+        for (std::uint32_t i = 0; i < 8; ++i) ask(i);
+        peer.run();
+        for (std::uint32_t i = 0; i < 8; ++i)
+            peer.expect_sent(Opcode::RcReadResponseOnly, kReceivePsn + i);
+        peer.expect_silence();
+    }
+}
+
+TEST(Sqd, FewerReadsThanBeforeAreAskedForAtOnce) {
+    ScriptedPeer peer({.read_atomic_max = 4});
+    QpAttributes a;
+    a.read_atomic_max = 2;
+    ASSERT_TRUE(change(peer, a, Attribute::MaxReadAtomic));
+    for (std::uint64_t id = 1; id <= 4; ++id) peer.post(SendOp::Read, 8, id);
+    peer.run();
+    peer.expect_sent(Opcode::RcReadRequest, kSendPsn);
+    peer.expect_sent(Opcode::RcReadRequest, kSendPsn + 1);
+    peer.expect_silence();
+}
+
+TEST(Sqd, MoreReadsThanBeforeAreAskedForAtOnce) {
+    ScriptedPeer peer({.read_atomic_max = 1});
+    QpAttributes a;
+    a.read_atomic_max = 3;
+    ASSERT_TRUE(change(peer, a, Attribute::MaxReadAtomic));
+    for (std::uint64_t id = 1; id <= 4; ++id) peer.post(SendOp::Read, 8, id);
+    peer.run();
+    for (std::uint32_t i = 0; i < 3; ++i) peer.expect_sent(Opcode::RcReadRequest, kSendPsn + i);
+    peer.expect_silence();
+}
+
 }  // namespace
 }  // namespace feroce::script

@@ -49,7 +49,7 @@ void RcMachine::pump(Instant now, std::uint32_t packets_max) {
     // short: behind a request it rides in the same segmented send.
     responder_.pump(now, packets_max);
     requester_.pump(now, packets_max);
-    responder_.pump_ack();
+    responder_.pump_last(now);
     tell_when_drained();
 }
 
@@ -85,6 +85,10 @@ void RcMachine::on_modify(Instant now, QpState from) {
     if (from == QpState::Rts && to == QpState::Sqd) {
         drain_pending_ = qp_.attributes.drain_notify;
         tell_when_drained();
+    }
+    if (from == QpState::Sqd) {
+        requester_.resize();
+        responder_.resize();
     }
     if (to == QpState::Rts) drain_pending_ = false;
 }

@@ -1,6 +1,7 @@
 // Duplicates, and the packets that answer requests. IBTA 9.7.5.1.4: a duplicate SEND or WRITE is
 // acknowledged again, a duplicate READ is executed again, a duplicate atomic gets its old answer.
 #include <algorithm>
+#include <utility>
 
 #include "mem/touch.hpp"
 #include "transport/rc/credits.hpp"
@@ -40,8 +41,7 @@ void Responder::replay_read(const wire::Packet& packet, PacketNumber number) {
         if (job.next <= number && number < job.next + read_packets(job.left))
             return counters.drop(DropReason::DuplicateReadBusy);
     }
-    if (jobs_.size() > qp_.attributes.dest_read_atomic_max)
-        return counters.drop(DropReason::DuplicateReadBusy);
+    if (too_many_jobs()) return counters.drop(DropReason::DuplicateReadBusy);
     // Not refused: half of all PSNs are duplicates, so who knows no rkey could end the connection.
     if (check_operation(packet) || !may_read(packet))
         return counters.drop(DropReason::DuplicateReadDenied);
@@ -57,10 +57,14 @@ bool Responder::may_read(const wire::Packet& packet) const {
                                        .fault == mem::Fault::None;
 }
 
+// The attribute says how many a peer may ask for, the ring how many there is room for.
+bool Responder::too_many_jobs() const {
+    return jobs_.size() > qp_.attributes.dest_read_atomic_max || jobs_.full();
+}
+
 void Responder::replay_atomic(PacketNumber number) {
     Counters& counters = qp_.services().counters;
-    if (jobs_.size() > qp_.attributes.dest_read_atomic_max)
-        return counters.drop(DropReason::DuplicateReadBusy);
+    if (too_many_jobs()) return counters.drop(DropReason::DuplicateReadBusy);
     for (std::size_t i = 0; i < atomics_.size(); ++i) {
         const AtomicResult& result = atomics_[i];
         if (result.number != number) continue;
@@ -75,9 +79,12 @@ void Responder::pump(Instant now, std::uint32_t packets_max) {
         if (!send_job_packet(now, jobs_.front())) return;
 }
 
-void Responder::pump_ack() {
-    if (!jobs_.empty() || !ack_owed_) return;
-    ack_owed_ = false;
+void Responder::pump_last(Instant now) {
+    if (!jobs_.empty()) return;
+    if (verdict_) return pass(now, Refusal(*verdict_));
+    if (std::exchange(nak_owed_, false))
+        return send_ack(expected_, Syndrome::nak(NakCode::SequenceError));
+    if (!std::exchange(ack_owed_, false)) return;
     send_ack(expected_ - 1, credits());
 }
 

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/assert.hpp"
+#include "base/ring_tools.hpp"
 
 namespace feroce::transport::rc {
 
@@ -96,6 +97,16 @@ void Requester::start(Instant) {
     credits_known_ = false;
 }
 
+// Requests that are out stay, even if they are more than may be from now on. How a READ is cut must
+// not change in its midst.
+void Requester::resize() {
+    const std::size_t depth = std::max<std::size_t>(qp_.attributes.read_atomic_max, 1);
+    regrow(read_ends_, std::max(depth, read_ends_.size()));
+    if (idle())
+        read_piece_packets_ =
+            read_piece_bytes(qp_.attributes.read_atomic_max) / qp_.attributes.path_mtu;
+}
+
 void Requester::stop() {
     if (qp_.window != nullptr) qp_.window->on_forgotten(in_flight_);
     in_flight_ = 0;
@@ -140,8 +151,14 @@ bool Requester::may_start(const SendWqe& wqe) const {
     // A bind or an invalidation takes effect when all before it are done, fence or not: the peer
     // may still be using the old key.
     if (is_local(op)) return wqe.executed || send_index_ == qp_.send_queue().head();
-    if (needs_response(op)) return !read_ends_.full();
+    if (needs_response(op)) return may_ask();
     return send_packet_ > 0 || within_credits(wqe);
+}
+
+// The ring may be larger: see resize().
+bool Requester::may_ask() const {
+    return read_ends_.empty() ||
+           (!read_ends_.full() && read_ends_.size() < qp_.attributes.read_atomic_max);
 }
 
 // IBTA 9.7.7.2: beyond the credits one message may go out while none is outstanding, as a probe.

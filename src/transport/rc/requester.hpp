@@ -33,6 +33,7 @@ public:
     Requester(QueuePair& qp, wire::Service service);
 
     void start(Instant now);  // RTR to RTS: numbers begin at the send PSN.
+    void resize();            // read_atomic_max has changed, in SQD.
     void stop();              // ERR or RESET: timers off, nothing in flight.
 
     void pump(Instant now, std::uint32_t packets_max);
@@ -50,6 +51,7 @@ private:
     bool may_send_next(Instant now) const;  // But for the window.
     bool window_open(Instant now) const;
     bool may_start(const SendWqe& wqe) const;
+    bool may_ask() const;  // For one more response.
     bool within_credits(const SendWqe& wqe) const;
     void number(SendWqe& wqe);
     bool send_next(Instant now);  // False if the queue pair failed.
@@ -102,7 +104,7 @@ private:
     bool sending_probe_ = false;  // Only while send_probe() runs.
     bool probed_ = false;         // A message's packet was probed: see advance().
     bool credits_known_ = false;
-    // Capacity read_atomic_max, set by start().
+    // Capacity read_atomic_max, set by start() and resize().
     Ring<PacketNumber> read_ends_;  // One past the last packet of each outstanding READ or atomic.
     QueuePair& qp_;
     PacketNumber una_;

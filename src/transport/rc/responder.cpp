@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/assert.hpp"
+#include "base/ring_tools.hpp"
 #include "transport/rc/nak_status.hpp"
 
 namespace feroce::transport::rc {
@@ -22,6 +23,15 @@ bool takes_receive(const wire::Packet& packet) {
     return packet.info->has(wire::Header::Immediate);  // WRITE with immediate, at its end.
 }
 
+// Twice: what is asked for once, and what is asked for again at the same time.
+std::size_t jobs_max(std::size_t depth) {
+    return 2 * depth + 2;
+}
+
+std::size_t atomics_max(std::size_t depth) {
+    return std::max<std::size_t>(depth, 1);
+}
+
 }  // namespace
 
 Responder::Responder(QueuePair& qp, wire::Service service)
@@ -35,37 +45,52 @@ Responder::Responder(QueuePair& qp, wire::Service service)
 void Responder::start() {
     expected_ = PacketNumber::first(qp_.attributes.receive_psn);
     msn_ = 0;
-    // Twice: what is asked for once, and what is asked for again at the same time.
     const std::size_t depth = qp_.attributes.dest_read_atomic_max;
-    jobs_ = Ring<Job>(2 * depth + 2);
-    atomics_ = Ring<AtomicResult>(std::max<std::size_t>(depth, 1));
+    jobs_ = Ring<Job>(jobs_max(depth));
+    atomics_ = Ring<AtomicResult>(atomics_max(depth));
     established_ = last_word_valid_ = false;
 }
 
+// Jobs that are there stay, even if they are more than may come from now on.
+void Responder::resize() {
+    const std::size_t depth = qp_.attributes.dest_read_atomic_max;
+    regrow(jobs_, std::max(jobs_max(depth), jobs_.size()));
+    while (atomics_.size() > atomics_max(depth)) atomics_.pop();
+    regrow(atomics_, atomics_max(depth));
+}
+
 void Responder::stop(Instant now) {
-    if (receive_held_ && qp_.state() == QpState::Err) {
+    if (receive_held_ && qp_.state() == QpState::Err && !receive_lost()) {
         Completion flushed = receive_completion(now);
         flushed.status = WcStatus::FlushError;
         flushed.byte_length = 0;
         flushed.reason = qp_.first_reason();
-        qp_.give(*receive_cq_, flushed);
+        qp_.give(*receive_source().cq, flushed);
     }
     jobs_.clear();
     atomics_.clear();
+    verdict_.reset();
     message_ = Message::None;
-    receive_held_ = nak_sent_ = ack_owed_ = false;
+    receive_held_ = nak_sent_ = nak_owed_ = ack_owed_ = false;
 }
 
 void Responder::on_request(Instant now, const wire::Packet& packet) {
     establish();
+    const bool is_over = verdict_ && verdict_->syndrome.kind() != Syndrome::Kind::Rnr;
+    if (is_over) return qp_.services().counters.drop(DropReason::WrongQpState);
     const PacketNumber number = expected_.nearest(packet.bth.psn);
     if (number < expected_) return replay(packet, number);
-    if (number > expected_) return on_gap(now);
-    nak_sent_ = false;
+    if (number > expected_) return on_gap();
+    nak_sent_ = nak_owed_ = false;
+    verdict_.reset();
     if (auto refusal = check_sequence(packet)) return refuse(now, *refusal);
     if (auto refusal = check_operation(packet)) return refuse(now, *refusal);
     if (auto refusal = check_length(packet)) return refuse(now, *refusal);
-    if (auto refusal = check_rkey(packet)) return refuse(now, *refusal);
+    if (auto refusal = check_rkey(packet)) {
+        // It uses up the receive that it would have completed.
+        if (takes_receive(packet) && !receive_held_) take_receive(packet);
+        return refuse(now, *refusal);
+    }
     if (auto refusal = check_resources(packet)) return refuse(now, *refusal);
     if (auto refusal = execute(now, packet)) return refuse(now, *refusal);
     // READs and atomics are acknowledged by their responses.
@@ -81,15 +106,14 @@ void Responder::establish() {
         qp_.services().events.qp_event(qp_, AsyncEventType::CommunicationEstablished);
 }
 
-void Responder::on_gap(Instant now) {
+void Responder::on_gap() {
     Counters& counters = qp_.services().counters;
     counters.add(Counter::OutOfSequenceRequest);
     counters.drop(DropReason::OutOfSequence);
     if (nak_sent_) return;
     nak_sent_ = true;
-    while (!jobs_.empty())
-        if (!send_job_packet(now, jobs_.front())) return;
-    send_ack(expected_, Syndrome::nak(NakCode::SequenceError));
+    nak_owed_ = !jobs_.empty();  // What was asked before is answered before.
+    if (!nak_owed_) send_ack(expected_, Syndrome::nak(NakCode::SequenceError));
 }
 
 // IBTA 9.7.4.1.2: the order of FIRST, MIDDLE, LAST and ONLY.
@@ -172,7 +196,8 @@ Responder::Check Responder::check_rkey(const wire::Packet& packet) const {
         lookup = memory.remote(pd, qp_.qpn(), reth.rkey, reth.address, reth.length, need);
     }
     if (lookup.fault == mem::Fault::None) return {};
-    return Refusal{Syndrome::nak(NakCode::RemoteAccess), Rule::RemoteKey, WcStatus::Success,
+    return Refusal{Syndrome::nak(NakCode::RemoteAccess), Rule::RemoteKey,
+                   takes_receive(packet) ? WcStatus::LocalAccessError : WcStatus::Success,
                    lookup.fault};
 }
 
@@ -187,42 +212,49 @@ Responder::Check Responder::check_resources(const wire::Packet& packet) {
     return Refusal{Syndrome::rnr(qp_.attributes.min_rnr_timer)};
 }
 
+// What was asked before is answered before, a turn's packets at a time.
 void Responder::refuse(Instant now, const Refusal& refusal) {
+    if (jobs_.empty()) return pass(now, refusal);
+    verdict_ = refusal;
+    nak_sent_ = true;
+}
+
+void Responder::pass(Instant now, const Refusal& verdict) {
     Services& services = qp_.services();
-    // What was asked before is answered before.
-    while (!jobs_.empty())
-        if (!send_job_packet(now, jobs_.front())) return;
-    send_ack(expected_, refusal.syndrome);
-    if (refusal.syndrome.kind() == Syndrome::Kind::Rnr) {
-        services.counters.add(Counter::SentRnr);
-        services.counters.drop(DropReason::NoReceive);
-        note(NoticeKind::NoReceive, expected_);
-        nak_sent_ = true;
-        return;
-    }
-    last_word_ = refusal.syndrome;
+    verdict_.reset();
+    send_ack(expected_, verdict.syndrome);
+    if (verdict.syndrome.kind() != Syndrome::Kind::Rnr) return fail(now, verdict);
+    services.counters.add(Counter::SentRnr);
+    services.counters.drop(DropReason::NoReceive);
+    note(NoticeKind::NoReceive, expected_);
+    nak_sent_ = true;
+}
+
+void Responder::fail(Instant now, const Refusal& verdict) {
+    last_word_ = verdict.syndrome;
     last_word_at_ = expected_;
     last_word_valid_ = true;
     Reason reason;
-    reason.rule = refusal.rule;
-    reason.fault = refusal.fault;
-    reason.syndrome = refusal.syndrome.raw;
+    reason.rule = verdict.rule;
+    reason.fault = verdict.fault;
+    reason.syndrome = verdict.syndrome.raw;
     reason.at_responder = true;
-    reason.length = refusal.length;
+    reason.length = verdict.length;
     reason.path_mtu = qp_.attributes.path_mtu;
     reason.psn = expected_.psn();
     reason.wr_id = receive_held_ ? receive_.wr_id : 0;
-    const bool access = refusal.syndrome == Syndrome::nak(NakCode::RemoteAccess);
-    reason.status = refusal.receive_status;
+    reason.status = verdict.receive_status;
     if (reason.status == WcStatus::Success)  // The peer's alone; as it will call it.
-        reason.status = status_of(refusal.syndrome.nak_code());
-    services.events.qp_event(
+        reason.status = status_of(verdict.syndrome.nak_code());
+    const bool access = verdict.syndrome == Syndrome::nak(NakCode::RemoteAccess) ||
+                        verdict.rule == Rule::InvalidateRefused;
+    qp_.services().events.qp_event(
         qp_, access ? AsyncEventType::QpAccessError : AsyncEventType::QpRequestError);
     // A receive in hand that is not at fault is flushed like the others.
-    const bool receive_at_fault = refusal.receive_status != WcStatus::Success;
-    if (!receive_held_ || !receive_at_fault) return qp_.fail(now, reason);
+    const bool receive_at_fault = verdict.receive_status != WcStatus::Success;
+    if (!receive_held_ || !receive_at_fault || receive_lost()) return qp_.fail(now, reason);
     receive_held_ = false;
-    qp_.fail_receive(now, reason, receive_completion(now), receive_cq_);
+    qp_.fail_receive(now, reason, receive_completion(now), receive_source().cq);
 }
 
 void Responder::note(NoticeKind kind, PacketNumber number) const {

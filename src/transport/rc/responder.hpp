@@ -25,22 +25,24 @@ public:
     Responder(QueuePair& qp, wire::Service service);
 
     void start();            // INIT to RTR: numbers begin at the receive PSN.
+    void resize();           // dest_read_atomic_max has changed, in SQD.
     void stop(Instant now);  // ERR or RESET. In ERR a receive in hand is flushed.
 
     void on_request(Instant now, const wire::Packet& packet);
     // In ERR: the peer may not have heard our last word; it is repeated when asked.
     void repeat_last_word(const wire::Packet& packet);
     void pump(Instant now, std::uint32_t packets_max);  // Responses.
-    void pump_ack();                                    // The bare acknowledgement, if owed.
-    void report(Progress& out) const;                   // Its half.
+    // What follows the responses: a refusal that waited for them, or the bare acknowledgement.
+    void pump_last(Instant now);
+    void report(Progress& out) const;  // Its half.
     bool expects(Psn psn) const { return psn == expected_.psn(); }
-    bool wants_to_send() const { return !jobs_.empty() || ack_owed_; }
-    bool owes_only_ack() const { return jobs_.empty() && ack_owed_; }
+    bool wants_to_send() const { return !jobs_.empty() || ack_owed_ || nak_owed_ || verdict_; }
+    bool owes_only_ack() const { return jobs_.empty() && ack_owed_ && !nak_owed_ && !verdict_; }
 
 private:
     // Why a request is not executed, and what the peer is told.
     struct Refusal {
-        wire::Syndrome syndrome;
+        wire::Syndrome syndrome;  // An acknowledgement if it is none of the peer's business.
         Rule rule = Rule::None;
         // Of our own receive, if one is held; Success if the fault is the peer's alone.
         WcStatus receive_status = WcStatus::Success;
@@ -73,8 +75,10 @@ private:
     Check check_length(const wire::Packet& packet) const;
     Check check_rkey(const wire::Packet& packet) const;
     Check check_resources(const wire::Packet& packet);
-    void on_gap(Instant now);
-    void refuse(Instant now, const Refusal& refusal);
+    void on_gap();
+    void refuse(Instant now, const Refusal& refusal);  // At once, or when all jobs are done.
+    void pass(Instant now, const Refusal& verdict);
+    void fail(Instant now, const Refusal& verdict);
     void establish();
     void note(NoticeKind kind, PacketNumber number) const;
 
@@ -89,6 +93,10 @@ private:
     Check answer_once(JobKind kind, std::uint64_t original);
     void complete_receive(Instant now, const wire::Packet& packet);
     bool take_receive(const wire::Packet& packet);
+    // Where the receive in hand comes from, asked again whenever it counts: an XRC queue and its
+    // completion queue may be destroyed between two packets. Null members then.
+    XrcTarget receive_source() const;
+    bool receive_lost();  // It is in hand no more, if its queue is gone.
     // An XRC target has no protection domain: the receive queue that a request names has it.
     PdId pd_of(const wire::Packet& packet) const;
     Completion receive_completion(Instant now) const;
@@ -97,6 +105,7 @@ private:
     void replay(const wire::Packet& packet, PacketNumber number);
     void replay_read(const wire::Packet& packet, PacketNumber number);
     bool may_read(const wire::Packet& packet) const;
+    bool too_many_jobs() const;
     void replay_atomic(PacketNumber number);
     bool send_job_packet(Instant now, Job& job);  // False if the queue pair failed.
     bool send_read_packet(Instant now, Job& job);
@@ -110,6 +119,7 @@ private:
     Message message_ = Message::None;
     bool receive_held_ = false;
     bool nak_sent_ = false;  // One NAK a gap; silence until the expected packet comes.
+    bool nak_owed_ = false;  // It follows the jobs that are left.
     bool ack_owed_ = false;
     bool established_ = false;
     bool last_word_valid_ = false;
@@ -121,12 +131,15 @@ private:
     std::uint32_t msn_ = 0;
     std::uint32_t write_length_ = 0;
     RKey write_rkey_;
-    Ring<Job> jobs_;  // Sized by start().
+    Ring<Job> jobs_;  // Sized by start() and resize().
     Ring<AtomicResult> atomics_;
     // The receive it goes to; valid while receive_held_.
     ReceiveWqe receive_;
-    CompletionSink* receive_cq_ = nullptr;
+    SrqNumber receive_srq_;  // XRC only.
     PdId receive_pd_;
+    // A refusal that follows the jobs that are left. Unless it is RNR, it is the end: what comes
+    // meanwhile is dropped.
+    std::optional<Refusal> verdict_;
     PacketNumber last_word_at_;
 };
 

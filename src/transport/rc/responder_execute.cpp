@@ -45,6 +45,8 @@ Responder::Check Responder::execute_send(const wire::Packet& packet) {
         message_ = Message::Send;
         received_bytes_ = 0;
     }
+    if (receive_lost())
+        return Refusal{Syndrome::nak(NakCode::RemoteOperational), Rule::ReceiveQueueGone};
     if (received_bytes_ + packet.payload.size() > receive_.length)
         return Refusal{Syndrome::nak(NakCode::InvalidRequest), Rule::ReceiveTooSmall,
                        WcStatus::LocalLengthError};
@@ -60,8 +62,10 @@ Responder::Check Responder::execute_send(const wire::Packet& packet) {
     const mem::Fault fault =
         qp_.services().memory.invalidate_remote(pd_of(packet), qp_.qpn(), packet.invalidate());
     if (fault == mem::Fault::None) return {};
-    return Refusal{Syndrome::nak(NakCode::RemoteAccess), Rule::InvalidateRefused,
-                   WcStatus::LocalAccessError, fault};
+    // IBTA's class J: the message itself was good, so the peer hears no NAK.
+    msn_ = (msn_ + 1) & 0xff'ffff;
+    return Refusal{Syndrome::ack(wire::kNoCredits), Rule::InvalidateRefused,
+                   WcStatus::RemoteInvalidRequestError, fault};
 }
 
 Responder::Check Responder::execute_write(const wire::Packet& packet) {
@@ -78,12 +82,13 @@ Responder::Check Responder::execute_write(const wire::Packet& packet) {
     const mem::Lookup target = qp_.services().memory.remote(
         pd_of(packet), qp_.qpn(), write_rkey_, write_address_ + received_bytes_,
         packet.payload.size(), mem::Access::RemoteWrite);
+    // Of the receive that an immediate takes.
+    const WcStatus status = receive_held_ ? WcStatus::LocalAccessError : WcStatus::Success;
     if (target.fault != mem::Fault::None)
-        return Refusal{Syndrome::nak(NakCode::RemoteAccess), Rule::RemoteKey, WcStatus::Success,
-                       target.fault};
+        return Refusal{Syndrome::nak(NakCode::RemoteAccess), Rule::RemoteKey, status, target.fault};
     if (mem::write_memory(target.slice, packet.payload)) return {};
-    return Refusal{Syndrome::nak(NakCode::RemoteOperational), Rule::RemoteMemoryGone,
-                   WcStatus::Success, mem::Fault::Unmapped};
+    return Refusal{Syndrome::nak(NakCode::RemoteOperational), Rule::RemoteMemoryGone, status,
+                   mem::Fault::Unmapped};
 }
 
 Responder::Check Responder::execute_read(const wire::Packet& packet) {
@@ -148,17 +153,21 @@ PdId Responder::pd_of(const wire::Packet& packet) const {
     return target.queue == nullptr ? PdId{} : target.queue->pd();
 }
 
+XrcTarget Responder::receive_source() const {
+    if (service_ == wire::Service::Xrc)
+        return qp_.services().events.find_xrc_srq(receive_srq_, qp_.init().xrc_domain);
+    return {&qp_.receive_queue(), qp_.init().receive_cq};
+}
+
+bool Responder::receive_lost() {
+    if (service_ != wire::Service::Xrc || receive_source().cq != nullptr) return false;
+    receive_held_ = false;
+    return true;
+}
+
 bool Responder::take_receive(const wire::Packet& packet) {
-    ReceiveQueue* queue = nullptr;
-    if (service_ == wire::Service::Xrc) {
-        const XrcTarget target =
-            qp_.services().events.find_xrc_srq(packet.xrceth().srq, qp_.init().xrc_domain);
-        queue = target.queue;
-        receive_cq_ = target.cq;
-    } else {
-        queue = &qp_.receive_queue();
-        receive_cq_ = qp_.init().receive_cq;
-    }
+    if (service_ == wire::Service::Xrc) receive_srq_ = packet.xrceth().srq;
+    ReceiveQueue* const queue = receive_source().queue;
     if (queue == nullptr || !queue->take(receive_)) return false;
     receive_held_ = true;
     receive_pd_ = queue->pd();
@@ -191,7 +200,7 @@ void Responder::complete_receive(Instant now, const wire::Packet& packet) {
         completion.immediate = packet.invalidate().raw;
     }
     receive_held_ = false;
-    qp_.give(*receive_cq_, completion);
+    qp_.give(*receive_source().cq, completion);
 }
 
 }  // namespace feroce::transport::rc
