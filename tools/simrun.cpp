@@ -4,8 +4,11 @@
 #include <CLI/CLI.hpp>
 #include <cinttypes>
 #include <cstdio>
+#include <cstdlib>
+#include <fstream>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "sim/workload/scenario.hpp"
 
@@ -23,6 +26,7 @@ struct Options {
     bool trace = false;
     bool quiet = false;
     std::string pcap;
+    std::string seeds;
 };
 
 // Over all seeds: a test that never sees an error tests no error.
@@ -79,6 +83,18 @@ bool run_seed(std::uint64_t seed, const Options& options) {
     return false;
 }
 
+// A seed at the start of each line, or none; what follows says what it once showed.
+std::vector<std::uint64_t> seeds_of(const std::string& path) {
+    std::ifstream file(path);
+    std::vector<std::uint64_t> seeds;
+    for (std::string line; std::getline(file, line);) {
+        char* end = nullptr;
+        const std::uint64_t seed = std::strtoull(line.c_str(), &end, 10);
+        if (end != line.c_str()) seeds.push_back(seed);
+    }
+    return seeds;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -87,19 +103,24 @@ int main(int argc, char** argv) {
     app.add_option("--seed", options.seed, "First seed");
     app.add_option("--runs", options.runs, "How many seeds, counting up");
     app.add_option("--pcap", options.pcap, "Write a pcapng of all packets sent");
+    app.add_option("--seeds", options.seeds, "A file of seeds to run before")
+        ->check(CLI::ExistingFile);
     app.add_flag("--twice", options.twice, "Run every seed twice and compare the trace hashes");
     app.add_flag("--trace", options.trace, "Print every event");
     app.add_flag("--quiet", options.quiet, "Print only what fails, and the sum");
     CLI11_PARSE(app, argc, argv);
 
+    std::vector<std::uint64_t> seeds;
+    if (!options.seeds.empty()) seeds = seeds_of(options.seeds);
+    for (std::uint64_t i = 0; i < options.runs; ++i) seeds.push_back(options.seed + i);
     std::uint64_t failed = 0;
-    for (std::uint64_t i = 0; i < options.runs; ++i) {
-        if (!run_seed(options.seed + i, options)) ++failed;
+    for (const std::uint64_t seed : seeds) {
+        if (!run_seed(seed, options)) ++failed;
         std::fflush(stdout);
     }
     std::printf("completions by status:");
     for (const auto& [status, count] : all_completions)
         std::printf(" %d:%" PRIu64, static_cast<int>(status), count);
-    std::printf("\n%" PRIu64 " seeds, %" PRIu64 " failed\n", options.runs, failed);
+    std::printf("\n%zu seeds, %" PRIu64 " failed\n", seeds.size(), failed);
     return failed == 0 ? 0 : 1;
 }

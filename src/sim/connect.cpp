@@ -1,7 +1,5 @@
 #include "sim/connect.hpp"
 
-#include <initializer_list>
-
 #include "base/assert.hpp"
 
 namespace feroce::sim {
@@ -10,15 +8,8 @@ using transport::Attribute;
 using transport::AttributeMask;
 using transport::QpAttributes;
 using transport::QpState;
-using transport::QpType;
 
 namespace {
-
-AttributeMask mask_of(std::initializer_list<Attribute> attributes) {
-    AttributeMask mask;
-    for (Attribute a : attributes) mask.raw |= static_cast<std::uint32_t>(a);
-    return mask;
-}
 
 void modify(const Side& side, QpAttributes& attributes, QpState to, AttributeMask mask) {
     attributes.state = to;
@@ -50,29 +41,8 @@ QpAttributes attributes_for(const Side& self, const Side& peer, const ConnectOpt
 
 void bring_up(const Side& self, const Side& peer, const ConnectOptions& options) {
     QpAttributes a = attributes_for(self, peer, options);
-    const QpType type = self.qp.type();
-    if (type == QpType::Ud) {
-        modify(self, a, QpState::Init,
-               mask_of({Attribute::PkeyIndex, Attribute::Port, Attribute::Qkey}));
-        modify(self, a, QpState::Rtr, {});
-        modify(self, a, QpState::Rts, mask_of({Attribute::SendPsn}));
-        return;
-    }
-    modify(self, a, QpState::Init,
-           mask_of({Attribute::PkeyIndex, Attribute::Port, Attribute::AccessFlags}));
-    const auto address = mask_of({Attribute::AddressVector, Attribute::PathMtu,
-                                  Attribute::DestinationQpn, Attribute::ReceivePsn});
-    if (type == QpType::Uc) {
-        modify(self, a, QpState::Rtr, address);
-        modify(self, a, QpState::Rts, mask_of({Attribute::SendPsn}));
-        return;
-    }
-    ASSERT(type == QpType::Rc);
-    const auto reliable = mask_of({Attribute::MaxDestReadAtomic, Attribute::MinRnrTimer});
-    modify(self, a, QpState::Rtr, {address.raw | reliable.raw});
-    modify(self, a, QpState::Rts,
-           mask_of({Attribute::Timeout, Attribute::RetryCount, Attribute::RnrRetry,
-                    Attribute::SendPsn, Attribute::MaxReadAtomic}));
+    for (const QpState to : {QpState::Init, QpState::Rtr, QpState::Rts})
+        modify(self, a, to, transport::transition(self.qp.type(), self.qp.state(), to).required);
 }
 
 }  // namespace
@@ -82,9 +52,18 @@ void connect(const Side& a, const Side& b, const ConnectOptions& options) {
     bring_up(b, a, options);
 }
 
-void move_to_error(Node& node, transport::QueuePair& qp) {
+void move_to(Node& node, transport::QueuePair& qp, QpState state) {
     QpAttributes a;
-    modify({node, qp, Psn()}, a, QpState::Err, {});
+    AttributeMask mask;
+    if (state == QpState::Sqd) {
+        a.drain_notify = true;
+        mask.raw = static_cast<std::uint32_t>(Attribute::DrainNotify);
+    }
+    modify({node, qp, Psn()}, a, state, mask);
+}
+
+void change(Node& node, transport::QueuePair& qp, QpAttributes attributes, AttributeMask mask) {
+    modify({node, qp, Psn()}, attributes, qp.state(), mask);
 }
 
 transport::Path path_between(const Node& from, const Node& to, std::uint16_t flow) {

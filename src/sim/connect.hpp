@@ -5,6 +5,7 @@
 
 #include "base/psn.hpp"
 #include "sim/node.hpp"
+#include "transport/qp_state.hpp"
 #include "transport/queue_pair.hpp"
 
 namespace feroce::sim {
@@ -29,7 +30,11 @@ struct Side {
 // Both directions. A datagram queue pair is only made ready.
 void connect(const Side& a, const Side& b, const ConnectOptions& options);
 
-void move_to_error(Node& node, transport::QueuePair& qp);
+// To ERR or RESET; to SQD, which is told when it is drained; or from there to RTS.
+void move_to(Node& node, transport::QueuePair& qp, transport::QpState state);
+// Attributes of a queue pair that stays in its state.
+void change(Node& node, transport::QueuePair& qp, transport::QpAttributes attributes,
+            transport::AttributeMask mask);
 
 transport::Path path_between(const Node& from, const Node& to, std::uint16_t flow);
 

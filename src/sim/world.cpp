@@ -23,6 +23,7 @@ Node& World::add_node(const NodeConfig& config, const LinkConfig& up, const Link
         Node::Parts{scheduler_, trace_, {scheduler_, trace_, *place.up, switch_}}, config, id,
         address, random_.next());
     plug_in(place, address, *place.node, down);
+    switch_.attach(address_of(id, 1), *place.down);
     return *place.node;
 }
 

@@ -26,6 +26,8 @@ public:
     // A further interface of a machine, with a cable of its own to the switch; rail 0 is the first.
     // Equal rails of two machines are on one network.
     void add_rail(std::size_t index, const LinkConfig& up, const LinkConfig& down);
+    // Of a machine's rail; a node has two addresses on its one cable, 0 and 1.
+    Gid address_of(std::size_t index, std::size_t rail) const;
     void use_ipv6(bool yes) { ipv6_ = yes; }  // For nodes added from now on.
 
     Scheduler& scheduler() { return scheduler_; }
@@ -58,7 +60,6 @@ private:
         std::unique_ptr<Link> down;
     };
 
-    Gid address_of(std::size_t index, std::size_t rail) const;
     Place& add_place(const LinkConfig& up);
     void plug_in(Place& place, const Gid& address, FrameSink& who, const LinkConfig& down);
 

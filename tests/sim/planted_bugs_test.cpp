@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <memory>
+#include <optional>
 #include <string>
 
 #include "sim/workload/scenario.hpp"
@@ -158,9 +160,10 @@ TEST(PlantedBugs, TransferWentWrong) {
         },
         [&running](Node& node, auto&, std::size_t) {
             Arena& arena = running->world().node(1 - node.id()).arena();
-            // Words, library, shared receives, locals, targets: two guards around each.
-            const Range before = arena.guards()[8];
-            const Range after = arena.guards()[9];
+            // Words, library, shared receives of both kinds, locals, targets: two guards around
+            // each.
+            const Range before = arena.guards()[10];
+            const Range after = arena.guards()[11];
             for (auto at = before.end(); at < after.offset; ++at)
                 arena.bytes({at, 1})[0] ^= std::byte{1};
         });
@@ -220,6 +223,97 @@ TEST(PlantedBugs, QueuePairLeftBehind) {
         ASSERT_TRUE(world.node(0).engine(0).create_qp(init).has_value());
     };
     expect_found(hooks, Checks::kTeardown);
+}
+
+// As calm(), with one kind of trouble that happens often.
+Swarm troubled(bool Swarm::*trouble) {
+    Swarm swarm = calm();
+    swarm.*trouble = true;
+    swarm.chaos = std::chrono::milliseconds(500);
+    swarm.connections[0].options.timeout = 12;  // Retries do not run out by themselves.
+    return swarm;
+}
+
+Swarm with_xrc(Swarm swarm) {
+    swarm.connections[0].type = QpType::XrcInitiator;
+    return swarm;
+}
+
+template <class F>
+void for_each_qp(Node& node, F&& f) {
+    node.engine(0).qps().for_each(f);
+}
+
+bool clean(const Swarm& swarm) {
+    Scenario scenario(swarm);
+    return scenario.run();
+}
+
+TEST(PlantedBugs, NoneOfTheTroublesIsOne) {
+    EXPECT_TRUE(clean(with_xrc(calm())));
+    EXPECT_TRUE(clean(troubled(&Swarm::drains)));
+    EXPECT_TRUE(clean(troubled(&Swarm::resets)));
+    EXPECT_TRUE(clean(with_xrc(troubled(&Swarm::receive_losses))));
+}
+
+TEST(PlantedBugs, XrcReceiveTwice) {
+    expect_found(once([](const Completion& c) { return !is_send(c); },
+                      [](Node&, auto& polled, std::size_t i) {
+                          const Completion twin = polled[i];
+                          polled.insert(polled.begin() + static_cast<std::ptrdiff_t>(i), twin);
+                      }),
+                 CompletionChecker::kName, with_xrc(calm()));
+}
+
+// A completion from before something was destroyed or reset comes out long after.
+Hooks late_completion(bool send) {
+    auto old = std::make_shared<std::optional<Completion>>();
+    auto healed = std::make_shared<bool>(false);
+    Hooks hooks;
+    hooks.on_healed = [healed](World&) { *healed = true; };
+    hooks.on_polled = [old, healed, send](Node&, std::vector<Completion>& polled) {
+        for (std::size_t i = 0; i < polled.size(); ++i) {
+            if (is_send(polled[i]) != send) continue;
+            if (!*old) *old = polled[i];
+            if (!*healed) continue;
+            (*old)->qpn = polled[i].qpn;
+            polled.insert(polled.begin() + static_cast<std::ptrdiff_t>(i), **old);
+            *healed = false;
+            return;
+        }
+    };
+    return hooks;
+}
+
+TEST(PlantedBugs, ReceiveOfADestroyedQueue) {
+    expect_found(late_completion(false), CompletionChecker::kName,
+                 with_xrc(troubled(&Swarm::receive_losses)));
+}
+
+TEST(PlantedBugs, CompletionOfAnEarlierLife) {
+    Swarm swarm = troubled(&Swarm::resets);
+    swarm.destructions = true;
+    expect_found(late_completion(true), CompletionChecker::kName, swarm);
+}
+
+TEST(PlantedBugs, DrainedQueueGoesOn) {
+    Hooks hooks;
+    hooks.on_event = [](Node& node, transport::QueuePair& qp, transport::AsyncEventType type) {
+        if (type != transport::AsyncEventType::SendQueueDrained) return;
+        qp.attributes.state = transport::QpState::Rts;
+        node.wake();
+    };
+    expect_found(hooks, Checks::kDrain, troubled(&Swarm::drains));
+}
+
+TEST(PlantedBugs, NewAddressForgotten) {
+    Hooks hooks;
+    hooks.on_polled = [](Node& node, std::vector<Completion>&) {
+        for_each_qp(node, [&node](transport::QueuePair& qp) {
+            qp.attributes.address.source = node.address();
+        });
+    };
+    expect_found(hooks, StatusChecker::kName, troubled(&Swarm::drains));
 }
 
 }  // namespace

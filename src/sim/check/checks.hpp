@@ -22,9 +22,10 @@ struct Checks {
           fetch_add(report),
           compare_swap(report) {}
 
-    // Both are reported by the scenario itself, which alone knows when they are due.
+    // These are reported by the workload itself, which alone knows when they are due.
     static constexpr const char* kProgress = "progress";
     static constexpr const char* kTeardown = "teardown";
+    static constexpr const char* kDrain = "drain";  // Of a send queue in SQD.
 
     Report report;
     CompletionChecker completions;

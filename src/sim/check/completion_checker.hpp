@@ -16,7 +16,8 @@
 
 namespace feroce::sim {
 
-// One queue of one queue pair. Qpn 0 with `receive`: the node's shared receive queue.
+// One queue of one queue pair. No queue pair has a number below 3: with `receive` such a one is a
+// shared receive queue of the node.
 struct QueueKey {
     std::uint32_t node = 0;
     std::uint32_t qpn = 0;
@@ -38,6 +39,7 @@ public:
     // Shared receive queues serve many queue pairs: once, but in no order.
     void posted_shared(const QueueKey& queue, std::uint64_t wr_id);
     bool completed_shared(const QueueKey& queue, std::uint64_t wr_id);
+    void forget_shared(const QueueKey& queue) { shared_.erase(queue); }
 
     std::size_t outstanding(const QueueKey& queue) const;
     void expect_none(const QueueKey& queue);  // All must have completed by now.

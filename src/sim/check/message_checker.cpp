@@ -66,6 +66,7 @@ bool StatusChecker::allowed(WcStatus status, const Allowance& allowance) {
         case WcStatus::RemoteAccessError:
         case WcStatus::RemoteOperationError:
         case WcStatus::LocalProtectionError:
+        case WcStatus::LocalAccessError:
         case WcStatus::WindowBindError:
             return allowance.access;
         default:

@@ -1,12 +1,29 @@
 #include "sim/workload/connection.hpp"
 
+#include <string>
+#include <utility>
+
 namespace feroce::sim {
 
 using transport::QpState;
 using transport::QpType;
 
+namespace {
+
+// A quarter of all PSNs: beyond what an old packet can be taken for.
+constexpr std::uint32_t kFar = Psn::kCount / 4;
+
+QpType type_of_second(const ConnectionPlan& plan) {
+    return plan.type == QpType::XrcInitiator ? QpType::XrcTarget : plan.type;
+}
+
+}  // namespace
+
 Connection::Connection(Context& context, Station& a, Station& b, const ConnectionPlan& plan)
-    : context_(context), plan_(plan), a_(context, a, plan_), b_(context, b, plan_) {
+    : context_(context),
+      plan_(plan),
+      a_(context, a, plan_, plan.type),
+      b_(context, b, plan_, type_of_second(plan)) {
     a_.set_peer(&b_);
     b_.set_peer(&a_);
 }
@@ -14,34 +31,119 @@ Connection::Connection(Context& context, Station& a, Station& b, const Connectio
 Psn Connection::draw_psn() {
     // Often shortly before the wrap.
     const std::uint64_t back = context_.random.below(40);
-    return context_.random.chance(0.3) ? Psn(static_cast<std::uint32_t>(0x100'0000 - back))
+    return context_.random.chance(0.3) ? Psn(static_cast<std::uint32_t>(Psn::kCount - back))
                                        : Psn(static_cast<std::uint32_t>(context_.random.next()));
 }
 
 void Connection::open() {
     a_.open();
     b_.open();
-    connect({a_.station().node(), *a_.qp(), draw_psn()},
-            {b_.station().node(), *b_.qp(), draw_psn()}, plan_.options);
+    for (auto& psn : first_psns_)
+        psn = psn ? *psn + (kFar + static_cast<std::uint32_t>(context_.random.below(kFar)))
+                  : draw_psn();
+    connect({a_.station().node(), *a_.qp(), *first_psns_[0]},
+            {b_.station().node(), *b_.qp(), *first_psns_[1]}, plan_.options);
     opened_ = true;
-    broken_ = undermined_ = false;
+    broken_ = undermined_ = draining_ = false;
+    stops_ = {};
     a_.station().node().wake();
     b_.station().node().wake();
 }
 
-void Connection::close(const Drain& drain) {
+void Connection::end(const Drain& drain) {
     for (Endpoint* side : {&a_, &b_}) {
         if (side->is_open() && side->qp()->state() != QpState::Err)
-            move_to_error(side->station().node(), *side->qp());
+            move_to(side->station().node(), *side->qp(), QpState::Err);
     }
     drain();
     a_.fail_if_busy();
     b_.fail_if_busy();
+}
+
+void Connection::close(const Drain& drain) {
+    end(drain);
     a_.destroy();
     b_.destroy();
     a_.settle();
     b_.settle();
+    first_psns_ = {};
     opened_ = false;
+}
+
+void Connection::reset(const Drain& drain) {
+    // Not always in good order; but a receive that a queue pair takes along is lost to the others
+    // of a shared queue.
+    const bool shared = plan_.shared_receives || plan_.type == QpType::XrcInitiator;
+    if (shared || context_.random.chance(0.5)) end(drain);
+    a_.reset();
+    b_.reset();
+    a_.settle();
+    b_.settle();
+    opened_ = false;
+}
+
+bool Connection::drain() {
+    if (!opened_ || needs_repair() || draining_ || plan_.type != QpType::Rc) return false;
+    for (Endpoint* side : {&a_, &b_})
+        if (!side->is_open() || side->qp()->state() != QpState::Rts) return false;
+    draining_ = true;
+    stops_ = {};
+    for (Endpoint* side : {&a_, &b_}) move_to(side->station().node(), *side->qp(), QpState::Sqd);
+    return true;
+}
+
+bool Connection::note_drained(const transport::QueuePair& qp) {
+    if (!draining_) return false;
+    for (std::size_t i = 0; i < 2; ++i)
+        if (side(i).qp() == &qp) stops_[i] = side(i).qp()->machine().progress().next;
+    return stops_[0] && stops_[1];
+}
+
+void Connection::resume() {
+    if (!opened_ || !draining_ || !stops_[0] || !stops_[1]) return;
+    draining_ = false;
+    for (std::size_t i = 0; i < 2; ++i) {
+        if (!side(i).is_open()) return;
+        const transport::QueuePair& qp = *side(i).qp();
+        // A responder may have failed meanwhile.
+        if (qp.state() == QpState::Err) return;
+        const bool went_on = side(i).qp()->machine().progress().next != *stops_[i];
+        if (!went_on && qp.state() == QpState::Sqd) continue;
+        context_.checks.report.fail(Checks::kDrain, "node " + std::to_string(side(i).node()) +
+                                                        ": a drained send queue went on");
+        return;
+    }
+    if (context_.random.chance(0.7)) change_depth();
+    if (context_.random.chance(0.7)) change_addresses();
+    for (Endpoint* side : {&a_, &b_}) {
+        move_to(side->station().node(), *side->qp(), QpState::Rts);
+        side->station().node().wake();
+    }
+}
+
+// How many READs and atomics may be outstanding. Nothing is, now.
+void Connection::change_depth() {
+    transport::QpAttributes to;
+    to.read_atomic_max = static_cast<std::uint8_t>(1 + context_.random.below(16));
+    to.dest_read_atomic_max = to.read_atomic_max;
+    const transport::AttributeMask mask{
+        static_cast<std::uint32_t>(transport::Attribute::MaxReadAtomic) |
+        static_cast<std::uint32_t>(transport::Attribute::MaxDestReadAtomic)};
+    for (Endpoint* side : {&a_, &b_}) change(side->station().node(), *side->qp(), to, mask);
+}
+
+void Connection::change_addresses() {
+    World& world = context_.world;
+    const Gid here = world.address_of(a_.node(), context_.random.below(2));
+    const Gid there = world.address_of(b_.node(), context_.random.below(2));
+    const transport::AttributeMask mask{
+        static_cast<std::uint32_t>(transport::Attribute::AddressVector)};
+    transport::QpAttributes to;
+    to.address.source = here;
+    to.address.destination = there;
+    change(a_.station().node(), *a_.qp(), to, mask);
+    std::swap(to.address.source, to.address.destination);
+    change(b_.station().node(), *b_.qp(), to, mask);
 }
 
 void Connection::destroy_side(std::size_t i) {
@@ -58,9 +160,11 @@ bool Connection::deregister(std::size_t i, Endpoint::Victim victim) {
 Allowance Connection::allowance(std::size_t i) {
     Endpoint& peer = side(1 - i);
     const bool peer_gone = !peer.is_open() || peer.qp()->state() == QpState::Err;
+    // What named a receive queue that is gone is refused, or told to wait for it.
+    const bool queue_gone = undermined_ && plan_.type == QpType::XrcInitiator;
     Allowance allowance;
     allowance.retries = (exposed_ && context_.swarm.retries_may_run_out(plan_)) || peer_gone;
-    allowance.rnr = exposed_ && plan_.options.rnr_retry != 7;
+    allowance.rnr = (exposed_ || queue_gone) && plan_.options.rnr_retry != 7;
     allowance.access = undermined_;
     allowance.flush = side(i).qp()->state() == QpState::Err;
     return allowance;
@@ -70,7 +174,7 @@ bool Connection::idle() {
     for (std::size_t i = 0; i < 2; ++i) {
         Endpoint& end = side(i);
         if (!end.is_open() || !end.idle()) return false;
-        if (plan_.type != QpType::Rc) continue;
+        if (!plan_.reliable()) continue;
         if (context_.checks.messages.missing({end.node(), end.qp()->qpn().raw, true}) > 0)
             return false;
     }

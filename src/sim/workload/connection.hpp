@@ -2,8 +2,10 @@
 // with everything accounted for, opened again.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
+#include <optional>
 
 #include "sim/workload/endpoint.hpp"
 
@@ -18,6 +20,7 @@ public:
 
     void open();
     void close(const Drain& drain);  // Errors, flushes, destroys, settles.
+    void reset(const Drain& drain);  // The same, but open() uses the queue pairs again.
     bool is_open() const { return opened_; }
 
     Endpoint& side(std::size_t i) { return i == 0 ? a_ : b_; }
@@ -25,6 +28,13 @@ public:
 
     void destroy_side(std::size_t i);                         // Mid flight.
     bool deregister(std::size_t i, Endpoint::Victim victim);  // Mid flight.
+    void undermine() { undermined_ = true; }                  // Something else was taken away.
+    // To SQD on both sides. False if the connection is not in a state for it.
+    bool drain();
+    // A side reached the end of its work. True if both have: time to resume().
+    bool note_drained(const transport::QueuePair& qp);
+    // With other attributes and addresses, back to RTS.
+    void resume();
     void note_failure() { broken_ = true; }
     void expose(bool yes) { exposed_ = yes; }
     bool broken() const { return broken_; }
@@ -34,6 +44,9 @@ public:
 
 private:
     Psn draw_psn();
+    void end(const Drain& drain);  // To ERR, and all work accounted for.
+    void change_depth();
+    void change_addresses();
 
     Context& context_;
     ConnectionPlan plan_;
@@ -43,6 +56,12 @@ private:
     bool exposed_ = false;     // To faults since it was opened: retries may run out.
     bool broken_ = false;      // Work has failed, or one side is gone.
     bool undermined_ = false;  // Memory was taken away.
+    // First PSNs, by side. Those of queue pairs that are used again are far from what may still be
+    // on its way.
+    std::array<std::optional<Psn>, 2> first_psns_;
+    // While draining: where each side stopped, from the moment it said so.
+    bool draining_ = false;
+    std::array<std::optional<Psn>, 2> stops_;
 };
 
 }  // namespace feroce::sim

@@ -20,7 +20,11 @@ void Scenario::repair_later(Connection& connection, Duration delay) {
 }
 
 void Scenario::repair(Connection& connection) {
-    connection.close([this] { poll_all(); });
+    if (swarm_.resets && random_.chance(0.7)) {
+        connection.reset([this] { poll_all(); });
+    } else {
+        connection.close([this] { poll_all(); });
+    }
     connection.expose(chaos_);
     connection.open();
 }
@@ -34,7 +38,7 @@ void Scenario::next_disaster() {
 }
 
 void Scenario::cause_disaster() {
-    switch (random_.below(4)) {
+    switch (random_.below(6)) {
         case 0:
             if (swarm_.partitions) partition();
             break;
@@ -43,6 +47,12 @@ void Scenario::cause_disaster() {
             break;
         case 2:
             if (swarm_.destructions) destroy_something();
+            break;
+        case 3:
+            if (swarm_.drains) drain_something();
+            break;
+        case 4:
+            if (swarm_.receive_losses) lose_receives();
             break;
         default:
             if (swarm_.deregistrations) deregister_something();
@@ -85,12 +95,33 @@ void Scenario::destroy_something() {
 
 void Scenario::deregister_something() {
     Connection& connection = *connections_[random_.below(connections_.size())];
-    if (connection.plan().type != QpType::Rc || connection.needs_repair()) return;
+    if (!connection.plan().reliable() || connection.needs_repair()) return;
     const auto victim = random_.chance(0.5) ? Endpoint::Victim::Local : Endpoint::Victim::Target;
     if (!connection.deregister(random_.below(2), victim)) return;
     world_.trace().note(world_.now(),
                         [] { return std::string("a region is deregistered mid flight"); });
     repair_later(connection, std::chrono::milliseconds(20));
+}
+
+void Scenario::drain_something() {
+    Connection& connection = *connections_[random_.below(connections_.size())];
+    if (!connection.drain()) return;
+    world_.trace().note(world_.now(), [] { return std::string("a connection is drained"); });
+}
+
+void Scenario::lose_receives() {
+    Station& station = *stations_[random_.below(stations_.size())];
+    poll_all();
+    world_.trace().note(world_.now(),
+                        [] { return std::string("an XRC receive queue is destroyed mid flight"); });
+    for (auto& connection : connections_) {
+        const ConnectionPlan& plan = connection->plan();
+        if (plan.type != QpType::XrcInitiator || &connection->side(1).station() != &station)
+            continue;
+        connection->undermine();
+        repair_later(*connection, std::chrono::milliseconds(10));
+    }
+    station.replace_xrc_srq();
 }
 
 }  // namespace feroce::sim

@@ -19,8 +19,8 @@ constexpr std::uint32_t kGrhBytes = 40;  // In front of every datagram received.
 
 }  // namespace
 
-Endpoint::Endpoint(Context& context, Station& station, const ConnectionPlan& plan)
-    : context_(context), station_(station), plan_(plan) {}
+Endpoint::Endpoint(Context& context, Station& station, const ConnectionPlan& plan, QpType type)
+    : context_(context), station_(station), plan_(plan), type_(type) {}
 
 QueueKey Endpoint::queue(bool receive) {
     return {node(), qp_->qpn().raw, receive};
@@ -40,7 +40,6 @@ void Endpoint::lay_out() {
 void Endpoint::open() {
     Node& node = station_.node();
     const PdId pd = station_.pd();
-    const Swarm& swarm = context_.swarm;
     local_keys_ = register_range(node, pd, locals_.region(), Access::LocalWrite);
     target_keys_ = register_range(
         node, pd, targets_.region(),
@@ -48,11 +47,28 @@ void Endpoint::open() {
     own_pool_->set_key(register_range(node, pd, own_pool_->region(), Access::LocalWrite).lkey);
     local_registered_ = target_registered_ = true;
 
+    if (qp_ == nullptr) create_qp();
+    if (!shares_receives() && type_ != QpType::XrcInitiator) own_pool_->serve(qp_);
+    if (type_ == QpType::Rc && context_.swarm.has(SendOp::SendInvalidate)) {
+        const auto window = node.memory().allocate_window(pd, mem::WindowType::Type2);
+        ASSERT(window.has_value());
+        window_key_ = *window;
+        window_ = Window::Free;
+    }
+}
+
+void Endpoint::create_qp() {
+    Node& node = station_.node();
+    const Swarm& swarm = context_.swarm;
     transport::QpInit init;
-    init.type = plan_.type;
-    init.pd = pd;
-    init.send_cq = &station_.send_cq();
-    init.receive_cq = &station_.receive_cq();
+    init.type = type_;
+    if (type_ == QpType::XrcTarget) {
+        init.xrc_domain = station_.xrc_domain();
+    } else {
+        init.pd = station_.pd();
+        init.send_cq = &station_.send_cq();
+        if (type_ != QpType::XrcInitiator) init.receive_cq = &station_.receive_cq();
+    }
     init.srq = plan_.shared_receives ? &station_.srq() : nullptr;
     init.capabilities = {.send_wr_max = swarm.depth + 2,
                          .receive_wr_max = swarm.receives,
@@ -63,14 +79,6 @@ void Endpoint::open() {
     const auto qp = node.engine(shard).create_qp(init);
     ASSERT(qp.has_value());
     qp_ = *qp;
-    if (!plan_.shared_receives) own_pool_->serve(qp_);
-
-    if (reliable() && swarm.has(SendOp::SendInvalidate)) {
-        const auto window = node.memory().allocate_window(pd, mem::WindowType::Type2);
-        ASSERT(window.has_value());
-        window_key_ = *window;
-        window_ = Window::Free;
-    }
 }
 
 std::string Endpoint::describe() {
@@ -86,7 +94,10 @@ std::string Endpoint::describe() {
 void Endpoint::turn() {
     if (qp_ == nullptr) return;
     pool().top_up();
-    while (qp_->state() == transport::QpState::Rts && operations_.size() < context_.swarm.depth) {
+    const auto posts = [this] {
+        return qp_->state() == transport::QpState::Rts || qp_->state() == transport::QpState::Sqd;
+    };
+    while (posts() && operations_.size() < context_.swarm.depth) {
         if (!post_one()) break;
     }
 }
@@ -154,8 +165,8 @@ void Endpoint::finish_atomic(const Operation& op, bool success) {
 
 void Endpoint::on_receive_completion(const Completion& completion, const Allowance& allowance) {
     const QueueKey key = queue(true);
-    if (plan_.shared_receives) {
-        context_.checks.completions.completed_shared({node(), 0, true}, completion.wr_id);
+    if (shares_receives()) {
+        context_.checks.completions.completed_shared(pool().shared_key(), completion.wr_id);
     } else {
         context_.checks.completions.completed(key, completion);
     }
@@ -174,7 +185,7 @@ void Endpoint::on_receive_completion(const Completion& completion, const Allowan
 
 void Endpoint::receive_payload(const Completion& completion, Range place) {
     MessageChecker& messages = context_.checks.messages;
-    const bool datagram = plan_.type == QpType::Ud;
+    const bool datagram = type_ == QpType::Ud;
     const std::uint32_t grh = datagram ? kGrhBytes : 0;
     std::uint64_t length = completion.opcode == WcOpcode::Receive ? completion.byte_length : 0;
     if (length < grh || length > place.length) {
@@ -207,22 +218,34 @@ bool Endpoint::deregister(Victim victim) {
 void Endpoint::fail_if_busy() {
     if (qp_ == nullptr) return;
     context_.checks.completions.expect_none(queue(false));
-    if (!plan_.shared_receives) context_.checks.completions.expect_none(queue(true));
+    if (!shares_receives()) context_.checks.completions.expect_none(queue(true));
 }
 
-void Endpoint::destroy() {
-    if (qp_ == nullptr) return;
-    const Qpn qpn = qp_->qpn();
+void Endpoint::forget() {
     for (const bool receive : {false, true}) {
         context_.checks.completions.forget(queue(receive));
         context_.checks.flush.forget(queue(receive));
         context_.checks.messages.forget(queue(receive));
     }
+    own_pool_->serve(static_cast<transport::QueuePair*>(nullptr));
+}
+
+void Endpoint::destroy() {
+    if (qp_ == nullptr) return;
+    const Qpn qpn = qp_->qpn();
+    forget();
     station_.node().engine_of(qpn).destroy_qp(*qp_);
     station_.send_cq().purge(qpn);
     station_.receive_cq().purge(qpn);
-    own_pool_->serve(static_cast<transport::QueuePair*>(nullptr));
+    station_.xrc_cq().purge(qpn);
     qp_ = nullptr;
+}
+
+void Endpoint::reset() {
+    if (qp_ == nullptr) return;
+    forget();
+    move_to(station_.node(), *qp_, transport::QpState::Reset);
+    station_.xrc_cq().purge(qp_->qpn());  // The queue pair does not know of it.
 }
 
 void Endpoint::settle() {

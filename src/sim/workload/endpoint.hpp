@@ -16,18 +16,21 @@ namespace feroce::sim {
 
 class Endpoint {
 public:
-    Endpoint(Context& context, Station& station, const ConnectionPlan& plan);
+    Endpoint(Context& context, Station& station, const ConnectionPlan& plan,
+             transport::QpType type);
 
     void lay_out();  // Takes its memory, once.
     void set_peer(Endpoint* peer) { peer_ = peer; }
 
-    void open();  // Registers memory and makes the queue pair.
+    void open();  // Registers memory and makes the queue pair, if it was not reset.
     bool is_open() const { return qp_ != nullptr; }
     transport::QueuePair* qp() { return qp_; }
     Station& station() { return station_; }
     std::uint32_t node() { return station_.node().id(); }
 
-    void allow(std::uint32_t operations) { budget_ = operations; }
+    void allow(std::uint32_t operations) {
+        budget_ = type_ == transport::QpType::XrcTarget ? 0 : operations;
+    }
     bool idle() const { return budget_ == 0 && operations_.empty(); }
     std::string describe();  // What it still waits for.
     void turn();             // Posts what there is room for.
@@ -39,6 +42,7 @@ public:
     bool deregister(Victim victim);  // Under the work. False if a window stands on it.
 
     void destroy();       // The queue pair as it is; requests under way are forgotten.
+    void reset();         // Likewise, but to be opened again.
     void settle();        // After both sides are destroyed: nothing can change memory any more.
     void fail_if_busy();  // Everything must have completed.
 
@@ -72,16 +76,25 @@ private:
     void open_ranges(const Operation& op, const transport::SendWr& wr);
 
     // endpoint.cpp
+    void create_qp();
     void finish(const Operation& op, bool success);
     void finish_atomic(const Operation& op, bool success);
     void receive_payload(const transport::Completion& completion, Range place);
     QueueKey queue(bool receive);
-    ReceivePool& pool() { return plan_.shared_receives ? station_.shared_pool() : *own_pool_; }
-    bool reliable() const { return plan_.type == transport::QpType::Rc; }
+    void forget();  // What the checkers know of its queues.
+    bool shares_receives() const {
+        return plan_.shared_receives || type_ == transport::QpType::XrcTarget;
+    }
+    ReceivePool& pool() {
+        if (type_ == transport::QpType::XrcTarget) return station_.xrc_pool();
+        return plan_.shared_receives ? station_.shared_pool() : *own_pool_;
+    }
+    bool reliable() const { return plan_.reliable(); }
 
     Context& context_;
     Station& station_;
     const ConnectionPlan& plan_;
+    transport::QpType type_;
     Endpoint* peer_ = nullptr;
     transport::QueuePair* qp_ = nullptr;
     Slots locals_;

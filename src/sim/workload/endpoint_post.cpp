@@ -29,7 +29,7 @@ std::vector<SendOp> Endpoint::choices() const {
     add(SendOp::Read, rc);
     add(SendOp::CompareSwap, rc);
     add(SendOp::FetchAdd, rc);
-    add(SendOp::SendInvalidate, rc && peer_->window_ == Window::Bound);
+    add(SendOp::SendInvalidate, peer_->window_ == Window::Bound);
     return result;
 }
 
@@ -52,6 +52,7 @@ bool Endpoint::post_one() {
     wr.signaled =
         last || op.op == SendOp::BindWindow || !context_.random.chance(context_.swarm.unsignaled);
     wr.solicited = context_.random.chance(0.2);
+    wr.remote_srq = peer_->station_.xrc_srq();  // Where it is an XRC request.
     return submit(op, wr);
 }
 

@@ -29,7 +29,7 @@ Scenario::Scenario(const Swarm& swarm, Hooks hooks)
 std::uint64_t Scenario::arena_bytes() const {
     const std::uint64_t slot = swarm_.message_max + 64;
     const std::uint64_t endpoint = slot * (2 * (swarm_.depth + 1) + swarm_.receives) + 2048;
-    return 16384 + slot * (1 + 2 * swarm_.receives) + endpoint * swarm_.connections.size();
+    return 16384 + slot * (1 + 4 * swarm_.receives) + endpoint * swarm_.connections.size();
 }
 
 void Scenario::build() {
@@ -38,6 +38,11 @@ void Scenario::build() {
     config.shards = swarm_.shards;
     config.exact_hints = swarm_.exact_hints;
     config.arena_bytes = arena_bytes();
+    // What is in flight has fewer packets than half of all PSNs, also where these are few.
+    constexpr std::uint64_t kSmallPacket = 768;  // As the window counts it.
+    std::uint32_t& window_max = config.engine.window.bytes_max;
+    window_max = static_cast<std::uint32_t>(
+        std::min<std::uint64_t>(window_max, Psn::kCount / 8 * kSmallPacket));
     for (std::uint32_t i = 0; i < swarm_.nodes; ++i) {
         Node& node = world_.add_node(config, swarm_.link, swarm_.link);
         stations_.push_back(std::make_unique<Station>(context_, node));
@@ -129,6 +134,7 @@ void Scenario::tear_down() {
 void Scenario::check_everything() {
     for (auto& station : stations_) {
         station->shared_pool().take_back_all();
+        station->xrc_pool().take_back_all();
         for (std::uint32_t i = 0; i < Station::kFetchWords; ++i)
             checks_.fetch_add.check(station->word(i), station->word_value(i));
     }
@@ -146,7 +152,16 @@ void Scenario::on_turn(Node& node) {
     }
 }
 
-void Scenario::on_qp_event(Node&, transport::QueuePair&, transport::AsyncEventType) {}
+void Scenario::on_qp_event(Node& node, transport::QueuePair& qp, transport::AsyncEventType type) {
+    // The engine is in the midst of something: what follows from an event happens later.
+    for (auto& connection : connections_) {
+        if (type != transport::AsyncEventType::SendQueueDrained || !connection->note_drained(qp))
+            continue;
+        world_.scheduler().after(draw_time(std::chrono::milliseconds(2)),
+                                 [&drained = *connection] { drained.resume(); });
+    }
+    if (hooks_.on_event) hooks_.on_event(node, qp, type);
+}
 
 void Scenario::poll_all() {
     for (auto& station : stations_) poll(*station);
@@ -154,7 +169,8 @@ void Scenario::poll_all() {
 
 void Scenario::poll(Station& station) {
     std::vector<Completion> polled(64);
-    for (device::CompletionQueue* cq : {&station.send_cq(), &station.receive_cq()}) {
+    for (device::CompletionQueue* cq :
+         {&station.send_cq(), &station.receive_cq(), &station.xrc_cq()}) {
         while (true) {
             polled.resize(64);
             polled.resize(cq->poll(polled));

@@ -19,6 +19,7 @@ namespace feroce::sim {
 // Where a test can plant a bug, to show that the checker for it is awake.
 struct Hooks {
     std::function<void(Node&, std::vector<transport::Completion>&)> on_polled;
+    std::function<void(Node&, transport::QueuePair&, transport::AsyncEventType)> on_event;
     std::function<void(World&)> on_chaos_end;  // Before the network heals.
     std::function<void(World&)> on_healed;     // The network is good again.
     std::function<void(World&)> on_drained;    // All work is done, nothing is checked yet.
@@ -61,6 +62,8 @@ private:
     void pause_somebody();
     void destroy_something();
     void deregister_something();
+    void drain_something();
+    void lose_receives();
     Duration draw_time(Duration max);
 
     Swarm swarm_;

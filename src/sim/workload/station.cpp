@@ -16,8 +16,12 @@ mem::RegionKeys register_range(Node& node, PdId pd, Range range, mem::AccessSet 
     return *keys;
 }
 
-ReceivePool::ReceivePool(Context& context, Station& station, Slots slots)
-    : context_(context), station_(station), slots_(std::move(slots)) {}
+ReceivePool::ReceivePool(Context& context, Station& station, Slots slots, Share share)
+    : context_(context), station_(station), slots_(std::move(slots)), share_(share) {}
+
+QueueKey ReceivePool::shared_key() const {
+    return {station_.node().id(), static_cast<std::uint32_t>(share_), true};
+}
 
 void ReceivePool::serve(transport::QueuePair* qp) {
     qp_ = qp;
@@ -54,7 +58,7 @@ void ReceivePool::post_all() {
         posted_[wr.wr_id] = *slot;
         if (srq_ != nullptr) {
             ASSERT(srq_->post(wr).has_value());
-            completions.posted_shared({node.id(), 0, true}, wr.wr_id);
+            completions.posted_shared(shared_key(), wr.wr_id);
         } else {
             const Qpn qpn = qp_->qpn();
             ASSERT(node.engine_of(qpn).post_receive(node.now(), *qp_, wr).has_value());
@@ -91,7 +95,11 @@ void Station::lay_out() {
     const std::uint64_t slot_bytes = swarm.message_max + 16;
     const std::uint32_t receives = swarm.receives * 2;
     shared_pool_ = std::make_unique<ReceivePool>(
-        context_, *this, Slots(node_.arena().allocate(slot_bytes * receives), slot_bytes));
+        context_, *this, Slots(node_.arena().allocate(slot_bytes * receives), slot_bytes),
+        ReceivePool::Share::Shared);
+    xrc_pool_ = std::make_unique<ReceivePool>(
+        context_, *this, Slots(node_.arena().allocate(slot_bytes * receives), slot_bytes),
+        ReceivePool::Share::Xrc);
 }
 
 void Station::fill() {
@@ -111,6 +119,34 @@ void Station::register_all() {
     shared_pool_->set_key(register_range(node_, pd_, shared, Access::LocalWrite).lkey);
     srq_ = std::make_unique<transport::ReceiveQueue>(pd_, context_.swarm.receives * 2, 1);
     shared_pool_->serve(srq_.get());
+    const Range xrc = xrc_pool_->region();
+    xrc_pool_->set_key(register_range(node_, pd_, xrc, Access::LocalWrite).lkey);
+    xrc_domain_ = node_.xrc().create();
+    make_xrc_srq();
+}
+
+void Station::make_xrc_srq() {
+    xrc_cq_ = std::make_unique<device::CompletionQueue>(65536, nullptr, nullptr);
+    xrc_queue_ = std::make_unique<transport::ReceiveQueue>(pd_, context_.swarm.receives * 2, 1);
+    const auto number = node_.xrc().register_srq(*xrc_queue_, xrc_domain_, *xrc_cq_);
+    ASSERT(number.has_value());
+    xrc_number_ = *number;
+    xrc_pool_->serve(xrc_queue_.get());
+}
+
+// As ibv_destroy_srq and ibv_destroy_cq do it: nobody runs now, and then they are gone.
+void Station::destroy_xrc_srq() {
+    node_.xrc().unregister_srq(xrc_number_);
+    xrc_pool_->serve(static_cast<transport::ReceiveQueue*>(nullptr));
+    xrc_pool_->take_back_all();
+    context_.checks.completions.forget_shared(xrc_pool_->shared_key());
+    xrc_queue_.reset();
+    xrc_cq_.reset();
+}
+
+void Station::replace_xrc_srq() {
+    destroy_xrc_srq();
+    make_xrc_srq();
 }
 
 std::uint64_t Station::word_value(std::uint32_t index) {
@@ -125,12 +161,16 @@ void Station::close() {
     mem::Memory& memory = node_.memory();
     const bool gone = memory.deregister_region(words_keys_.lkey).has_value() &&
                       memory.deregister_region(library_keys_.lkey).has_value() &&
-                      memory.deregister_region(shared_pool_->key()).has_value();
+                      memory.deregister_region(shared_pool_->key()).has_value() &&
+                      memory.deregister_region(xrc_pool_->key()).has_value();
     if (!gone) report.fail(Checks::kTeardown, where + "a region could not be deregistered");
     if (!memory.dealloc_pd(pd_).has_value())
         report.fail(Checks::kTeardown, where + "something still uses the protection domain");
-    if (!send_cq_->empty() || !receive_cq_->empty())
+    if (!send_cq_->empty() || !receive_cq_->empty() || !xrc_cq_->empty())
         report.fail(Checks::kTeardown, where + "a completion nobody expects is in the queue");
+    destroy_xrc_srq();
+    if (!node_.xrc().destroy(xrc_domain_).has_value())
+        report.fail(Checks::kTeardown, where + "something still uses the XRC domain");
     for (std::uint32_t shard = 0; shard < node_.shards(); ++shard) {
         device::Engine& engine = node_.engine(shard);
         if (engine.qps().size() != 0)

@@ -32,7 +32,9 @@ class Station;
 // Keeps receives posted, each into a slot of its own.
 class ReceivePool {
 public:
-    ReceivePool(Context& context, Station& station, Slots slots);
+    // As which queue the checkers know it, if it is shared.
+    enum class Share : std::uint8_t { Own, Shared, Xrc };
+    ReceivePool(Context& context, Station& station, Slots slots, Share share = Share::Own);
 
     void serve(transport::QueuePair* qp);  // Null: nobody for now.
     void serve(transport::ReceiveQueue* srq);
@@ -45,6 +47,7 @@ public:
     std::optional<Range> take_back(std::uint64_t wr_id);
     void take_back_all();  // The queue is gone.
     std::size_t posted() const { return posted_.size(); }
+    QueueKey shared_key() const;
 
 private:
     void post_all();
@@ -52,6 +55,7 @@ private:
     Context& context_;
     Station& station_;
     Slots slots_;
+    Share share_;
     LKey key_;
     transport::QueuePair* qp_ = nullptr;
     transport::ReceiveQueue* srq_ = nullptr;
@@ -80,6 +84,13 @@ public:
     ReceivePool& shared_pool() { return *shared_pool_; }
     transport::ReceiveQueue& srq() { return *srq_; }
 
+    // The receive queue that XRC requests to this node name, with a completion queue of its own.
+    ReceivePool& xrc_pool() { return *xrc_pool_; }
+    device::CompletionQueue& xrc_cq() { return *xrc_cq_; }
+    std::uint32_t xrc_domain() const { return xrc_domain_; }
+    SrqNumber xrc_srq() const { return xrc_number_; }
+    void replace_xrc_srq();  // Both are destroyed and made again, under whatever goes on.
+
     std::uint32_t claim_word() { return next_word_++; }  // For an endpoint's compare-and-swap.
     WordKey word(std::uint32_t index) const { return {node_.id(), words_.offset + index * 8}; }
     std::uint64_t word_value(std::uint32_t index);
@@ -89,6 +100,9 @@ public:
     Pattern library_pattern(std::uint64_t start) const { return {library_id_, start}; }
 
 private:
+    void make_xrc_srq();
+    void destroy_xrc_srq();
+
     Context& context_;
     Node& node_;
     PdId pd_;
@@ -96,6 +110,11 @@ private:
     std::unique_ptr<device::CompletionQueue> receive_cq_;
     std::unique_ptr<transport::ReceiveQueue> srq_;
     std::unique_ptr<ReceivePool> shared_pool_;
+    std::uint32_t xrc_domain_ = 0;
+    SrqNumber xrc_number_;
+    std::unique_ptr<device::CompletionQueue> xrc_cq_;
+    std::unique_ptr<transport::ReceiveQueue> xrc_queue_;
+    std::unique_ptr<ReceivePool> xrc_pool_;
     Range words_;
     Range library_;
     std::uint64_t library_id_ = 0;

@@ -1,5 +1,6 @@
 #include "sim/workload/swarm.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 
@@ -61,6 +62,9 @@ void draw_faults(Swarm& s, Prng& random) {
     s.late_receives = random.chance(0.3);
     s.deregistrations = random.chance(0.2);
     s.destructions = random.chance(0.2);
+    s.drains = random.chance(0.3);
+    s.resets = random.chance(0.3);
+    s.receive_losses = random.chance(0.2);
     s.chaos = std::chrono::milliseconds(20 + random.below(150));
     s.chaos_operations = static_cast<std::uint32_t>(20 + random.below(200));
 }
@@ -70,7 +74,10 @@ ConnectionPlan draw_connection(const Swarm& s, Prng& random) {
     plan.a = static_cast<std::uint32_t>(random.below(s.nodes));
     plan.b = static_cast<std::uint32_t>((plan.a + 1 + random.below(s.nodes - 1)) % s.nodes);
     const std::uint64_t type = random.below(10);
-    plan.type = type < 7 ? QpType::Rc : type < 8 ? QpType::Uc : QpType::Ud;
+    plan.type = type < 6   ? QpType::Rc
+                : type < 8 ? QpType::XrcInitiator
+                : type < 9 ? QpType::Uc
+                           : QpType::Ud;
     plan.shared_receives = plan.type == QpType::Rc && random.chance(0.3);
     plan.options.path_mtu = 256u << random.below(5);
     plan.options.timeout = static_cast<std::uint8_t>(8 + random.below(5));
@@ -80,6 +87,18 @@ ConnectionPlan draw_connection(const Swarm& s, Prng& random) {
     plan.options.min_rnr_timer = static_cast<std::uint8_t>(1 + random.below(12));
     plan.options.read_atomic_max = static_cast<std::uint8_t>(1 + random.below(16));
     return plan;
+}
+
+// With few PSNs (see base/psn.hpp): messages of up to half as many packets, on a network that keeps
+// no packet for as long as it takes to use up the other half.
+void shrink(Swarm& s, Prng& random) {
+    constexpr std::uint32_t kSmallestMtu = 256;
+    s.message_max = Psn::kCount / 2 * kSmallestMtu;
+    s.depth = static_cast<std::uint32_t>(1 + random.below(3));
+    s.receives = static_cast<std::uint32_t>(1 + random.below(3));
+    s.link.bits_per_second = 1'000'000'000;
+    s.chaos_operations = std::min(s.chaos_operations, 50U);
+    for (ConnectionPlan& plan : s.connections) plan.options.path_mtu = kSmallestMtu;
 }
 
 }  // namespace
@@ -104,6 +123,7 @@ Swarm Swarm::draw(std::uint64_t seed) {
     const std::uint64_t connections = 1 + random.below(6);
     for (std::uint64_t i = 0; i < connections; ++i)
         s.connections.push_back(draw_connection(s, random));
+    if (Psn::kBits < 24) shrink(s, random);
     return s;
 }
 
@@ -111,12 +131,13 @@ std::string describe(const Swarm& s) {
     char text[256];
     std::snprintf(text, sizeof text,
                   "nodes=%u shards=%u %s connections=%zu operations=%03x message<=%u depth=%u "
-                  "loss=%.3f dup=%.3f reorder=%.3f corrupt=%.3f%s%s%s%s%s",
+                  "loss=%.3f dup=%.3f reorder=%.3f corrupt=%.3f%s%s%s%s%s%s%s%s",
                   s.nodes, s.shards, s.ipv6 ? "ipv6" : "ipv4", s.connections.size(), s.operations,
                   s.message_max, s.depth, s.faults.loss, s.faults.duplicate, s.faults.reorder,
                   s.faults.corrupt, s.partitions ? " partitions" : "", s.pauses ? " pauses" : "",
                   s.late_receives ? " late" : "", s.deregistrations ? " dereg" : "",
-                  s.destructions ? " destroy" : "");
+                  s.destructions ? " destroy" : "", s.drains ? " drain" : "",
+                  s.resets ? " reset" : "", s.receive_losses ? " srq" : "");
     return text;
 }
 

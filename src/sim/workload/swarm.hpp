@@ -16,9 +16,14 @@ namespace feroce::sim {
 struct ConnectionPlan {
     std::uint32_t a = 0;  // Nodes.
     std::uint32_t b = 1;
+    // XrcInitiator: one at `a`, and an XRC target at `b`.
     transport::QpType type = transport::QpType::Rc;
     bool shared_receives = false;
     ConnectOptions options;
+
+    bool reliable() const {
+        return type == transport::QpType::Rc || type == transport::QpType::XrcInitiator;
+    }
 };
 
 struct Swarm {
@@ -46,6 +51,9 @@ struct Swarm {
     bool late_receives = false;
     bool deregistrations = false;
     bool destructions = false;
+    bool drains = false;          // SQD, and back with other attributes or addresses.
+    bool resets = false;          // A queue pair is used again after RESET.
+    bool receive_losses = false;  // An XRC receive queue and its completion queue are destroyed.
     Duration chaos = std::chrono::milliseconds(50);
     std::uint32_t chaos_operations = 100;  // Per endpoint, at most.
     std::uint32_t heal_operations = 20;
