@@ -1,10 +1,11 @@
 // Fd: owns one file descriptor.
 #pragma once
 
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <utility>
+
+#include "base/uncancelled.hpp"
 
 namespace feroce::port {
 
@@ -28,9 +29,9 @@ public:
     bool valid() const { return raw_ >= 0; }
     int release() { return std::exchange(raw_, -1); }  // Somebody else owns it from now on.
     void reset() {
-        // By syscall(): no cancellation point, which a destructor must not be.
-        if (raw_ >= 0) ::syscall(SYS_close, raw_);
-        raw_ = -1;
+        if (raw_ < 0) return;
+        const Uncancelled call;  // A destructor must not be a cancellation point.
+        ::close(std::exchange(raw_, -1));
     }
 
 private:
