@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <filesystem>
@@ -19,6 +20,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr char kPrefix[] = "sysfs-";
+constexpr std::size_t kGidTableLength = 64;  // As ibv_query_port says.
 constexpr auto kUnusedMax = std::chrono::hours(24);
 
 std::string gid_text(const Gid& gid) {
@@ -42,11 +44,53 @@ void add_port(const DeviceInfo& device, const std::string& base, Tree& tree) {
     file("cap_mask", "0x04010000");
     file("rate", "2.5 Gb/sec (1X SDR)");
     file("pkeys/0", "0xffff");
-    for (std::size_t i = 0; i < device.gids.size(); ++i) {
-        file(fmt::format("gids/{}", i), gid_text(device.gids[i]));
-        file(fmt::format("gid_attrs/types/{}", i), "RoCE v2");
-        file(fmt::format("gid_attrs/ndevs/{}", i), device.interface);
+    for (std::size_t i = 0; i < kGidTableLength; ++i) {
+        const bool used = i < device.gids.size();
+        file(fmt::format("gids/{}", i), gid_text(used ? device.gids[i] : Gid{}));
+        // The kernel answers EINVAL for an entry that is empty; a plain file can only say nothing.
+        const auto attribute = [&](const char* name, const std::string& text) {
+            tree[fmt::format("{}gid_attrs/{}/{}", base, name, i)] = {
+                .link = false, .text = used ? text + "\n" : ""};
+        };
+        attribute("types", "RoCE v2");
+        attribute("ndevs", device.interface);
     }
+}
+
+// What the interface's own card says, or what stands for it where there is none.
+std::string card_attribute(const std::string& interface, const char* name,
+                           const std::string& without) {
+    std::ifstream file("/sys/class/net/" + interface + "/device/" + name);
+    std::string line;
+    return std::getline(file, line) && !line.empty() ? line : without;
+}
+
+// Of the processors that there are: words of 32 bits, the highest first.
+std::string all_processors() {
+    const long count = std::max(::sysconf(_SC_NPROCESSORS_CONF), 1L);
+    std::string out;
+    for (long word = (count - 1) / 32; word >= 0; --word) {
+        const long left = std::min(count - word * 32, 32L);
+        const std::uint32_t mask = left == 32 ? ~0u : (1u << left) - 1;
+        out += out.empty() ? fmt::format("{:x}", mask) : fmt::format(",{:08x}", mask);
+    }
+    return out;
+}
+
+void add_card(const DeviceInfo& device, const std::string& base, Tree& tree) {
+    const std::vector<std::pair<const char*, std::string>> attributes{
+        {"vendor", "0x0000"},
+        {"device", "0x0001"},
+        {"subsystem_vendor", "0x0000"},
+        {"subsystem_device", "0x0000"},
+        {"class", "0x020000"},
+        {"numa_node", "-1"},
+        {"local_cpus", all_processors()}};
+    for (const auto& [name, without] : attributes)
+        tree[base + name] = {.link = false,
+                             .text = card_attribute(device.interface, name, without) + "\n"};
+    tree[base + "net/" + device.interface] = {.link = true,
+                                              .text = "/sys/class/net/" + device.interface};
 }
 
 void add_device(const DeviceInfo& device, std::size_t index, Tree& tree) {
@@ -61,9 +105,8 @@ void add_device(const DeviceInfo& device, std::size_t index, Tree& tree) {
     file(base + "fw_ver", FEROCE_VERSION);
     file(base + "board_id", "feroce");
     file(base + "hw_rev", "1");
-    file(base + "device/numa_node", "-1");
-    tree[base + "device/net/" + device.interface] = {.link = true,
-                                                     .text = "/sys/class/net/" + device.interface};
+    file(base + "hca_type", "feroce");
+    add_card(device, base + "device/", tree);
     add_port(device, base + "ports/1/", tree);
     const std::string verbs = "sys/class/infiniband_verbs/" + device.verbs_name + "/";
     file(verbs + "ibdev", device.name);

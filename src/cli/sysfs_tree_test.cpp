@@ -40,6 +40,18 @@ TEST(SysfsTree, HoldsWhatProgramsLookFor) {
     EXPECT_EQ(content(device + "ports/1/gid_attrs/types/0"), "RoCE v2\n");
     EXPECT_EQ(content(device + "ports/1/gid_attrs/ndevs/0"), "test0\n");
     EXPECT_TRUE(fs::is_symlink(device + "device/net/test0"));
+    EXPECT_EQ(content(device + "hca_type"), "feroce\n");
+    EXPECT_EQ(content(device + "device/class"), "0x020000\n");
+    EXPECT_EQ(content(device + "device/numa_node"), "-1\n");
+    for (const char* name : {"vendor", "device", "local_cpus"})
+        EXPECT_NE(content(device + "device/" + name), "") << name;
+    // NCCL opens them all and ends where one is missing.
+    for (int i = 1; i < 64; ++i) {
+        const std::string index = std::to_string(i);
+        EXPECT_TRUE(fs::exists(device + "ports/1/gid_attrs/types/" + index)) << i;
+        EXPECT_EQ(content(device + "ports/1/gids/" + index),
+                  "0000:0000:0000:0000:0000:0000:0000:0000\n");
+    }
     EXPECT_TRUE(fs::is_character_file(*root + "/dev/infiniband/uverbs0"));
     struct stat info {};
     ASSERT_EQ(::stat(fs::path(*root).parent_path().c_str(), &info), 0);

@@ -21,6 +21,7 @@ Next<int(int, const char*, int, mode_t)> next_openat64("openat64");
 Next<FILE*(const char*, const char*)> next_fopen("fopen");
 Next<FILE*(const char*, const char*)> next_fopen64("fopen64");
 Next<DIR*(const char*)> next_opendir("opendir");
+Next<int(const char*)> next_chdir("chdir");
 Next<char*(const char*, char*)> next_realpath("realpath");
 Next<ssize_t(const char*, char*, size_t)> next_readlink("readlink");
 Next<ssize_t(int, const char*, char*, size_t)> next_readlinkat("readlinkat");
@@ -40,6 +41,7 @@ __attribute__((constructor)) void prepare() {
     next_fopen.get();
     next_fopen64.get();
     next_opendir.get();
+    next_chdir.get();
     next_realpath.get();
     next_readlink.get();
     next_readlinkat.get();
@@ -103,6 +105,11 @@ FILE* fopen64(const char* path, const char* mode) {
 }
 DIR* opendir(const char* path) {
     return next_opendir(Rewritten(path).path());
+}
+
+// Relative paths then lead into the tree by themselves.
+int chdir(const char* path) noexcept {
+    return next_chdir(Rewritten(path).path());
 }
 
 char* realpath(const char* path, char* resolved) noexcept {

@@ -271,9 +271,16 @@ test_setuid() {
 # What UCX and rdma-core's tests look at, without asking the library.
 test_sysfs() {
     local device index class=/sys/class/infiniband run=("$feroce" run --)
+    export FEROCE_DEVICES=lo
     equal "$("${run[@]}" ls $class | sort)" \
         "$("$feroce" dev -j | json '"\n".join(sorted(r["ifname"] for r in d))')" "ls"
     "${run[@]}" ls -lR $class >/dev/null
+    equal "$("${run[@]}" sh -c "cd $class && cat */node_type */hca_type")" "1: CA
+feroce" "relative paths"
+    equal "$("${run[@]}" sh -c "cd $class/feroce_lo/ports/1/gid_attrs/types && ls | wc -l")" 64
+    for device in vendor device class numa_node local_cpus; do
+        "${run[@]}" cat "$class/feroce_lo/device/$device" >/dev/null
+    done
     for device in $("${run[@]}" ls /dev/infiniband); do
         equal "$("${run[@]}" stat -L -c %F "/dev/infiniband/$device")" "character special file"
         "${run[@]}" sh -c "test -r /dev/infiniband/$device -a -w /dev/infiniband/$device"
