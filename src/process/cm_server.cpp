@@ -43,7 +43,12 @@ Result<void> CmServer::open() {
 }
 
 CmServer::~CmServer() {
-    user_state_.reset();
+    std::unique_ptr<CmUser> user;
+    {
+        const std::lock_guard lock(mutex_);
+        user.swap(user_);
+    }
+    user.reset();  // Closes its devices, which takes other locks.
     stop_.store(true);
     if (rendezvous_) rendezvous_->wake();
     thread_.reset();
@@ -139,9 +144,15 @@ void CmServer::on_event(const cm::Event& event) {
         unwanted_.push_back(event.connection);
 }
 
-void CmServer::set_user(CmUser& user) {
+CmUser& CmServer::user(std::unique_ptr<CmUser> (*make)()) {
+    {
+        const std::lock_guard lock(mutex_);
+        if (user_ != nullptr) return *user_;
+    }
+    std::unique_ptr<CmUser> fresh = make();
     const std::lock_guard lock(mutex_);
-    user_ = &user;
+    if (user_ == nullptr) user_ = std::move(fresh);
+    return *user_;
 }
 
 Result<PortLease> CmServer::lease_port(wire::PortSpace space, const Gid& address,

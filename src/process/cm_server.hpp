@@ -27,12 +27,11 @@ public:
     static Result<std::unique_ptr<CmServer>> start(Process& process);
     ~CmServer() override;
 
-    void set_user(CmUser& user) override;
+    CmUser& user(std::unique_ptr<CmUser> (*make)()) override;
     std::uint64_t random() override { return process_.host().random().next(); }
     Result<Gid> source_for(const Gid& destination, std::uint32_t scope) override {
         return process_.host().source_for(destination, scope);
     }
-    std::shared_ptr<void>& user_state() override { return user_state_; }
     Result<PortLease> lease_port(wire::PortSpace space, const Gid& address,
                                  std::uint16_t port) override;
     void end_lease(const PortLease& lease) override;
@@ -94,8 +93,7 @@ private:
     void* owner_of(const cm::Event& event, bool of_listener) const;
 
     Process& process_;
-    bool open_ = false;                 // process_ is kept open.
-    std::shared_ptr<void> user_state_;  // The user's.
+    bool open_ = false;  // process_ is kept open.
     // Guarded by the lock, but for wait() and wake().
     std::unique_ptr<host::Rendezvous> rendezvous_;
     std::unique_ptr<CmGsi> gsi_;
@@ -105,8 +103,8 @@ private:
     bool requests_waiting_ = false;
     bool handed_over_ = false;  // What arrives just now comes from another process.
 
-    std::mutex mutex_;  // Guards everything below.
-    CmUser* user_ = nullptr;
+    std::mutex mutex_;              // Guards everything below.
+    std::unique_ptr<CmUser> user_;  // Null until somebody asks for it.
     std::optional<cm::ConnectionManager> manager_;
     std::map<std::uint32_t, void*> owners_;           // By communication id.
     std::map<std::uint32_t, void*> listener_owners_;  // By listener id.

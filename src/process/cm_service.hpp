@@ -17,7 +17,8 @@
 
 namespace feroce::process {
 
-// Who uses the service: librdmacm. Owners are its own pointers, handed back with events.
+// Who uses the service: librdmacm, with all that it keeps of its own. It lives as long as the
+// service, so that a fork leaves both behind. Owners are its own pointers, handed back with events.
 class CmUser {
 public:
     virtual ~CmUser() = default;
@@ -31,12 +32,11 @@ using host::PortLease;
 class CmService {
 public:
     virtual ~CmService() = default;
-    virtual void set_user(CmUser& user) = 0;
+    // The one user, made at the first call.
+    virtual CmUser& user(std::unique_ptr<CmUser> (*make)()) = 0;
     virtual std::uint64_t random() = 0;
     // The address that packets to `destination` leave from; `scope` is that of a link-local one.
     virtual Result<Gid> source_for(const Gid& destination, std::uint32_t scope) = 0;
-    // What the user keeps with the service and what dies with it. Guarded by a lock of the user's.
-    virtual std::shared_ptr<void>& user_state() = 0;
 
     // Port 0 picks a free one. EADDRINUSE if another process, or this one, has it.
     virtual Result<PortLease> lease_port(wire::PortSpace space, const Gid& address,

@@ -1,27 +1,20 @@
-#include "rdmacm/channel.hpp"
+#include "rdmacm/events.hpp"
+
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <utility>
 
 #include "process/undisturbed.hpp"
-#include "rdmacm/digest.hpp"
 
 namespace feroce::rdmacm {
 
-std::mutex& lock() {
-    static std::mutex& leaked = *new std::mutex;
-    return leaked;
-}
-
-process::Change& acknowledgement() {
-    static process::Change& leaked = *new process::Change;
-    return leaked;
-}
-
 Channel* make_channel() {
-    if (service() == nullptr) return nullptr;
+    Library* home = library();
+    if (home == nullptr) return nullptr;
     auto channel = std::make_unique<Channel>();
+    channel->library = home;
     if (Result<void> opened = channel->counter.open(); !opened) {
         errno = refuse("rdma_create_event_channel", opened.error());
         return nullptr;
@@ -31,7 +24,7 @@ Channel* make_channel() {
 }
 
 void queue_event(std::unique_ptr<Event> event) {
-    const std::lock_guard held(lock());
+    const std::lock_guard held(event->account->library->mutex);
     Channel& channel = channel_of(event->account->base.channel);
     channel.events.push_back(std::move(event));
     channel.counter.post();
@@ -65,14 +58,13 @@ std::deque<std::unique_ptr<Event>> take_out(Channel& channel, Wanted wanted) {
 // that one which comes late does so as well, the channel destroyed last stays open. Deletes the
 // one before.
 void keep_aside(Channel& destroyed) {
-    static Channel* last = nullptr;
-    std::unique_ptr<Channel> before;
-    const std::lock_guard held(lock());
-    before.reset(std::exchange(last, &destroyed));
+    std::unique_ptr<Channel> before(&destroyed);
+    const std::lock_guard held(destroyed.library->mutex);
+    before.swap(destroyed.library->last_destroyed);
 }
 
 std::unique_ptr<Event> take_first(Channel& channel, bool counted) {
-    const std::lock_guard held(lock());
+    const std::lock_guard held(channel.library->mutex);
     if (channel.events.empty()) return nullptr;
     std::unique_ptr<Event> event = std::move(channel.events.front());
     channel.events.pop_front();
@@ -96,25 +88,25 @@ bool take_event(Channel& channel, bool counted, rdma_cm_event*& out) {
 }  // namespace
 
 std::vector<CmId*> settle_events(process::Undisturbed& call, CmId& id) {
-    std::unique_lock held(lock());
+    std::unique_lock held(id.library->mutex);
     Channel& channel = channel_of(id.base.channel);
     for (const auto& event : take_out(channel, [&](Event& e) { return e.account == &id; }))
         if (event->from_peer && event->base.id != &id.base)
             id.unfetched.push_back(&id_of(event->base.id));
-    process::wait_until(call, acknowledgement(), held,
+    process::wait_until(call, id.library->acknowledgement, held,
                         [&] { return id.delivered == id.acknowledged; });
     return std::exchange(id.unfetched, {});
 }
 
 void move_events(process::Undisturbed& call, CmId& id, Channel& to) {
-    std::unique_lock held(lock());
+    std::unique_lock held(id.library->mutex);
     Channel& from = channel_of(id.base.channel);
     id.base.channel = &to.base;
     for (auto& event : take_out(from, [&](Event& e) { return e.account == &id; })) {
         to.events.push_back(std::move(event));
         to.counter.post();
     }
-    process::wait_until(call, acknowledgement(), held,
+    process::wait_until(call, id.library->acknowledgement, held,
                         [&] { return id.delivered == id.acknowledged; });
 }
 
@@ -146,15 +138,20 @@ rdma_event_channel* rdma_create_event_channel() {
 
 void rdma_destroy_event_channel(rdma_event_channel* channel) {
     const Uncancelled call;
-    if (channel != nullptr) keep_aside(channel_of(channel));
+    if (channel == nullptr) return;
+    if (is_current(*channel_of(channel).library))
+        keep_aside(channel_of(channel));
+    else
+        ::close(channel->fd);  // The queue is as the fork found it, perhaps half changed: leaked.
 }
 
 int rdma_get_cm_event(rdma_event_channel* base, rdma_cm_event** out) {
     if (base == nullptr || out == nullptr)
         return fail("rdma_get_cm_event", {EINVAL, "no channel or no place for the event"});
-    const auto take = [&channel = channel_of(base), out](bool counted) {
-        return take_event(channel, counted, *out);
-    };
+    Channel& channel = channel_of(base);
+    if (!is_current(*channel.library))
+        return fail("rdma_get_cm_event", {ENODEV, "the channel is of the process that forked"});
+    const auto take = [&channel, out](bool counted) { return take_event(channel, counted, *out); };
     return process::fetch_event(base->fd, take) ? 0 : -1;
 }
 

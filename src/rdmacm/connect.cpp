@@ -5,19 +5,16 @@
 
 #include "process/undisturbed.hpp"
 #include "rdmacm/address.hpp"
-#include "rdmacm/channel.hpp"
 #include "rdmacm/devices.hpp"
+#include "rdmacm/events.hpp"
+#include "rdmacm/id.hpp"
 #include "rdmacm/objects.hpp"
-#include "rdmacm/qp.hpp"
 #include "wire/cma.hpp"
 
 namespace feroce::rdmacm {
 namespace {
 
 constexpr std::size_t kBacklog = 1024;
-
-constexpr Error kNotResolved{EINVAL, "resolve the address and the route first"};
-constexpr Error kNotConnected{EINVAL, "the id has no connection"};
 
 ByteView private_data(const rdma_conn_param* p) {
     if (p == nullptr || p->private_data == nullptr) return {};
@@ -59,8 +56,9 @@ Result<std::uint8_t> settle_depth(std::uint8_t wanted, int most) {
     return wanted;
 }
 
-Result<void> settle_depths(CmId& id, const rdma_conn_param* p) {
-    const ibv_device_attr& limits = device_of(id.base.verbs).attributes;
+// `offered`: by the request that is accepted, no more than which makes sense.
+Result<void> settle_depths(CmId& id, const rdma_conn_param* p, bool offered) {
+    const ibv_device_attr& limits = device_of(id).attributes;
     int serve = limits.max_qp_rd_atom;
     int ask = limits.max_qp_init_rd_atom;
     std::uint8_t wanted_serve = RDMA_MAX_RESP_RES;
@@ -69,10 +67,9 @@ Result<void> settle_depths(CmId& id, const rdma_conn_param* p) {
         wanted_serve = p->responder_resources;
         wanted_ask = p->initiator_depth;
     }
-    if (id.passive && wanted_serve == RDMA_MAX_RESP_RES)
+    if (offered && wanted_serve == RDMA_MAX_RESP_RES)
         serve = std::min<int>(serve, id.responder_resources);
-    if (id.passive && wanted_ask == RDMA_MAX_INIT_DEPTH)
-        ask = std::min<int>(ask, id.initiator_depth);
+    if (offered && wanted_ask == RDMA_MAX_INIT_DEPTH) ask = std::min<int>(ask, id.initiator_depth);
     const Result<std::uint8_t> served = settle_depth(wanted_serve, serve);
     TRY(served);
     const Result<std::uint8_t> asked = settle_depth(wanted_ask, ask);
@@ -103,14 +100,12 @@ cm::Endpoint local_endpoint(const CmId& id, const rdma_conn_param* p) {
 }
 
 Result<void> connect(CmId& id, const rdma_conn_param* p) {
-    if (id.base.route.path_rec == nullptr || id.base.verbs == nullptr) return kNotResolved;
-    if (id.connection) return Error{EISCONN, "the id was used for a connection already"};
     const std::vector<std::byte> data = request_data(id, private_data(p));
     const wire::ServiceId service = service_of(id, id.base.route.addr.dst_storage);
     if (is_ud(id))
         return id.service->sidr_request({.path = id.path, .service = service, .private_data = data},
                                         &id, id.connection);
-    TRY(settle_depths(id, p));
+    TRY(settle_depths(id, p, false));
     const cm::Endpoint endpoint = local_endpoint(id, p);
     if (endpoint.qpn.raw == 0) return Error{EINVAL, "there is no queue pair to connect"};
     id.retry_count = endpoint.retry_count;
@@ -127,9 +122,8 @@ Result<void> accept_datagrams(CmId& id, const rdma_conn_param* p) {
 }
 
 Result<void> accept(CmId& id, const rdma_conn_param* p) {
-    if (!id.passive || !id.connection) return Error{EINVAL, "there is no request to accept"};
     if (is_ud(id)) return accept_datagrams(id, p);
-    TRY(settle_depths(id, p));
+    TRY(settle_depths(id, p, true));
     const cm::Endpoint endpoint = local_endpoint(id, p);
     if (endpoint.qpn.raw == 0) return Error{EINVAL, "there is no queue pair to connect"};
     if (id.base.qp != nullptr) TRY(connect_qp(id));
@@ -140,14 +134,13 @@ Result<void> accept(CmId& id, const rdma_conn_param* p) {
 int reject(rdma_cm_id* base, cm::RejectReason reason, const void* data, std::uint8_t length) {
     const Uncancelled call;
     CmId& id = id_of(base);
-    if (!alive(id)) return -1;
-    if (!id.connection) return fail("rdma_reject", kNotConnected);
+    Entry entry(id, Call::Reject, "rdma_reject");
+    if (entry.refused()) return -1;
     const ByteView bytes(static_cast<const std::byte*>(data), data == nullptr ? 0 : length);
-    Result<void> done =
+    return entry.end(
         is_ud(id) ? id.service->sidr_reply(
                         *id.connection, {.status = cm::SidrStatus::Rejected, .private_data = bytes})
-                  : id.service->reject(*id.connection, {.reason = reason, .private_data = bytes});
-    return done ? 0 : fail("rdma_reject", done.error());
+                  : id.service->reject(*id.connection, {.reason = reason, .private_data = bytes}));
 }
 
 }  // namespace
@@ -159,31 +152,30 @@ using namespace feroce::rdmacm;
 int rdma_listen(rdma_cm_id* base, int backlog) {
     const Uncancelled call;
     CmId& id = id_of(base);
-    if (!alive(id)) return -1;
-    if (id.listener) return fail("rdma_listen", {EINVAL, "the id listens already"});
-    if (id.lease.id == 0) {
+    if (id.stage.get() == Stage::Idle) {
         sockaddr_in any{};
         any.sin_family = AF_INET;
         if (rdma_bind_addr(base, reinterpret_cast<sockaddr*>(&any)) != 0) return -1;
     }
+    Entry entry(id, Call::Listen, "rdma_listen");
+    if (entry.refused()) return -1;
     const Result<cm::ListenerId> listener =
         id.service->listen({.service = service_of(id, base->route.addr.src_storage),
                             .address = id.local,
                             .v6_only = id.options.v6_only,
                             .backlog = backlog > 0 ? static_cast<std::size_t>(backlog) : kBacklog},
                            &id);
-    if (!listener) return fail("rdma_listen", listener.error());
+    if (!listener) return entry.end(listener.error());
     id.listener = *listener;
-    return 0;
+    return entry.end({});
 }
 
 int rdma_connect(rdma_cm_id* base, rdma_conn_param* parameters) {
     CmId& id = id_of(base);
     {
         const process::Undisturbed part;
-        if (!alive(id)) return -1;
-        if (Result<void> asked = rdmacm::connect(id, parameters); !asked)
-            return fail("rdma_connect", asked.error());
+        Entry entry(id, Call::Connect, "rdma_connect");
+        if (entry.refused() || entry.end(rdmacm::connect(id, parameters)) != 0) return -1;
     }
     return complete(id);
 }
@@ -192,11 +184,12 @@ int rdma_accept(rdma_cm_id* base, rdma_conn_param* parameters) {
     CmId& id = id_of(base);
     {
         const process::Undisturbed part;
-        if (!alive(id)) return -1;
-        if (Result<void> accepted = rdmacm::accept(id, parameters); !accepted)
-            return fail("rdma_accept", accepted.error());
+        Entry entry(id, Call::Accept, "rdma_accept");
+        if (entry.refused() || entry.end(rdmacm::accept(id, parameters)) != 0) return -1;
     }
-    return is_ud(id) ? 0 : complete(id);  // Nobody answers the answer to a datagram request.
+    if (!is_ud(id)) return complete(id);
+    id.stage.set(Stage::Over);  // Nobody answers the answer to a datagram request.
+    return 0;
 }
 
 int rdma_reject(rdma_cm_id* base, const void* data, std::uint8_t length) {
@@ -211,33 +204,31 @@ int rdma_reject_ece(rdma_cm_id* base, const void* data, std::uint8_t length) {
 int rdma_establish(rdma_cm_id* base) {
     const Uncancelled call;
     CmId& id = id_of(base);
-    if (!alive(id)) return -1;
-    // With a queue pair of its own the id establishes by itself.
-    if (base->qp != nullptr || !id.connection) return fail("rdma_establish", kNotConnected);
-    Result<void> done = id.service->establish(*id.connection);
-    return done ? 0 : fail("rdma_establish", done.error());
+    if (base->qp != nullptr)
+        return fail("rdma_establish", {EINVAL, "an id with a queue pair establishes by itself"});
+    Entry entry(id, Call::Establish, "rdma_establish");
+    return entry.refused() ? -1 : entry.end(id.service->establish(*id.connection));
 }
 
 int rdma_notify(rdma_cm_id* base, ibv_event_type event) {
     const Uncancelled call;
     CmId& id = id_of(base);
-    if (!alive(id)) return -1;
     if (event != IBV_EVENT_COMM_EST)
         return fail("rdma_notify", {EINVAL, "only IBV_EVENT_COMM_EST means something here"});
-    if (!id.connection) return fail("rdma_notify", kNotConnected);
-    Result<void> done = id.service->establish(*id.connection);
-    return done ? 0 : fail("rdma_notify", done.error());
+    Entry entry(id, Call::Notify, "rdma_notify");
+    return entry.refused() ? -1 : entry.end(id.service->establish(*id.connection));
 }
 
 int rdma_disconnect(rdma_cm_id* base) {
     CmId& id = id_of(base);
     {
         const process::Undisturbed part;
-        if (!alive(id)) return -1;
-        if (!id.connection) return fail("rdma_disconnect", kNotConnected);
-        stop_qp(id);
-        if (Result<void> done = id.service->disconnect(*id.connection); !done)
-            return fail("rdma_disconnect", done.error());
+        Entry entry(id, Call::Disconnect, "rdma_disconnect");
+        // The queue pair stops even if the peer was faster and there is nothing left to tell it.
+        if (!entry.refused() || id.stage.get() == Stage::Over) stop_qp(id);
+        if (entry.refused()) return -1;
+        if (entry.no_effect()) return 0;
+        if (entry.end(id.service->disconnect(*id.connection)) != 0) return -1;
     }
     return complete(id);
 }

@@ -1,108 +1,12 @@
 // Both sides of a connection in one process, over the real loopback: what programs see of events,
 // statuses and mistakes. Programs from Debian's packages are run by tests/rdmacm.
-#include <arpa/inet.h>
 #include <fcntl.h>
-#include <gtest/gtest.h>
-#include <poll.h>
 #include <pthread.h>
 
-#include <cerrno>
-#include <cstring>
-#include <string>
+#include "rdmacm/test_connect.hpp"
 
-#include "rdmacm/abi.hpp"
-
+namespace feroce::rdmacm {
 namespace {
-
-constexpr int kPatienceMs = 30'000;
-
-sockaddr_in loopback(std::uint16_t port) {
-    sockaddr_in out{};
-    out.sin_family = AF_INET;
-    out.sin_port = htons(port);
-    out.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    return out;
-}
-
-sockaddr* generic(sockaddr_in& address) {
-    return reinterpret_cast<sockaddr*>(&address);
-}
-
-class Connect : public testing::Test {
-protected:
-    void SetUp() override {
-        channel = rdma_create_event_channel();
-        ASSERT_NE(channel, nullptr) << std::strerror(errno);
-        ASSERT_EQ(rdma_create_id(channel, &listener, nullptr, RDMA_PS_TCP), 0);
-        sockaddr_in any_port = loopback(0);
-        ASSERT_EQ(rdma_bind_addr(listener, generic(any_port)), 0);
-        port = ntohs(rdma_get_src_port(listener));
-        ASSERT_NE(port, 0);
-    }
-    void TearDown() override {
-        for (rdma_cm_id** id : {&client, &server, &listener}) {
-            if (*id == nullptr) continue;
-            rdma_destroy_qp(*id);
-            EXPECT_EQ(rdma_destroy_id(*id), 0);
-        }
-        rdma_destroy_event_channel(channel);
-    }
-
-    // The next event, which must be `type`; its id, and its status in `status`.
-    rdma_cm_id* expect(rdma_cm_event_type type) {
-        pollfd waiting{channel->fd, POLLIN, 0};
-        if (::poll(&waiting, 1, kPatienceMs) != 1) {
-            ADD_FAILURE() << "no event, but expected " << rdma_event_str(type);
-            return nullptr;
-        }
-        rdma_cm_event* event = nullptr;
-        EXPECT_EQ(rdma_get_cm_event(channel, &event), 0);
-        EXPECT_STREQ(rdma_event_str(event->event), rdma_event_str(type));
-        rdma_cm_id* id = event->id;
-        status = event->status;
-        data.assign(static_cast<const char*>(event->param.conn.private_data),
-                    event->param.conn.private_data_len);
-        EXPECT_EQ(rdma_ack_cm_event(event), 0);
-        return id;
-    }
-
-    void make_qp(rdma_cm_id* id) {
-        ibv_qp_init_attr wanted{};
-        wanted.qp_type = IBV_QPT_RC;
-        wanted.cap = {4, 4, 1, 1, 0};
-        ASSERT_EQ(rdma_create_qp(id, nullptr, &wanted), 0) << std::strerror(errno);
-    }
-
-    void resolve(std::uint16_t to) {
-        ASSERT_EQ(rdma_create_id(channel, &client, nullptr, RDMA_PS_TCP), 0);
-        sockaddr_in destination = loopback(to);
-        ASSERT_EQ(rdma_resolve_addr(client, nullptr, generic(destination), 1000), 0);
-        expect(RDMA_CM_EVENT_ADDR_RESOLVED);
-        ASSERT_EQ(status, 0);
-        ASSERT_EQ(rdma_resolve_route(client, 1000), 0);
-        expect(RDMA_CM_EVENT_ROUTE_RESOLVED);
-        ASSERT_EQ(client->route.num_paths, 1);
-        make_qp(client);
-    }
-
-    void ask(const char* greeting) {
-        rdma_conn_param p{};
-        p.private_data = greeting;
-        p.private_data_len = static_cast<std::uint8_t>(std::strlen(greeting));
-        p.responder_resources = 3;
-        p.initiator_depth = 2;
-        p.retry_count = 5;
-        ASSERT_EQ(rdma_connect(client, &p), 0) << std::strerror(errno);
-    }
-
-    rdma_event_channel* channel = nullptr;
-    rdma_cm_id* listener = nullptr;
-    rdma_cm_id* client = nullptr;
-    rdma_cm_id* server = nullptr;
-    std::uint16_t port = 0;
-    int status = 0;
-    std::string data;
-};
 
 TEST_F(Connect, FromRequestToTimewait) {
     ASSERT_EQ(rdma_listen(listener, 0), 0);
@@ -248,3 +152,4 @@ TEST_F(Connect, MistakesAreRefusedWithTheRightErrno) {
 }
 
 }  // namespace
+}  // namespace feroce::rdmacm

@@ -1,30 +1,13 @@
 #include "rdmacm/devices.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstring>
-#include <map>
 
 #include "rdmacm/address.hpp"
 
 namespace feroce::rdmacm {
 namespace {
-
-// Kept with the service, so that a fork leaves it behind and a simulated node has its own.
-struct Table {
-    std::mutex mutex;
-    std::map<std::string, std::unique_ptr<Device>> by_name;
-    std::vector<Device*> order;
-};
-
-Table& table() {
-    static std::mutex& creation = *new std::mutex;  // Leaked: it may be needed at exit.
-    const std::lock_guard held(creation);
-    std::shared_ptr<void>& kept = service()->user_state();
-    if (kept == nullptr) kept = std::make_shared<Table>();
-    return *static_cast<Table*>(kept.get());
-}
 
 std::unique_ptr<Device> open_device(ibv_device* device) {
     ibv_context* context = ibv_open_device(device);
@@ -41,11 +24,28 @@ std::unique_ptr<Device> open_device(ibv_device* device) {
 
 constexpr std::size_t kGidsMax = 1024;
 
+std::vector<ibv_gid_entry> gid_table(ibv_context* context) {
+    std::vector<ibv_gid_entry> entries(kGidsMax);
+    const ssize_t count = ibv_query_gid_table(context, entries.data(), entries.size(), 0);
+    entries.resize(count > 0 ? static_cast<std::size_t>(count) : 0);
+    return entries;
+}
+
 bool has_address(ibv_context* context, const Gid& address) {
     return gid_index(context, address) >= 0;
 }
 
+// Under the library's devices_mutex.
+Device* open_once(Library& library, ibv_device* device) {
+    std::unique_ptr<Device>& known = library.devices[ibv_get_device_name(device)];
+    if (known == nullptr) known = open_device(device);
+    return known.get();
+}
+
 }  // namespace
+
+Library::Library() = default;
+Library::~Library() = default;
 
 Device::~Device() {
     if (xrcd != nullptr) ibv_close_xrcd(xrcd);
@@ -53,38 +53,33 @@ Device::~Device() {
     ibv_close_device(context);
 }
 
-std::vector<Device*> devices() {
-    Table& t = table();
-    const std::lock_guard held(t.mutex);
-    t.order.clear();
+std::vector<Device*> devices(Library& library) {
+    const std::lock_guard held(library.devices_mutex);
+    library.listed.clear();
     int count = 0;
     ibv_device** list = ibv_get_device_list(&count);
     for (int i = 0; list != nullptr && i < count; ++i) {
-        std::unique_ptr<Device>& known = t.by_name[ibv_get_device_name(list[i])];
-        if (known == nullptr) known = open_device(list[i]);
-        if (known != nullptr) t.order.push_back(known.get());
+        if (Device* known = open_once(library, list[i])) library.listed.push_back(known);
     }
     ibv_free_device_list(list);
-    return t.order;
+    return library.listed;
 }
 
-Device* device_with(const Gid& address) {
+Device* device_with(Library& library, const Gid& address) {
     {
-        Table& t = table();
-        const std::lock_guard held(t.mutex);
-        for (Device* device : t.order)
+        const std::lock_guard held(library.devices_mutex);
+        for (Device* device : library.listed)
             if (has_address(device->context, address)) return device;
     }
-    for (Device* device : devices())
+    for (Device* device : devices(library))
         if (has_address(device->context, address)) return device;
     return nullptr;
 }
 
-Device& device_of(ibv_context* context) {
-    Table& t = table();
-    const std::lock_guard held(t.mutex);
-    for (const auto& [name, device] : t.by_name)
-        if (device != nullptr && device->context == context) return *device;
+Device& device_of(const CmId& id) {
+    const std::lock_guard held(id.library->devices_mutex);
+    for (const auto& [name, device] : id.library->devices)
+        if (device != nullptr && device->context == id.base.verbs) return *device;
     ASSERT(!"a context that rdma_cm has not opened");
     __builtin_unreachable();
 }
@@ -98,18 +93,14 @@ bool is_present(ibv_context* context) {
 }
 
 int gid_index(ibv_context* context, const Gid& gid) {
-    std::array<ibv_gid_entry, kGidsMax> entries;
-    const ssize_t count = ibv_query_gid_table(context, entries.data(), entries.size(), 0);
-    for (ssize_t i = 0; i < count; ++i) {
-        const ibv_gid_entry& entry = entries[static_cast<std::size_t>(i)];
+    for (const ibv_gid_entry& entry : gid_table(context))
         if (std::memcmp(entry.gid.raw, gid.raw.data(), sizeof entry.gid.raw) == 0)
             return static_cast<int>(entry.gid_index);
-    }
     return -1;
 }
 
 Result<void> attach_device(CmId& id) {
-    const Device* device = device_with(id.local);
+    const Device* device = device_with(*id.library, id.local);
     if (device == nullptr) return Error{ENODEV, "no device has this local address"};
     id.base.verbs = device->context;
     if (id.base.pd == nullptr) id.base.pd = device->pd;

@@ -23,9 +23,9 @@ struct Device {
     std::uint8_t mtu = IBV_MTU_1024;  // IBTA's code.
 };
 
-std::vector<Device*> devices();
-Device* device_with(const Gid& address);  // Null if no device has the address.
-Device& device_of(ibv_context* context);  // Of one that devices() has.
+std::vector<Device*> devices(Library& library);
+Device* device_with(Library& library, const Gid& address);  // Null if no device has the address.
+Device& device_of(const CmId& id);                          // Of one with a device.
 
 bool is_present(ibv_context* context);  // Its device is still there.
 

@@ -1,15 +1,12 @@
-#include "rdmacm/digest.hpp"
-
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
 
 #include "process/undisturbed.hpp"
 #include "rdmacm/address.hpp"
-#include "rdmacm/channel.hpp"
 #include "rdmacm/devices.hpp"
+#include "rdmacm/events.hpp"
 #include "rdmacm/id.hpp"
-#include "rdmacm/qp.hpp"
 #include "wire/cma.hpp"
 
 namespace feroce::rdmacm {
@@ -19,43 +16,22 @@ bool is_request(const cm::Event& event) {
     return event.type == cm::EventType::ConnectRequest || event.type == cm::EventType::SidrRequest;
 }
 
-class User final : public process::CmUser {
-public:
-    void* on_cm_event(const cm::Event& source, void* owner) override {
-        CmId* id = static_cast<CmId*>(owner);
-        auto event = std::make_unique<Event>();
-        event->account = id;
-        event->from_peer = true;
-        event->source = source;
-        event->private_data_length =
-            std::min(source.private_data.size(), event->private_data.size());
-        std::copy_n(source.private_data.begin(), event->private_data_length,
-                    event->private_data.begin());
-        event->source.private_data = {};
-        event->source.additional_info = {};
-        if (is_request(source)) id = make_child(*id, source);
-        event->base.id = &id->base;
-        queue_event(std::move(event));
-        return id;
-    }
-
-private:
-    static CmId* make_child(const CmId& listener, const cm::Event& source) {
-        auto* child = new CmId;
-        child->service = listener.service;
-        child->passive = true;
-        child->connection = source.connection;
-        child->path = source.path;
-        child->peer = source.peer;
-        child->options = listener.options;
-        child->base.context = listener.base.context;
-        child->base.ps = listener.base.ps;
-        child->base.qp_type = listener.base.qp_type;
-        const std::lock_guard held(lock());
-        child->base.channel = listener.base.channel;
-        return child;
-    }
-};
+CmId* make_child(const CmId& listener, const cm::Event& source) {
+    auto* child = new CmId;
+    child->stage.set(Stage::Requested);
+    child->library = listener.library;
+    child->service = listener.service;
+    child->connection = source.connection;
+    child->path = source.path;
+    child->peer = source.peer;
+    child->options = listener.options;
+    child->base.context = listener.base.context;
+    child->base.ps = listener.base.ps;
+    child->base.qp_type = listener.base.qp_type;
+    const std::lock_guard held(listener.library->mutex);
+    child->base.channel = listener.base.channel;
+    return child;
+}
 
 // What the program gave is behind the header with the addresses.
 void set_private_data(Event& event, std::size_t header, const void*& data, std::uint8_t& length) {
@@ -134,12 +110,14 @@ void digest_response(Event& event) {
     id.peer = event.source.peer;
     id.responder_resources = id.peer.initiator_depth;
     id.initiator_depth = id.peer.responder_resources;
+    id.stage.advance(Stage::Asked, Stage::Answered);
     fill_connection(event, 0);
     event.base.event = RDMA_CM_EVENT_CONNECT_RESPONSE;
     if (id.base.qp == nullptr) return;  // The program connects its queue pair and establishes.
     event.base.event = RDMA_CM_EVENT_ESTABLISHED;
     Result<void> done = connect_qp(id);
     if (done) done = id.service->establish(*id.connection);
+    id.stage.advance(Stage::Answered, done ? Stage::Connected : Stage::Over);
     if (done) return;
     refuse("rdma_get_cm_event", done.error());
     (void)id.service->reject(*id.connection, {});
@@ -149,6 +127,7 @@ void digest_response(Event& event) {
 
 void digest_sidr_response(Event& event) {
     CmId& id = *event.account;
+    id.stage.set(Stage::Over);
     const cm::Event& source = event.source;
     rdma_ud_param& p = event.base.param.ud;
     set_private_data(event, 0, p.private_data, p.private_data_len);
@@ -165,9 +144,21 @@ void digest_sidr_response(Event& event) {
 
 }  // namespace
 
-process::CmUser& cm_user() {
-    static User& leaked = *new User;
-    return leaked;
+void* Library::on_cm_event(const cm::Event& source, void* owner) {
+    CmId* id = static_cast<CmId*>(owner);
+    auto event = std::make_unique<Event>();
+    event->account = id;
+    event->from_peer = true;
+    event->source = source;
+    event->private_data_length = std::min(source.private_data.size(), event->private_data.size());
+    std::copy_n(source.private_data.begin(), event->private_data_length,
+                event->private_data.begin());
+    event->source.private_data = {};
+    event->source.additional_info = {};
+    if (is_request(source)) id = make_child(*id, source);
+    event->base.id = &id->base;
+    queue_event(std::move(event));
+    return id;
 }
 
 bool digest(Event& event) {
@@ -183,9 +174,11 @@ bool digest(Event& event) {
             digest_sidr_response(event);
             return true;
         case cm::EventType::Established:
+            id.stage.advance(Stage::Accepted, Stage::Connected);
             event.base.event = RDMA_CM_EVENT_ESTABLISHED;
             return true;
         case cm::EventType::Rejected:
+            id.stage.set(Stage::Over);
             event.base.event = RDMA_CM_EVENT_REJECTED;
             event.base.status = static_cast<int>(event.source.reason);
             set_private_data(event, 0, event.base.param.conn.private_data,
@@ -193,11 +186,13 @@ bool digest(Event& event) {
             stop_qp(id);
             return true;
         case cm::EventType::Unreachable:
+            id.stage.set(Stage::Over);
             event.base.event = RDMA_CM_EVENT_UNREACHABLE;
             event.base.status = -ETIMEDOUT;
             stop_qp(id);
             return true;
         case cm::EventType::Disconnected:
+            id.stage.set(Stage::Over);
             // The queue pair goes on until the program disconnects too: it may have sends left.
             event.base.event = RDMA_CM_EVENT_DISCONNECTED;
             event.base.status = event.source.timed_out ? -ETIMEDOUT : 0;
@@ -214,14 +209,16 @@ bool digest(Event& event) {
 }
 
 void discard(std::unique_ptr<Event> event) {
+    if (!is_current(*event->account->library)) return;  // Nobody in this process waits for it.
     // A request that digest() had no use for.
     const bool unused =
         event->from_peer && is_request(event->source) && event->base.listen_id == nullptr;
     CmId* child = unused ? &id_of(event->base.id) : nullptr;
     {
-        const std::lock_guard held(lock());
+        Library& home = *event->account->library;
+        const std::lock_guard held(home.mutex);
         ++event->account->acknowledged;
-        acknowledgement().notify_all();
+        home.acknowledgement.notify_all();
     }
     if (child != nullptr) destroy(*child);
 }

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "process/undisturbed.hpp"
-#include "rdmacm/channel.hpp"
+#include "rdmacm/events.hpp"
 #include "rdmacm/id.hpp"
 #include "rdmacm/objects.hpp"
 
@@ -91,6 +91,7 @@ int rdma_get_request(rdma_cm_id* listen, rdma_cm_id** out) {
     if (!id.synchronous)
         return fail("rdma_get_request",
                     {EINVAL, "the listener must have no channel of the caller"});
+    if (Entry entry(id, Call::GetRequest, "rdma_get_request"); entry.refused()) return -1;
     acknowledge(id);
     // Kept in the listener until it is the child's: a thread may go away in between.
     if (rdma_get_cm_event(listen->channel, &listen->event) != 0) return -1;

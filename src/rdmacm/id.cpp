@@ -6,38 +6,89 @@
 
 #include "process/undisturbed.hpp"
 #include "rdmacm/address.hpp"
-#include "rdmacm/channel.hpp"
 #include "rdmacm/devices.hpp"
-#include "rdmacm/digest.hpp"
-#include "rdmacm/multicast.hpp"
+#include "rdmacm/events.hpp"
 
 extern "C" feroce::process::CmService* feroce_cm_service(bool start);  // In libibverbs, FEROCE_1.
 
 namespace feroce::rdmacm {
+namespace {
 
-process::CmService* service() {
-    if (process::CmService* running = feroce_cm_service(false)) return running;
-    process::CmService* fresh = feroce_cm_service(true);
-    if (fresh != nullptr) fresh->set_user(cm_user());
-    return fresh;
+const char* why_refused(Stage stage) {
+    switch (stage) {
+        case Stage::Idle:
+            return "the id has no address yet";
+        case Stage::Bound:
+            return "the id is bound to an address, and to nothing more";
+        case Stage::Resolved:
+            return "the id has an address and no route yet";
+        case Stage::Routed:
+            return "the id has its route and is not connected";
+        case Stage::Listening:
+            return "the id listens";
+        case Stage::Asked:
+            return "the id waits for the peer's answer";
+        case Stage::Answered:
+            return "the peer has accepted; the id is to be established or refused";
+        case Stage::Requested:
+            return "the id is a request, to be accepted or refused";
+        case Stage::Accepted:
+            return "the id has accepted and waits for the peer";
+        case Stage::Connected:
+            return "the id is connected";
+        case Stage::Over:
+        case Stage::Count:
+            break;
+    }
+    return "the connection of the id is over";
 }
 
-bool alive(const CmId& id) {
-    if (id.service == feroce_cm_service(false)) return true;
-    errno = ENODEV;
-    return false;
+}  // namespace
+
+Library* library() {
+    process::CmService* service = feroce_cm_service(true);
+    if (service == nullptr) return nullptr;
+    const auto make = []() -> std::unique_ptr<process::CmUser> {
+        auto fresh = std::make_unique<Library>();
+        fresh->service = feroce_cm_service(false);
+        return fresh;
+    };
+    return static_cast<Library*>(&service->user(make));
+}
+
+bool is_current(const Library& library) {
+    return library.service == feroce_cm_service(false);
+}
+
+Entry::Entry(CmId& id, Call call, const char* name) : id_(id), call_(call), name_(name) {
+    if (!is_current(*id.library)) {
+        verdict_ = ENODEV;
+        fail(name, {ENODEV, "the id is of the process that forked"});
+        return;
+    }
+    const StageKeeper::Entry entry = id.stage.enter(call);
+    verdict_ = entry.verdict;
+    before_ = entry.before;
+    // A synchronous call waits for an event, and what has no effect causes none.
+    if (no_effect() && id.synchronous) verdict_ = EINVAL;
+    if (refused()) fail(name, {verdict_, why_refused(before_)});
+}
+
+Entry::~Entry() {
+    if (!kept_ && verdict_ == 0) id_.stage.advance(leads_to(call_, before_), before_);
 }
 
 CmId* create(Channel* channel, void* context, rdma_port_space space, ibv_qp_type type) {
     const Uncancelled call;
-    process::CmService* cm = service();
-    if (cm == nullptr) return nullptr;
+    Library* home = library();
+    if (home == nullptr) return nullptr;
     auto id = std::make_unique<CmId>();
     id->synchronous = channel == nullptr;
     if (channel == nullptr) channel = make_channel();
     if (channel == nullptr) return nullptr;
-    id->service = cm;
-    id->starting_psn = Psn(static_cast<std::uint32_t>(cm->random()));
+    id->library = home;
+    id->service = home->service;
+    id->starting_psn = Psn(static_cast<std::uint32_t>(home->service->random()));
     id->base.channel = &channel->base;
     id->base.context = context;
     id->base.ps = space;
@@ -49,14 +100,14 @@ void destroy(CmId& id) {
     process::Undisturbed call;
     // A signal handler may leave the wait below by siglongjmp(); then the program calls again.
     if (rdma_cm_event* event = std::exchange(id.base.event, nullptr)) rdma_ack_cm_event(event);
-    if (alive(id)) {
+    if (is_current(*id.library)) {
         if (const auto left = std::exchange(id.connection, std::nullopt))
             id.service->release(*left);
         if (const auto left = std::exchange(id.listener, std::nullopt)) id.service->unlisten(*left);
         id.service->end_lease(std::exchange(id.lease, {}));
         leave_all_groups(id);
+        for (CmId* unfetched : settle_events(call, id)) destroy(*unfetched);
     }
-    for (CmId* unfetched : settle_events(call, id)) destroy(*unfetched);
     if (id.synchronous) rdma_destroy_event_channel(id.base.channel);
     delete &id;
 }
@@ -102,7 +153,10 @@ int set_id_option(CmId& id, int name, const void* value, std::size_t length) {
     if (length != sizeof number) return fail("rdma_set_option", {EINVAL, "this option is an int"});
     std::memcpy(&number, value, sizeof number);
     // An address is free again at once, so there is nothing to reuse.
-    if (name == RDMA_OPTION_ID_AFONLY) id.options.v6_only = number != 0;
+    if (name == RDMA_OPTION_ID_REUSEADDR) return 0;
+    Entry entry(id, Call::SetFamilyOnly, "rdma_set_option");
+    if (entry.refused()) return -1;
+    id.options.v6_only = number != 0;
     return 0;
 }
 
@@ -133,7 +187,8 @@ int rdma_destroy_id(rdma_cm_id* base) {
 int rdma_migrate_id(rdma_cm_id* base, rdma_event_channel* channel) {
     process::Undisturbed call;
     CmId& id = id_of(base);
-    if (!alive(id)) return -1;
+    if (!is_current(*id.library))
+        return fail("rdma_migrate_id", {ENODEV, "the id is of the process that forked"});
     const bool synchronous = channel == nullptr;
     if (synchronous && id.synchronous)
         return fail("rdma_migrate_id", {EINVAL, "the id has a channel of its own already"});
@@ -168,8 +223,9 @@ __be16 rdma_get_dst_port(rdma_cm_id* base) {
 
 ibv_context** rdma_get_devices(int* count) {
     const Uncancelled call;
-    if (service() == nullptr) return nullptr;
-    const std::vector<Device*> all = devices();
+    Library* home = library();
+    if (home == nullptr) return nullptr;
+    const std::vector<Device*> all = devices(*home);
     auto** list = static_cast<ibv_context**>(std::calloc(all.size() + 1, sizeof(ibv_context*)));
     if (list == nullptr) return nullptr;
     for (std::size_t i = 0; i < all.size(); ++i) list[i] = all[i]->context;

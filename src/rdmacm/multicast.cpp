@@ -1,11 +1,9 @@
-#include "rdmacm/multicast.hpp"
-
 #include <cerrno>
 
 #include "process/undisturbed.hpp"
 #include "rdmacm/address.hpp"
-#include "rdmacm/channel.hpp"
-#include "rdmacm/qp.hpp"
+#include "rdmacm/events.hpp"
+#include "rdmacm/id.hpp"
 
 namespace feroce::rdmacm {
 namespace {
@@ -63,7 +61,8 @@ int rdma_join_multicast_ex(rdma_cm_id* base, rdma_cm_join_mc_attr_ex* attributes
     CmId& id = id_of(base);
     {
         const process::Undisturbed part;
-        if (!alive(id)) return -1;
+        const Entry entry(id, Call::Join, "rdma_join_multicast");
+        if (entry.refused()) return -1;
         if (!is_known(*attributes))
             return fail("rdma_join_multicast_ex",
                         {EINVAL, "an address and known flags are needed"});

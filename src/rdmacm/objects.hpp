@@ -1,8 +1,12 @@
 // What stands behind the pointers that programs hold: each object starts with its public struct.
 //
-// One lock (lock()) guards the queues of all channels, the event accounts and CmId::channel: calls
-// of the connection manager are rare, and events move between channels. The service tells its
-// events under its own lock and takes this one, so nobody calls the service with this one held.
+// One lock (Library::mutex) guards the queues of all channels, the event accounts and
+// CmId::channel: calls of the connection manager are rare, and events move between channels. The
+// service tells its events under its own lock and takes this one, so nobody calls the service with
+// this one held.
+//
+// Everything hangs on the Library, which lives with the service: a forked child has neither. What
+// it inherited of its parent's answers ENODEV, and no lock is taken that the parent may have held.
 #pragma once
 
 #include <array>
@@ -18,11 +22,32 @@
 #include "process/cm_service.hpp"
 #include "process/event_counter.hpp"
 #include "process/log.hpp"
+#include "process/waiting.hpp"
 #include "rdmacm/abi.hpp"
+#include "rdmacm/stage.hpp"
 
 namespace feroce::rdmacm {
 
+struct Channel;
 struct CmId;
+struct Device;
+
+// What this library has once a process (once a node in simulations).
+struct Library final : process::CmUser {
+    Library();
+    ~Library() override;
+    // Makes an event of it and queues that; a request also gets an id of its own.
+    void* on_cm_event(const cm::Event& source, void* owner) override;
+
+    process::CmService* service = nullptr;
+    std::mutex mutex;
+    process::Change acknowledgement;          // Notified under the lock.
+    std::unique_ptr<Channel> last_destroyed;  // Stays open: channel.cpp says why.
+
+    std::mutex devices_mutex;  // Guards the next three.
+    std::map<std::string, std::unique_ptr<Device>> devices;
+    std::vector<Device*> listed;  // Those of the last look, in the order of the device list.
+};
 
 // What rdma_get_cm_event hands out; freed by rdma_ack_cm_event.
 struct Event {
@@ -36,6 +61,7 @@ struct Event {
 
 struct Channel {
     rdma_event_channel base{};
+    Library* library = nullptr;
     process::EventCounter counter;
     std::deque<std::unique_ptr<Event>> events;  // As many as the counter counts.
 };
@@ -53,19 +79,20 @@ struct Group {
 
 struct CmId {
     rdma_cm_id base{};
-    process::CmService* service = nullptr;  // Another than service(): from before a fork.
-    std::uint32_t delivered = 0;            // Events handed out, and of those acknowledged.
+    StageKeeper stage{Stage::Idle};
+    Library* library = nullptr;
+    process::CmService* service = nullptr;
+    std::uint32_t delivered = 0;  // Events handed out, and of those acknowledged.
     std::uint32_t acknowledged = 0;
     bool synchronous = false;  // The channel is ours and calls wait for their events.
     Options options;
 
-    Gid local;  // Zero while no address is known; a wildcard binds to no device.
+    Gid local;  // The Gid that packets leave from; while listening, the address or wildcard.
     Gid remote;
     process::PortLease lease;
     std::optional<cm::ListenerId> listener;
     std::optional<cm::CommId> connection;
 
-    bool passive = false;
     cm::Path path;                         // The connection's, from connect() or the request.
     cm::Endpoint peer;                     // From the request or the response.
     Psn starting_psn;                      // Where the peer begins to send; ours is in `peer`.
@@ -87,13 +114,10 @@ inline Channel& channel_of(rdma_event_channel* channel) {
     return *reinterpret_cast<Channel*>(channel);
 }
 
-std::mutex& lock();
-process::Change& acknowledgement();  // Notified under lock().
-
-// The connection manager of this process; null with errno set if it cannot be had.
-process::CmService* service();
-// False, with errno ENODEV, if the id is from before a fork.
-bool alive(const CmId& id);
+// This process's; null with errno set if it cannot be had.
+Library* library();
+// False if it is another process's: inherited by a fork.
+bool is_current(const Library& library);
 
 using process::refuse;
 
@@ -106,5 +130,34 @@ inline int fail(const char* call, const Error& error) {
 inline bool is_ud(const CmId& id) {
     return id.base.qp_type == IBV_QPT_UD;
 }
+
+// The entry of a call on an id: asks the table, and moves the id on. If nothing says that the call
+// succeeded, the id goes back where it was.
+class Entry {
+public:
+    // Refused: from before a fork, or in the wrong stage.
+    Entry(CmId& id, Call call, const char* name);
+    ~Entry();
+    Entry(const Entry&) = delete;
+    Entry& operator=(const Entry&) = delete;
+
+    bool refused() const { return verdict_ > 0; }  // errno says why.
+    bool no_effect() const { return verdict_ == kNoEffect; }
+    void keep() { kept_ = true; }
+
+    // For calls that tell of failure by -1.
+    int end(const Result<void>& done) {
+        kept_ = static_cast<bool>(done);
+        return done ? 0 : fail(name_, done.error());
+    }
+
+private:
+    CmId& id_;
+    const Call call_;
+    const char* name_;
+    int verdict_ = 0;
+    Stage before_ = Stage::Idle;
+    bool kept_ = false;
+};
 
 }  // namespace feroce::rdmacm

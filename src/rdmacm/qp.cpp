@@ -1,5 +1,3 @@
-#include "rdmacm/qp.hpp"
-
 #include <fcntl.h>
 
 #include <algorithm>
@@ -8,6 +6,7 @@
 
 #include "rdmacm/address.hpp"
 #include "rdmacm/devices.hpp"
+#include "rdmacm/id.hpp"
 
 namespace feroce::rdmacm {
 namespace {
@@ -117,7 +116,7 @@ Result<void> supply_cqs(CmId& id, ibv_qp_init_attr_ex& a) {
 }
 
 Result<ibv_xrcd*> xrc_domain(CmId& id) {
-    Device& device = device_of(id.base.verbs);
+    Device& device = device_of(id);
     if (device.xrcd != nullptr) return device.xrcd;
     ibv_xrcd_init_attr attributes{};
     attributes.comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
@@ -199,13 +198,14 @@ using namespace feroce::rdmacm;
 
 int rdma_init_qp_attr(rdma_cm_id* base, ibv_qp_attr* attributes, int* mask) {
     const Uncancelled call;
-    const CmId& id = id_of(base);
+    CmId& id = id_of(base);
     if (base->verbs == nullptr)
         return fail("rdma_init_qp_attr", {EINVAL, "the id is not bound to a device yet"});
-    const bool known = is_ud(id) || id.peer.qpn.raw != 0;
     const ibv_qp_state state = attributes->qp_state;
-    if (!known && (state == IBV_QPS_RTR || state == IBV_QPS_RTS))
-        return fail("rdma_init_qp_attr", {EINVAL, "the peer has not answered yet"});
+    if (!is_ud(id) && (state == IBV_QPS_RTR || state == IBV_QPS_RTS)) {
+        const Entry entry(id, Call::ConnectQueuePair, "rdma_init_qp_attr");
+        if (entry.refused()) return -1;
+    }
     switch (state) {
         case IBV_QPS_INIT:
             *mask = fill_init(id, *attributes);
@@ -224,7 +224,8 @@ int rdma_init_qp_attr(rdma_cm_id* base, ibv_qp_attr* attributes, int* mask) {
 int rdma_create_qp_ex(rdma_cm_id* base, ibv_qp_init_attr_ex* attributes) {
     const Uncancelled call;
     CmId& id = id_of(base);
-    if (!alive(id)) return -1;
+    if (!is_current(*id.library))
+        return fail("rdma_create_qp", {ENODEV, "the id is of the process that forked"});
     if (Result<void> good = check(id, *attributes); !good)
         return fail("rdma_create_qp", good.error());
     Result<void> made = make_qp(id, *attributes);

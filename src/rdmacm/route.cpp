@@ -4,8 +4,8 @@
 
 #include "process/undisturbed.hpp"
 #include "rdmacm/address.hpp"
-#include "rdmacm/channel.hpp"
 #include "rdmacm/devices.hpp"
+#include "rdmacm/events.hpp"
 #include "rdmacm/id.hpp"
 #include "rdmacm/objects.hpp"
 
@@ -23,15 +23,18 @@ std::uint32_t scope_of(const sockaddr_storage& address) {
 }
 
 Result<void> bind_to(CmId& id, const Endpoint& local) {
-    if (id.lease.id != 0 || id.connection)
-        return Error{EINVAL, "the id is bound to an address already"};
     if (local.address.is_multicast() && !is_wildcard(local.address))
         return Error{EADDRNOTAVAIL, "a group address is nobody's own"};
-    id.local = local.address;
-    if (!is_wildcard(local.address)) TRY(attach_device(id));
     const Result<process::PortLease> lease =
         id.service->lease_port(static_cast<wire::PortSpace>(id.base.ps), local.address, local.port);
     TRY(lease);
+    id.local = local.address;
+    Result<void> attached = is_wildcard(local.address) ? Result<void>{} : attach_device(id);
+    if (!attached) {
+        id.local = Gid{};
+        id.service->end_lease(*lease);
+        return attached;
+    }
     id.lease = *lease;
     store_address(local.address, lease->port, id.base.route.addr.src_storage);
     return {};
@@ -68,24 +71,26 @@ Result<void> resolve(CmId& id, const sockaddr& destination) {
     TRY(attach_device(id));
     id.path.local = id.local;
     id.path.remote = id.remote;
-    id.path.mtu = device_of(id.base.verbs).mtu;
+    id.path.mtu = device_of(id).mtu;
     id.path.traffic_class = id.options.tos;
     id.path.ack_timeout = id.options.ack_timeout.value_or(kAckTimeout);
     return {};
 }
 
 int start_resolving(CmId& id, sockaddr* source, sockaddr* destination) {
-    if (!alive(id)) return -1;
     if (destination == nullptr || !endpoint_of(destination))
-        return fail("rdma_resolve_addr", {EAFNOSUPPORT, "only IPv4 and IPv6 addresses"});
-    if (id.connection || id.listener)
-        return fail("rdma_resolve_addr", {EINVAL, "the id listens or is connected"});
+        return fail("rdma_resolve_addr", {EINVAL, "only IPv4 and IPv6 addresses"});
     // As in the kernel: an id that is bound stays so, whatever source is named here.
-    const bool bound = id.lease.id != 0;
-    if (source != nullptr && !bound && rdma_bind_addr(&id.base, source) != 0) return -1;
+    const bool idle = id.stage.get() == Stage::Idle;
+    if (source != nullptr && idle && rdma_bind_addr(&id.base, source) != 0) return -1;
+    Entry entry(id, Call::ResolveAddress, "rdma_resolve_addr");
+    if (entry.refused()) return -1;
+    const Gid before = id.local;
     if (Result<void> resolved = resolve(id, *destination); resolved) {
+        entry.keep();
         queue_event(id, RDMA_CM_EVENT_ADDR_RESOLVED, 0);
     } else {
+        id.local = before;
         refuse("rdma_resolve_addr", resolved.error());
         queue_event(id, RDMA_CM_EVENT_ADDR_ERROR, -resolved.error().code);
     }
@@ -100,12 +105,11 @@ using namespace feroce::rdmacm;
 
 int rdma_bind_addr(rdma_cm_id* base, sockaddr* address) {
     const Uncancelled call;
+    const std::optional<Endpoint> local = address == nullptr ? std::nullopt : endpoint_of(address);
+    if (!local) return fail("rdma_bind_addr", {EINVAL, "only IPv4 and IPv6 addresses"});
     CmId& id = id_of(base);
-    if (!alive(id)) return -1;
-    const std::optional<Endpoint> local = endpoint_of(address);
-    if (!local) return fail("rdma_bind_addr", {EAFNOSUPPORT, "only IPv4 and IPv6 addresses"});
-    Result<void> bound = bind_to(id, *local);
-    return bound ? 0 : fail("rdma_bind_addr", bound.error());
+    Entry entry(id, Call::Bind, "rdma_bind_addr");
+    return entry.refused() ? -1 : entry.end(bind_to(id, *local));
 }
 
 int rdma_resolve_addr(rdma_cm_id* base, sockaddr* source, sockaddr* destination, int) {
@@ -121,9 +125,9 @@ int rdma_resolve_route(rdma_cm_id* base, int) {
     CmId& id = id_of(base);
     {
         const process::Undisturbed part;
-        if (!alive(id)) return -1;
-        if (base->verbs == nullptr || id.remote.is_zero())
-            return fail("rdma_resolve_route", {EINVAL, "the address is not resolved yet"});
+        Entry entry(id, Call::ResolveRoute, "rdma_resolve_route");
+        if (entry.refused()) return -1;
+        entry.keep();
         id.path.traffic_class = id.options.tos;
         if (id.options.ack_timeout) id.path.ack_timeout = *id.options.ack_timeout;
         set_path_record(id);

@@ -1,4 +1,6 @@
-// Event channels: queues behind a pollable descriptor.
+// Events: channels with a pollable descriptor, and the way from what the connection manager says to
+// what the program is told. The manager's thread only queues; the work (modifying the queue pair,
+// answering) is done by the thread that fetches the event.
 #pragma once
 
 #include "rdmacm/objects.hpp"
@@ -7,7 +9,7 @@ namespace feroce::rdmacm {
 
 Channel* make_channel();  // Null with errno set.
 
-// Takes lock(); the event goes to the account's channel.
+// Takes the library's lock; the event goes to the account's channel.
 void queue_event(std::unique_ptr<Event> event);
 // A local event of the id, such as RDMA_CM_EVENT_ADDR_RESOLVED.
 void queue_event(CmId& id, rdma_cm_event_type type, int status);
@@ -20,5 +22,10 @@ int complete(CmId& id);
 // Requests to it that nobody fetched are returned, for the caller to refuse.
 std::vector<CmId*> settle_events(process::Undisturbed& call, CmId& id);
 void move_events(process::Undisturbed& call, CmId& id, Channel& to);
+
+// Completes `event.base`; false if the program must not see it.
+bool digest(Event& event);
+// Counts the event as acknowledged and frees it.
+void discard(std::unique_ptr<Event> event);
 
 }  // namespace feroce::rdmacm
