@@ -27,6 +27,7 @@ struct Connection {
     bool sidr = false;
     bool released = false;       // The caller has let go: no more events.
     bool was_connected = false;  // Disconnected was due, so a TimewaitExit is.
+    bool bound = false;          // The sink has been told that the peer counts on it.
     bool in_backlog = false;     // Counted by its listener.
     Qpn local_qpn{};             // Ours, as told to the peer; 0 before that.
     Qpn remote_qpn{};            // 0 until known.

@@ -122,6 +122,7 @@ Result<void> ConnectionManager::accept(Instant now, CommId id, const AcceptOptio
     c.state = State::RepSent;
     c.local_qpn = options.endpoint.qpn;
     settle(c);
+    bind(c);
     send(c, make_rep(c, options, config_.ca_guid));
     await_answer(now, c);
     return {};

@@ -14,6 +14,7 @@
 #include "base/result.hpp"
 #include "cm/connection.hpp"
 #include "cm/connection_table.hpp"
+#include "cm/farewells.hpp"
 #include "cm/listener_table.hpp"
 #include "cm/types.hpp"
 
@@ -45,6 +46,8 @@ public:
 
     // The caller is done with the id. What is under way is refused, ended or given up.
     void release(Instant now, CommId id);
+    // Tells the peer of a process that has died, as well as can be done without an answer.
+    void bid_farewell(Instant now, const Bond& bond) { farewells_.add(now, bond); }
     // Ends everything on an address of ours that has gone away.
     void remove_address(const Gid& address);
 
@@ -129,6 +132,8 @@ private:
     void end_connected(Instant now, Connection& c, bool timed_out);
     void close(Connection& c);
     void enter_timewait(Connection& c, Instant until);
+    void bind(Connection& c);  // The peer may count on it from now on.
+    void unbind(Connection& c);
     void settle(Connection& c);  // No longer in its listener's backlog.
     void tell(const Connection& c, Event event);
     void drop(Drop reason) { ++counters_.dropped[static_cast<std::size_t>(reason)]; }
@@ -142,6 +147,7 @@ private:
     EventSink& sink_;
     ListenerTable listeners_;
     ConnectionTable table_;
+    Farewells farewells_;
     std::deque<Waiting> waiting_;  // In order of `until`: the grace is the same for all.
     Counters counters_;
 };

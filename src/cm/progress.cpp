@@ -81,12 +81,13 @@ void ConnectionManager::send_sidr_rep(Instant now, Connection& c, const SidrRepl
 
 void ConnectionManager::run(Instant now) {
     expire_waiting(now);
+    counters_.sent += farewells_.run(now, port_);
     while (Connection* c = table_.expired(now)) on_deadline(now, *c);
 }
 
 Instant ConnectionManager::next_wakeup() const {
     const Instant waiting = waiting_.empty() ? kNever : waiting_.front().until;
-    return std::min(waiting, table_.next_deadline());
+    return std::min({waiting, table_.next_deadline(), farewells_.next_wakeup()});
 }
 
 void ConnectionManager::on_deadline(Instant now, Connection& c) {
@@ -130,15 +131,32 @@ void ConnectionManager::end_connected(Instant now, Connection& c, bool timed_out
 
 void ConnectionManager::enter_timewait(Connection& c, Instant until) {
     c.state = State::Timewait;
+    unbind(c);
     settle(c);
     table_.set_deadline(c, until);
 }
 
 void ConnectionManager::close(Connection& c) {
     c.state = State::Closed;
+    unbind(c);
     settle(c);
     table_.unlink(c);
     if (c.released) table_.erase(c);
+}
+
+void ConnectionManager::bind(Connection& c) {
+    c.bound = true;
+    sink_.on_bound({.local_id = c.local_id,
+                    .remote_id = c.remote_id,
+                    .remote_qpn = c.remote_qpn,
+                    .local = c.path.local,
+                    .remote = c.path.remote});
+}
+
+void ConnectionManager::unbind(Connection& c) {
+    if (!c.bound) return;
+    c.bound = false;
+    sink_.on_unbound(c.local_id);
 }
 
 void ConnectionManager::settle(Connection& c) {

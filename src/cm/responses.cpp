@@ -117,6 +117,7 @@ void ConnectionManager::take_rep(const Arrival& a, const wire::CmRep& rep, Conne
     // From here the peer repeats its REP, and gives up if the caller never establishes.
     table_.set_deadline(c, kNever);
     c.state = State::RepReceived;
+    bind(c);
     c.transaction = a.mad.transaction;
     tell(c, {.type = EventType::ConnectResponse,
              .service = c.service,

@@ -9,6 +9,7 @@
 #include "base/ids.hpp"
 #include "base/psn.hpp"
 #include "base/time.hpp"
+#include "cm/bond.hpp"
 #include "wire/cm_path_messages.hpp"
 
 namespace feroce::cm {
@@ -138,6 +139,9 @@ class EventSink {
 public:
     virtual ~EventSink() = default;
     virtual void on_event(const Event& event) = 0;
+    // A peer counts on a connection from the first of these on, until the other.
+    virtual void on_bound(const Bond&) {}
+    virtual void on_unbound(CommId) {}
 };
 
 // The way out. May drop; never blocks; may not call the manager back.

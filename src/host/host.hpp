@@ -15,6 +15,7 @@
 #include "base/time.hpp"
 #include "device/engine.hpp"
 #include "device/port.hpp"
+#include "host/estate.hpp"
 #include "host/rendezvous.hpp"
 
 namespace feroce::host {
@@ -71,6 +72,8 @@ public:
     // For the connection manager behind the port with that slot, whose requests wait() tells of.
     virtual Result<std::unique_ptr<Rendezvous>> open_rendezvous(std::uint8_t slot,
                                                                 int requests_fd) = 0;
+    // For the connections behind that slot. Null where nobody would find it.
+    virtual std::unique_ptr<Estate> open_estate(std::uint8_t slot) = 0;
     // The address that packets to `destination` leave from; `scope` is that of a link-local one.
     virtual Result<Gid> source_for(const Gid& destination, std::uint32_t scope) = 0;
     virtual Result<std::unique_ptr<Task>> spawn(std::function<void()> body) = 0;

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstdio>
 #include <cstring>
 
@@ -16,8 +17,11 @@
 namespace feroce::port {
 namespace {
 
-constexpr std::uint32_t kMagic = 0xfe0c'e003;    // Changes with the layout of hand-over and table.
+constexpr std::uint32_t kMagic = 0xfe0c'e004;    // Changes with the layout of hand-over and table.
 constexpr std::size_t kFdsMax = 2 + 2 * kSlots;  // Listener, table, sockets.
+
+// How often members look whether one of them has died: its peers shall know within 2 s.
+constexpr Duration kLookGap = std::chrono::milliseconds(500);
 
 struct HandOver {
     std::uint32_t magic = kMagic;
@@ -190,6 +194,7 @@ std::optional<std::uint8_t> PortGroup::claim() {
     for (std::uint32_t slot = 1; slot < kFirstGuestSlot; ++slot) {
         if ((claimed_ >> slot & 1) != 0 || !table_.try_lock(slot)) continue;
         claimed_ |= std::uint64_t{1} << slot;
+        estates_.take(slot);
         drain(v4_[slot].get());
         if (has_v6()) drain(v6_[slot].get());
         return static_cast<std::uint8_t>(slot);
@@ -200,6 +205,17 @@ std::optional<std::uint8_t> PortGroup::claim() {
 void PortGroup::release(std::uint8_t slot) {
     table_.unlock(slot);
     claimed_ &= ~(std::uint64_t{1} << slot);
+}
+
+void PortGroup::watch_for_deaths(std::function<void()> noticed) {
+    death_noticed_ = std::move(noticed);
+    next_look_.store(0, kRelaxed);
+}
+
+void PortGroup::look_for_deaths(Instant now) {
+    if (now < next_look()) return;
+    next_look_.store((now + kLookGap).time_since_epoch().count(), kRelaxed);
+    if (estates_.waiting(claimed_)) death_noticed_();
 }
 
 void PortGroup::abandon() {

@@ -23,6 +23,7 @@
 #include "base/random.hpp"
 #include "base/result.hpp"
 #include "device/port.hpp"
+#include "port/estates.hpp"
 #include "port/fd.hpp"
 #include "port/identity.hpp"
 #include "port/slot_table.hpp"
@@ -45,6 +46,15 @@ public:
     std::optional<std::uint8_t> claim();
     void release(std::uint8_t slot);
     SlotTable& table() { return table_; }
+    Estates& estates() { return estates_; }
+    void inherit(std::vector<cm::Bond>& out) { estates_.inherit(claimed_, out); }  // As claim().
+
+    // `noticed` is called by look_for_deaths() while members have left something (estates.hpp). It
+    // must not block. Before the first look.
+    void watch_for_deaths(std::function<void()> noticed);
+    // To be called at the latest when the next look is due. Any thread.
+    Instant next_look() const { return Instant(Duration(next_look_.load(kRelaxed))); }
+    void look_for_deaths(Instant now);
 
     int socket_v4(std::uint8_t slot) const { return v4_[slot].get(); }
     int socket_v6(std::uint8_t slot) const { return v6_[slot].get(); }  // -1 without IPv6.
@@ -85,8 +95,13 @@ private:
     std::array<Fd, kSlots> v4_;
     std::array<Fd, kSlots> v6_;
     Fd parcels_;  // Sends what is handed over.
-    std::uint64_t claimed_ =
-        0;  // Bit per slot that this process owns; its locks do not exclude it.
+    Estates estates_{table_};
+    static constexpr std::memory_order kRelaxed = std::memory_order_relaxed;
+    // Bit per slot that this process owns; its locks do not exclude it. Changed by one thread at a
+    // time; for others a hint. The same holds for the next.
+    std::atomic<std::uint64_t> claimed_{0};
+    std::atomic<Duration::rep> next_look_{kNever.time_since_epoch().count()};
+    std::function<void()> death_noticed_;  // Empty: nobody looks.
 
     RandomSource* random_ = nullptr;
     std::function<void()> requests_wanted_;  // Empty: other users are not served.

@@ -63,6 +63,7 @@ Result<PortEntry> RealHost::enter(std::uint32_t wish, Duration patience) {
     if (entry->seat) tokens_[entry->seat->slot] = entry->seat->token;
     if (!entry->group) return entry;
     group_ = entry->group;
+    entry->group->watch_for_deaths(options_.death_noticed);
     if (identity.serves_others())
         entry->group->share_with_others(random_, options_.requests_wanted);
     return entry;
@@ -120,6 +121,16 @@ Result<std::unique_ptr<host::Rendezvous>> RealHost::open_rendezvous(std::uint8_t
     }
     return UnixRendezvous::open({user, slot, requests_fd}, random_,
                                 [this] { return neighbours(); });
+}
+
+std::unique_ptr<host::Estate> RealHost::open_estate(std::uint8_t slot) {
+    const std::lock_guard lock(mutex_);
+    std::shared_ptr<PortGroup> group = group_.lock();
+    if (!group || slot >= kFirstGuestSlot) return nullptr;  // A guest has no part of the file.
+    return group->estates().open(slot, [this, group](std::vector<cm::Bond>& out) {
+        const std::lock_guard held(mutex_);
+        group->inherit(out);
+    });
 }
 
 Neighbours RealHost::neighbours() {

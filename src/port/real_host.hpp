@@ -37,6 +37,9 @@ public:
         // Another user's process that we relay to needs somebody who reads connection requests.
         // Called as often as other users like: must not block, nor do anything twice.
         std::function<void()> requests_wanted = [] {};
+        // Processes that share the port have died and left an estate. Called again and again until
+        // somebody has inherited it. Must not block.
+        std::function<void()> death_noticed = [] {};
     };
     explicit RealHost(Options options);
 
@@ -46,6 +49,7 @@ public:
     Result<std::unique_ptr<host::HostPort>> open_port() override;
     Result<std::unique_ptr<host::Rendezvous>> open_rendezvous(std::uint8_t slot,
                                                               int requests_fd) override;
+    std::unique_ptr<host::Estate> open_estate(std::uint8_t slot) override;
     Result<Gid> source_for(const Gid& destination, std::uint32_t scope) override;
     Result<std::unique_ptr<host::Task>> spawn(std::function<void()> body) override;
     void abandon() override;

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -13,7 +14,6 @@ namespace {
 
 // What autobind gives: a zero byte and this many characters.
 constexpr std::size_t kNameLength = 5;
-constexpr std::memory_order kRelaxed = std::memory_order_relaxed;
 
 struct flock byte_lock(std::uint32_t slot, short type) {
     struct flock lock {};
@@ -25,6 +25,14 @@ struct flock byte_lock(std::uint32_t slot, short type) {
 }
 
 }  // namespace
+
+// A file that may not grow so large has no estates: then peers of the dead find out by themselves.
+off_t SlotTable::file_size() {
+    constexpr off_t kWhole = kRecordBytes + kSlots * kBondsPerSlot * kBondBytes;
+    rlimit limit{};
+    const bool fits = ::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur >= kWhole;
+    return fits ? kWhole : static_cast<off_t>(kRecordBytes);
+}
 
 SlotTable::~SlotTable() {
     if (records_ != nullptr) ::munmap(records_, kSlots * sizeof(Record));
@@ -40,7 +48,7 @@ bool SlotTable::map() {
 
 bool SlotTable::create() {
     fd_ = Fd(::memfd_create("feroce-slots", MFD_CLOEXEC));
-    return fd_.valid() && ::ftruncate(fd_.get(), kSlots * sizeof(Record)) == 0 && map();
+    return fd_.valid() && ::ftruncate(fd_.get(), file_size()) == 0 && map();
 }
 
 bool SlotTable::adopt(Fd fd) {

@@ -24,6 +24,11 @@ inline constexpr std::uint32_t kSeatsPerUser = 8;  // So that one user cannot ta
 
 class SlotTable {
 public:
+    // Behind the records, for each slot, what its owner leaves behind: see estates.hpp.
+    static constexpr std::size_t kRecordBytes = 65536;  // The largest page.
+    static constexpr std::uint32_t kBondsPerSlot = 4096;
+    static constexpr std::size_t kBondBytes = 64;
+
     SlotTable() = default;
     ~SlotTable();
     SlotTable(const SlotTable&) = delete;
@@ -60,6 +65,12 @@ public:
     void set_seat(std::uint32_t slot, const Seat& seat);
     std::vector<Seat> guests() const;  // Those that are seated.
 
+    // How many places of the slot's estate count. Not 0 without an owner: somebody died.
+    std::uint32_t bonds(std::uint32_t slot) const { return records_[slot].bonds.load(kRelaxed); }
+    void set_bonds(std::uint32_t slot, std::uint32_t count) {
+        records_[slot].bonds.store(count, kRelaxed);
+    }
+
 private:
     // Shared between processes, so lock-free atomics only. Relaxed: a record is only believed by
     // the holder of its lock, and taking a lock is a system call; hand-over checks the packet.
@@ -70,9 +81,13 @@ private:
         std::atomic<std::uint32_t> user;
         std::atomic<std::uint32_t> guest;
         std::atomic<std::int32_t> process;  // Of the owner, in its own pid namespace.
+        std::atomic<std::uint32_t> bonds;
     };
+    static constexpr std::memory_order kRelaxed = std::memory_order_relaxed;
     static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
+    static_assert(kSlots * sizeof(Record) <= kRecordBytes);
 
+    static off_t file_size();
     bool map();
 
     Fd fd_;

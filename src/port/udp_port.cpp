@@ -3,11 +3,13 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <utility>
 
 #include "port/address.hpp"
+#include "port/clock.hpp"
 #include "port/interfaces.hpp"
 
 namespace feroce::port {
@@ -63,7 +65,8 @@ bool UdpPort::poll_requests(Instant now, device::Engine& engine) {
 }
 
 bool UdpPort::wait(Instant until) {
-    const PortWaiter::Woken woken = waiter_.wait(until);
+    const PortWaiter::Woken woken = waiter_.wait(std::min(until, membership_.group().next_look()));
+    membership_.group().look_for_deaths(monotonic_now());
     if (woken.newcomer) membership_.group().serve();
     if (woken.arrived) look_.fetch_or(kLookAtBoth, std::memory_order_relaxed);
     if (woken.rare) look_.fetch_or(kLookAtHandedOver, std::memory_order_relaxed);

@@ -29,6 +29,7 @@ Result<void> CmServer::open() {
     Result<std::unique_ptr<CmGsi>> gsi = CmGsi::open(process_, [this] { rendezvous_->wake(); });
     if (!gsi) return gsi.error();
     gsi_ = std::move(*gsi);
+    estate_ = process_.host().open_estate(gsi_->slot());
     cm::Config config;
     config.slot = gsi_->slot();
     config.ca_guid = random();
@@ -39,6 +40,7 @@ Result<void> CmServer::open() {
     Result<std::unique_ptr<host::Task>> thread = process_.host().spawn([this] { body(); });
     if (!thread) return thread.error();
     thread_ = std::move(*thread);
+    on_death();  // It may be why we were started.
     return {};
 }
 
@@ -53,6 +55,7 @@ CmServer::~CmServer() {
     if (rendezvous_) rendezvous_->wake();
     thread_.reset();
     gsi_.reset();
+    estate_.reset();
     if (open_) process_.close();
 }
 
@@ -84,7 +87,20 @@ void CmServer::turn() {
     handed_over_ = true;
     take_arrived(session);
     handed_over_ = false;
+    inherit(session);
     session.manager().run(session.now());
+}
+
+void CmServer::on_death() {
+    death_.store(true);
+    rendezvous_->wake();
+}
+
+void CmServer::inherit(Session& session) {
+    if (estate_ == nullptr || !death_.exchange(false)) return;
+    std::vector<cm::Bond> bonds;
+    estate_->inherit(bonds);
+    for (const cm::Bond& bond : bonds) session.manager().bid_farewell(session.now(), bond);
 }
 
 void CmServer::take_arrived(Session& session) {

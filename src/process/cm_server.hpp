@@ -57,6 +57,7 @@ public:
     };
     Census census();
 
+    void on_death();               // Others have left estates. Any thread; never blocks.
     void on_interfaces_changed();  // Ends what stood on addresses that are gone.
     void finish();                 // At exit: tells the peers of connections that nobody ended.
     void abandon();                // In a forked child.
@@ -90,15 +91,24 @@ private:
     void send(const Gid& source, const Gid& destination, ByteView mad) override;
     bool offer(const Gid& source, const Gid& destination, ByteView mad) override;
     void on_event(const cm::Event& event) override;
+    void on_bound(const cm::Bond& bond) override {
+        if (estate_ != nullptr) estate_->keep(bond);
+    }
+    void on_unbound(cm::CommId id) override {
+        if (estate_ != nullptr) estate_->forget(id);
+    }
+    void inherit(Session& session);
     void* owner_of(const cm::Event& event, bool of_listener) const;
 
     Process& process_;
     bool open_ = false;  // process_ is kept open.
     // Guarded by the lock, but for wait() and wake().
     std::unique_ptr<host::Rendezvous> rendezvous_;
+    std::unique_ptr<host::Estate> estate_;  // Null where nobody would inherit.
     std::unique_ptr<CmGsi> gsi_;
     std::unique_ptr<host::Task> thread_;
-    std::atomic<bool> stop_{false};    // The wake-up that follows orders it.
+    std::atomic<bool> stop_{false};    // The wake-up that follows orders it, and the next.
+    std::atomic<bool> death_{true};    // Somebody may have died. At first nobody has looked.
     std::vector<CmDatagram> arrived_;  // The thread's own, as the next.
     bool requests_waiting_ = false;
     bool handed_over_ = false;  // What arrives just now comes from another process.

@@ -96,6 +96,7 @@ public:
     Result<std::unique_ptr<host::Rendezvous>> open_rendezvous(std::uint8_t, int) override {
         return Error{ENOTSUP, "not here"};
     }
+    std::unique_ptr<host::Estate> open_estate(std::uint8_t) override { return nullptr; }
     Result<Gid> source_for(const Gid&, std::uint32_t) override { return Gid{}; }
     Result<std::unique_ptr<host::Task>> spawn(std::function<void()> body) override {
         struct Thread final : host::Task {

@@ -54,6 +54,7 @@ public:
     RandomSource& random() override { return random_; }
     std::vector<host::Interface> interfaces() override;
     Result<std::unique_ptr<host::HostPort>> open_port() override;
+    std::unique_ptr<host::Estate> open_estate(std::uint8_t) override { return nullptr; }
     Result<std::unique_ptr<host::Rendezvous>> open_rendezvous(std::uint8_t slot,
                                                                 int requests_fd) override;
     Result<Gid> source_for(const Gid& destination, std::uint32_t scope) override;

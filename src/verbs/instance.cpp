@@ -88,6 +88,9 @@ Instance* make_real() {
     options.requests_wanted = [] {
         if (Instance* instance = Instance::current()) instance->want_cm_server();
     };
+    options.death_noticed = [] {
+        if (Instance* instance = Instance::current()) instance->on_death();
+    };
     auto host = std::make_unique<port::RealHost>(std::move(options));
     auto* instance = new Instance(std::move(host), shards_wanted());
     instance->export_state(device_name, inventory);
@@ -156,8 +159,14 @@ void Instance::want_cm_server() {
         return;
     }
     starts_.store(false);
-    process::log(process::LogLevel::Error, "rdma_cm for a process of another user: %s",
-                 starter.error().why);
+    process::log(process::LogLevel::Error, "rdma_cm for another process: %s", starter.error().why);
+}
+
+void Instance::on_death() {
+    if (process::CmServer* server = cm_.load())
+        server->on_death();
+    else
+        want_cm_server();
 }
 
 void Instance::on_interfaces_changed() {

@@ -33,8 +33,10 @@ public:
 
     // Null if it does not run and is not started, or cannot be, with errno set.
     process::CmServer* cm_server(bool start);
-    // The same without waiting for it, for a process of another user that has a listener.
+    // The same without waiting for it, for other processes: one of another user that has a
+    // listener, or peers of one that has died.
     void want_cm_server();
+    void on_death();  // Processes have died without telling their peers; never blocks.
     void at_exit();
     void abandon_all();  // In a forked child: takes no lock.
 

@@ -1,0 +1,117 @@
+#!/usr/bin/env python3
+"""A process with an idle rdma_cm connection ends, in every way there is: its peer is told.
+
+death.py --program MORTAL --library DIR
+On one host the peer itself is what has survived. Between two hosts it is a process that only has
+a device open, beside the one that dies.
+"""
+import argparse
+import os
+import pathlib
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "netns"))
+import namespaces  # noqa: E402  (found by the path above)
+
+PATIENCE = 30  # Generous: the machine may be busy. What counts is that the event comes.
+SIGNALS = {"SIGTERM": signal.SIGTERM, "SIGKILL": signal.SIGKILL}
+WAYS = ("exit", "exec", "segv", *SIGNALS)
+
+
+class Mortal:
+    """One of the processes, whose words are read as they come."""
+
+    def __init__(self, place, environment, program, *words):
+        self.name = words[0]
+        self.process = subprocess.Popen([*place, program, *words], env=environment, text=True,
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self.words = queue.Queue()
+        threading.Thread(target=self.read, daemon=True).start()
+
+    def read(self):
+        for line in self.process.stdout:
+            self.words.put(line.strip())
+
+    def expect(self, word):
+        deadline = time.monotonic() + PATIENCE
+        heard = []
+        while word not in heard:
+            try:
+                heard.append(self.words.get(timeout=max(0.01, deadline - time.monotonic())))
+            except queue.Empty:
+                sys.exit(f"{self.name}: waited {PATIENCE} s for {word}, heard {heard}")
+
+    def die(self, way):
+        if way in SIGNALS:
+            self.process.send_signal(SIGNALS[way])
+        else:
+            self.process.stdin.write(way + "\n")
+            self.process.stdin.flush()
+
+    def close(self):
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        self.process.stdin.close()
+
+
+def one_death(start, way, victim, bystander):
+    mortals = []
+    try:
+        if bystander:
+            mortals.append(start(0 if victim == "server" else 1, "bystander"))
+            mortals[-1].expect("open")
+        server = start(0, "server")
+        mortals.append(server)
+        server.expect("listening")
+        client = start(1, "client")
+        mortals.append(client)
+        client.expect("connected")
+        server.expect("accepted")
+        dying, peer = (server, client) if victim == "server" else (client, server)
+        dying.die(way)
+        began = time.monotonic()
+        peer.expect("RDMA_CM_EVENT_DISCONNECTED")
+        print(f"{way} of the {victim}, told after {time.monotonic() - began:.2f} s", flush=True)
+    finally:
+        for mortal in reversed(mortals):
+            mortal.close()
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--program", required=True)
+    parser.add_argument("--library", required=True)
+    options = parser.parse_args()
+    namespaces.enter_user_namespace()
+    environment = dict(os.environ, LD_LIBRARY_PATH=options.library, FEROCE_KEEPALIVE="0")
+    with namespaces.two_namespaces() as sides:
+        def starter(family, together):
+            address = namespaces.FAMILIES[family][0]
+            device = "lo" if together else namespaces.DEVICE
+            address = {"ipv4": "127.0.0.1", "ipv6": "::1"}[family] if together else address
+
+            def start(side, role):
+                words = [role] if role == "bystander" else [role, address, "7471"]
+                place = sides[0 if together else side].place()
+                return Mortal(place, dict(environment, FEROCE_DEVICES=device), options.program,
+                              *words)
+            return start
+
+        print("on one host:")
+        for way in WAYS:
+            one_death(starter("ipv4", True), way, "server", bystander=False)
+        one_death(starter("ipv6", True), "SIGKILL", "client", bystander=False)
+        print("between two hosts:")
+        for way in WAYS:
+            one_death(starter("ipv4", False), way, "server", bystander=True)
+        one_death(starter("ipv6", False), "SIGKILL", "client", bystander=True)
+
+
+if __name__ == "__main__":
+    main()
