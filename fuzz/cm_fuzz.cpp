@@ -32,7 +32,7 @@ public:
         in_flight_.push_back({source, destination, {}});
         std::copy(mad.begin(), mad.end(), in_flight_.back().mad.begin());
     }
-    bool offer(const Gid&, const Gid&, ByteView mad) override {
+    bool offer(const Gid&, const Gid&, ByteView mad, Origin) override {
         return std::to_integer<unsigned>(mad[40]) % 16 == 15;
     }
     void on_event(const Event& event) override {

@@ -52,7 +52,8 @@ public:
     void remove_address(const Gid& address);
 
     // A datagram to QP1, from the MAD header on.
-    void receive(Instant now, const Gid& source, const Gid& destination, ByteView mad);
+    void receive(Instant now, const Gid& source, const Gid& destination, ByteView mad,
+                 Origin origin = Origin::Network);
     void run(Instant now);
     Instant next_wakeup() const;
 
@@ -66,6 +67,7 @@ private:
         Gid source;
         Gid destination;
         wire::MadBytes mad;
+        Origin origin;
     };
     struct Arrival {  // A MAD on its way through receive().
         Instant now;
@@ -73,6 +75,7 @@ private:
         const Gid& destination;
         wire::CmMad mad;
         ByteView bytes;
+        Origin origin;
     };
     enum class Patience : std::uint8_t { Wait, Refuse };  // With a request nobody listens for.
 

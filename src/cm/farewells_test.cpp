@@ -22,7 +22,7 @@ struct Wire final : MadPort {
         ASSERT_EQ(parsed->attribute, wire::CmAttribute::Dreq);
         sent.push_back({source, destination, wire::CmDreq::parse(parsed->message)});
     }
-    bool offer(const Gid&, const Gid&, ByteView) override { return false; }
+    bool offer(const Gid&, const Gid&, ByteView, Origin) override { return false; }
 
     std::vector<Sent> sent;
 };

@@ -157,13 +157,14 @@ void ConnectionManager::on_unserved(const Arrival& a, Patience patience) {
                std::equal(w.mad.begin(), w.mad.end(), a.bytes.begin(), a.bytes.end());
     };
     if (std::any_of(waiting_.begin(), waiting_.end(), is_same)) return drop(Drop::WrongState);
-    if (port_.offer(a.source, a.destination, a.bytes)) return;
+    if (port_.offer(a.source, a.destination, a.bytes, a.origin)) return;
     if (patience == Patience::Refuse || waiting_.size() >= config_.max_waiting_requests)
         return refuse(a, RejectReason::InvalidServiceId, SidrStatus::UnsupportedService);
     Waiting& w = waiting_.emplace_back();
     w.until = a.now + config_.listen_grace;
     w.source = a.source;
     w.destination = a.destination;
+    w.origin = a.origin;
     std::copy(a.bytes.begin(), a.bytes.end(), w.mad.begin());
 }
 
@@ -187,7 +188,7 @@ void ConnectionManager::serve_waiting(Instant now) {
         if (listeners_.match(service_of(mad.message), w.destination) == nullptr)
             kept.push_back(w);
         else
-            on_request({now, w.source, w.destination, mad, w.mad}, Patience::Refuse);
+            on_request({now, w.source, w.destination, mad, w.mad, w.origin}, Patience::Refuse);
     }
     waiting_.swap(kept);
 }
@@ -196,7 +197,7 @@ void ConnectionManager::expire_waiting(Instant now) {
     while (!waiting_.empty() && waiting_.front().until <= now) {
         const Waiting w = waiting_.front();
         waiting_.pop_front();
-        on_request({now, w.source, w.destination, *wire::parse_cm_mad(w.mad), w.mad},
+        on_request({now, w.source, w.destination, *wire::parse_cm_mad(w.mad), w.mad, w.origin},
                    Patience::Refuse);
     }
 }

@@ -7,11 +7,11 @@
 namespace feroce::cm {
 
 void ConnectionManager::receive(Instant now, const Gid& source, const Gid& destination,
-                                ByteView mad) {
+                                ByteView mad, Origin origin) {
     ++counters_.received;
     const std::optional<wire::CmMad> parsed = wire::parse_cm_mad(mad);
     if (!parsed) return drop(Drop::Malformed);
-    const Arrival a{now, source, destination, *parsed, mad};
+    const Arrival a{now, source, destination, *parsed, mad, origin};
     switch (parsed->attribute) {
         case wire::CmAttribute::Req:
         case wire::CmAttribute::SidrReq:
@@ -67,7 +67,7 @@ void ConnectionManager::on_rej(const Arrival& a) {
         c = find_peer(a, rej.remote_id, rej.local_id);
     } else {  // The peer gave up before it learned our id.
         c = table_.find_remote(a.source, rej.local_id, false);
-        if (c == nullptr && !port_.offer(a.source, a.destination, a.bytes))
+        if (c == nullptr && !port_.offer(a.source, a.destination, a.bytes, a.origin))
             drop(Drop::UnknownConnection);
     }
     if (c == nullptr) return;

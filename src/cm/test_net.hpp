@@ -51,7 +51,7 @@ public:
           manager(config, random_, *this, *this) {}
 
     void send(const Gid& source, const Gid& destination, ByteView mad) override;
-    bool offer(const Gid&, const Gid&, ByteView) override {
+    bool offer(const Gid&, const Gid&, ByteView, Origin) override {
         ++offers;
         return take_offers;
     }

@@ -144,6 +144,12 @@ public:
     virtual void on_unbound(CommId) {}
 };
 
+// How a message came to this manager.
+enum class Origin : std::uint8_t {
+    Network,
+    Neighbour  // Another process of this machine got it and offered it to us.
+};
+
 // The way out. May drop; never blocks; may not call the manager back.
 class MadPort {
 public:
@@ -153,7 +159,7 @@ public:
     // A REQ or SIDR_REQ that nobody listens for here, or a REJ that does not say which connection
     // of ours it ends and is for none here: true if another process took it. For a request this is
     // asked at arrival and once more before it is refused.
-    virtual bool offer(const Gid& source, const Gid& destination, ByteView mad) = 0;
+    virtual bool offer(const Gid& source, const Gid& destination, ByteView mad, Origin origin) = 0;
 };
 
 enum class Drop : std::uint8_t {

@@ -37,6 +37,9 @@ public:
 
     // Feeds the engine with what has arrived; false if nothing had. Never blocks.
     virtual bool poll(Instant now, device::Engine& engine) = 0;
+    // The same, and looks everywhere: false if nothing had arrived at all. poll() may leave a place
+    // that is mostly silent for later.
+    virtual bool poll_all(Instant now, device::Engine& engine) = 0;
 
     // Whether an arrival ends wait(). A poller that is about to spin disarms, so that the waiting
     // thread is not woken for packets the poller takes itself. Under the shard's lock.

@@ -35,6 +35,7 @@ public:
 
     std::uint8_t slot() const override { return seat_.slot; }
     bool poll(Instant now, device::Engine& engine) override;
+    bool poll_all(Instant now, device::Engine& engine) override { return poll(now, engine); }
     void arm() override { waiter_.arm(); }
     void disarm(bool for_long) override { waiter_.disarm(for_long); }
     bool wait(Instant until) override;

@@ -55,6 +55,11 @@ bool UdpPort::poll(Instant now, device::Engine& engine) {
     return true;
 }
 
+bool UdpPort::poll_all(Instant now, device::Engine& engine) {
+    look_.fetch_or(kLookAtBoth | kLookAtHandedOver, std::memory_order_relaxed);
+    return poll(now, engine);
+}
+
 int UdpPort::requests_fd() {
     if (!requests_) requests_.emplace(membership_.group(), capture_);
     return requests_->fd();

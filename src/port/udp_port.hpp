@@ -29,10 +29,11 @@ public:
         std::string devices;  // The interfaces on which multicast groups are joined; empty: all.
     };
     static Result<std::unique_ptr<host::HostPort>> open(GroupMembership membership,
-                                                          Settings settings);
+                                                        Settings settings);
 
     std::uint8_t slot() const override { return membership_.slot(); }
     bool poll(Instant now, device::Engine& engine) override;
+    bool poll_all(Instant now, device::Engine& engine) override;
     void arm() override { waiter_.arm(); }
     void disarm(bool for_long) override { waiter_.disarm(for_long); }
     bool wait(Instant until) override;

@@ -113,7 +113,10 @@ void CmGsi::drain(std::vector<CmDatagram>& out) {
     std::array<transport::Completion, 32> batch;
     while (const std::uint32_t count = queue_.poll(batch)) {
         for (const transport::Completion& c : std::span(batch).first(count)) {
-            if (c.opcode != transport::WcOpcode::Receive) continue;
+            // Flushed: the queue pair is in ERR, where a receive would come back at once.
+            if (c.opcode != transport::WcOpcode::Receive ||
+                c.status == transport::WcStatus::FlushError)
+                continue;
             const bool whole = c.byte_length == kBufferBytes;
             if (c.status == transport::WcStatus::Success && whole) out.push_back(read(c));
             post_receive(session, c.wr_id);

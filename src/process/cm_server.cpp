@@ -8,9 +8,6 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Batches of requests that one turn reads, so that answers get their turn.
-constexpr int kRequestBatches = 16;
-
 }  // namespace
 
 Result<std::unique_ptr<CmServer>> CmServer::start(Process& process) {
@@ -29,6 +26,7 @@ Result<void> CmServer::open() {
     Result<std::unique_ptr<CmGsi>> gsi = CmGsi::open(process_, [this] { rendezvous_->wake(); });
     if (!gsi) return gsi.error();
     gsi_ = std::move(*gsi);
+    arrivals_.emplace(process_.shard(0), *gsi_, *rendezvous_);
     estate_ = process_.host().open_estate(gsi_->slot());
     cm::Config config;
     config.slot = gsi_->slot();
@@ -37,7 +35,8 @@ Result<void> CmServer::open() {
     cm::EventSink& sink = *this;
     manager_.emplace(config, process_.host().random(), port, sink);
     addresses_ = local_addresses();
-    Result<std::unique_ptr<host::Task>> thread = process_.host().spawn([this] { body(); });
+    Result<std::unique_ptr<CmThread>> thread =
+        CmThread::start(process_.host(), *rendezvous_, *this);
     if (!thread) return thread.error();
     thread_ = std::move(*thread);
     on_death();  // It may be why we were started.
@@ -51,42 +50,24 @@ CmServer::~CmServer() {
         user.swap(user_);
     }
     user.reset();  // Closes its devices, which takes other locks.
-    stop_.store(true);
-    if (rendezvous_) rendezvous_->wake();
     thread_.reset();
     gsi_.reset();
     estate_.reset();
     if (open_) process_.close();
 }
 
-void CmServer::body() {
-    while (!stop_.load()) {
-        wait();
-        turn();
-    }
+Instant CmServer::before_sleep() {
+    const std::lock_guard lock(mutex_);
+    thread_sleeps_until_ =
+        std::min(manager_->next_wakeup(), rendezvous_->retry(process_.host().now()));
+    return thread_sleeps_until_;
 }
 
-void CmServer::wait() {
-    Instant until;
-    {
-        const std::lock_guard lock(mutex_);
-        until = std::min(manager_->next_wakeup(), rendezvous_->retry(process_.host().now()));
-        thread_sleeps_until_ = until;
-    }
-    requests_waiting_ = rendezvous_->wait(until);
-}
-
-void CmServer::turn() {
-    arrived_.clear();
-    if (requests_waiting_)
-        for (int i = 0; i < kRequestBatches && process_.shard(0).poll_requests(); ++i) continue;
-    gsi_->drain(arrived_);
+void CmServer::turn(bool requests_waiting) {
     Session session(*this);
-    take_arrived(session);
-    rendezvous_->drain(arrived_);
-    handed_over_ = true;
-    take_arrived(session);
-    handed_over_ = false;
+    for (const CmArrival& a : arrivals_->collect(requests_waiting))
+        session.manager().receive(session.now(), a.message.source, a.message.destination,
+                                  a.message.mad, a.origin);
     inherit(session);
     session.manager().run(session.now());
 }
@@ -101,12 +82,6 @@ void CmServer::inherit(Session& session) {
     std::vector<cm::Bond> bonds;
     estate_->inherit(bonds);
     for (const cm::Bond& bond : bonds) session.manager().bid_farewell(session.now(), bond);
-}
-
-void CmServer::take_arrived(Session& session) {
-    for (const CmDatagram& d : arrived_)
-        session.manager().receive(session.now(), d.source, d.destination, d.mad);
-    arrived_.clear();
 }
 
 void CmServer::settle(Instant now) {
@@ -131,14 +106,14 @@ void CmServer::send(const Gid& source, const Gid& destination, ByteView mad) {
     std::copy(mad.begin(), mad.end(), d.mad.begin());
 }
 
-bool CmServer::offer(const Gid& source, const Gid& destination, ByteView mad) {
+bool CmServer::offer(const Gid& source, const Gid& destination, ByteView mad, cm::Origin origin) {
     CmDatagram d{source, destination, {}};
     std::copy(mad.begin(), mad.end(), d.mad.begin());
     const wire::MadHeader header =
         wire::MadHeader::parse(std::span(d.mad).first<wire::MadHeader::kSize>());
     // Everybody has got such a refusal already, and nobody may start another round.
     const bool refusal = header.attribute == static_cast<std::uint16_t>(wire::CmAttribute::Rej);
-    return !(refusal && handed_over_) && rendezvous_->offer(d);
+    return !(refusal && origin == cm::Origin::Neighbour) && rendezvous_->offer(d);
 }
 
 void* CmServer::owner_of(const cm::Event& event, bool of_listener) const {

@@ -1,5 +1,6 @@
-// CmServer: the connection manager's world: one manager, its thread, the queue pair its messages
-// travel by and the rendezvous by which processes pass requests on.
+// CmServer: the connection manager of this process as a service: one manager and the owners of its
+// connections, between the queue pair its messages travel by, the rendezvous by which processes
+// pass requests on, and the thread that brings what arrives.
 //
 // One lock guards the manager and the tables. It is taken before a shard's lock, never after: a
 // shard that has something for us only rings. Messages are collected and leave before the lock is
@@ -15,13 +16,15 @@
 #include <vector>
 
 #include "cm/connection_manager.hpp"
+#include "process/cm_arrivals.hpp"
 #include "process/cm_gsi.hpp"
 #include "process/cm_service.hpp"
+#include "process/cm_thread.hpp"
 #include "process/process.hpp"
 
 namespace feroce::process {
 
-class CmServer final : public CmService, cm::MadPort, cm::EventSink {
+class CmServer final : public CmService, cm::MadPort, cm::EventSink, CmThread::Work {
 public:
     // Keeps the process object open. Without a CmUser requests are refused.
     static Result<std::unique_ptr<CmServer>> start(Process& process);
@@ -81,15 +84,13 @@ private:
     explicit CmServer(Process& process) : process_(process) {}
     Result<void> open();
     std::set<Gid> local_addresses();
-    void body();
-    void wait();
-    void turn();
-    void take_arrived(Session& session);
+    Instant before_sleep() override;
+    void turn(bool requests_waiting) override;
     void settle(Instant now);
     void wake_if_late();
 
     void send(const Gid& source, const Gid& destination, ByteView mad) override;
-    bool offer(const Gid& source, const Gid& destination, ByteView mad) override;
+    bool offer(const Gid& source, const Gid& destination, ByteView mad, cm::Origin origin) override;
     void on_event(const cm::Event& event) override;
     void on_bound(const cm::Bond& bond) override {
         if (estate_ != nullptr) estate_->keep(bond);
@@ -106,12 +107,10 @@ private:
     std::unique_ptr<host::Rendezvous> rendezvous_;
     std::unique_ptr<host::Estate> estate_;  // Null where nobody would inherit.
     std::unique_ptr<CmGsi> gsi_;
-    std::unique_ptr<host::Task> thread_;
-    std::atomic<bool> stop_{false};    // The wake-up that follows orders it, and the next.
-    std::atomic<bool> death_{true};    // Somebody may have died. At first nobody has looked.
-    std::vector<CmDatagram> arrived_;  // The thread's own, as the next.
-    bool requests_waiting_ = false;
-    bool handed_over_ = false;  // What arrives just now comes from another process.
+    std::optional<CmArrivals> arrivals_;
+    std::unique_ptr<CmThread> thread_;
+    // Somebody may have died; at first nobody has looked. The wake-up that follows orders it.
+    std::atomic<bool> death_{true};
 
     std::mutex mutex_;              // Guards everything below.
     std::unique_ptr<CmUser> user_;  // Null until somebody asks for it.

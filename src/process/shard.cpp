@@ -22,6 +22,8 @@ constexpr Duration kRecheck = 5ms;
 constexpr int kRunsMax = 16;
 // Rounds of receiving and running that the thread does before others get a chance at the lock.
 constexpr int kRoundsMax = 8;
+// Batches that take_arrived() takes at most: more datagrams of some size fit no receive buffer.
+constexpr int kTakeMax = 256;
 // Completions that a poller must take and come back from, arrivals apart, before we believe that it
 // always comes back; see Shard::doubts_.
 constexpr int kDoubtsMax = 64;
@@ -248,6 +250,11 @@ int Shard::requests_fd() {
 bool Shard::poll_requests() {
     Session session(*this);
     return port_->poll_requests(session.now(), *engine_);
+}
+
+void Shard::take_arrived() {
+    Session session(*this);
+    for (int i = 0; i < kTakeMax && port_->poll_all(session.now(), *engine_); ++i) continue;
 }
 
 void Shard::body() {

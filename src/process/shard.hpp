@@ -83,6 +83,7 @@ public:
     std::uint8_t slot() const { return port_->slot(); }
     int requests_fd();
     bool poll_requests();
+    void take_arrived();  // What lies in the port now, unless it is very much.
 
 private:
     explicit Shard(const Parts& parts) : parts_(parts) {}

@@ -66,6 +66,7 @@ public:
         if (std::this_thread::get_id() != world_.program) ++world_.taken_by_thread;
         return true;
     }
+    bool poll_all(Instant now, device::Engine& engine) override { return poll(now, engine); }
     void arm() override { world_.armed = true; }
     void disarm(bool) override { world_.armed = false; }
     bool wait(Instant until) override {

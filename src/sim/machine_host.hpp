@@ -26,6 +26,7 @@ public:
 
     std::uint8_t slot() const override { return slot_; }
     bool poll(Instant now, device::Engine& engine) override;
+    bool poll_all(Instant now, device::Engine& engine) override { return poll(now, engine); }
     void arm() override;
     void disarm(bool) override { armed_ = false; }
     bool wait(Instant until) override;
@@ -56,7 +57,7 @@ public:
     Result<std::unique_ptr<host::HostPort>> open_port() override;
     std::unique_ptr<host::Estate> open_estate(std::uint8_t) override { return nullptr; }
     Result<std::unique_ptr<host::Rendezvous>> open_rendezvous(std::uint8_t slot,
-                                                                int requests_fd) override;
+                                                              int requests_fd) override;
     Result<Gid> source_for(const Gid& destination, std::uint32_t scope) override;
     Result<std::unique_ptr<host::Task>> spawn(std::function<void()> body) override;
     void abandon() override {}  // Nobody forks here.

@@ -173,7 +173,7 @@ public:
     void send(const Gid&, const Gid&, ByteView mad) override {
         std::copy(mad.begin(), mad.end(), last.begin());
     }
-    bool offer(const Gid&, const Gid&, ByteView) override { return false; }
+    bool offer(const Gid&, const Gid&, ByteView, cm::Origin) override { return false; }
     void on_event(const cm::Event& event) override { last_event = event; }
 
     MadBytes last{};

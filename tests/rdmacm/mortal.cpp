@@ -1,4 +1,5 @@
-// A process with an rdma_cm connection that ends as it is told to. Says what happens, a word a line.
+// A process with an rdma_cm connection that ends as it is told to. Says what happens, a word a
+// line.
 //
 //   mortal server ADDRESS PORT    "listening", "accepted", then the name of each event
 //   mortal client ADDRESS PORT    "connected", then the name of each event
