@@ -36,6 +36,7 @@ void check_mad(ByteView bytes) {
     check_message<wire::CmRtu>(mad->message);
     check_message<wire::CmDreq>(mad->message);
     check_message<wire::CmDrep>(mad->message);
+    check_message<wire::CmAlive>(mad->message);
     check_message<wire::CmLap>(mad->message);
     check_message<wire::CmApr>(mad->message);
     check_message<wire::CmSidrReq>(mad->message);

@@ -142,18 +142,19 @@ Result<void> ConnectionManager::reject(Instant now, CommId id, const RejectOptio
     return {};
 }
 
-Result<void> ConnectionManager::establish(Instant, CommId id) {
+Result<void> ConnectionManager::establish(Instant now, CommId id) {
     const Result<Connection*> connection = held(id);
     TRY(connection);
     Connection& c = **connection;
     if (c.state == State::Established) return {};
     if (c.state == State::RepSent) {
-        become_established(c);
+        become_established(now, c);
         return {};
     }
     if (c.state != State::RepReceived)
         return Error{ENOTCONN, "there is no response to establish; the peer may have left"};
     c.state = State::Established;
+    note_heard(now, c);
     send(c, wire::CmRtu{.local_id = c.local_id, .remote_id = c.remote_id});
     return {};
 }

@@ -108,6 +108,11 @@ private:
     bool is_from_peer(const Arrival& a, const Connection& c, CommId theirs);
     Connection* find_peer(const Arrival& a, CommId ours, CommId theirs);
 
+    // keep_alive.cpp: whether the peer of an idle connection is still there.
+    void on_alive(const Arrival& a);
+    void note_heard(Instant now, Connection& c);
+    void keep_alive(Instant now, Connection& c);
+
     // progress.cpp: what they share.
     template <class Message>
     void send(Connection& c, const Message& message) {
@@ -129,7 +134,7 @@ private:
     void on_deadline(Instant now, Connection& c);
     void tell_removed(Connection& c);
     void give_up(Instant now, Connection& c);
-    void become_established(Connection& c);
+    void become_established(Instant now, Connection& c);
     // From these three on the protocol only repeats itself; close() may free the connection.
     void linger(Instant now, Connection& c);
     void end_connected(Instant now, Connection& c, bool timed_out);

@@ -95,6 +95,7 @@ void ConnectionManager::on_deadline(Instant now, Connection& c) {
         if (c.was_connected) tell(c, {.type = EventType::TimewaitExit});
         return close(c);
     }
+    if (c.state == State::Established) return keep_alive(now, c);
     if (c.retries_left == 0) return give_up(now, c);
     --c.retries_left;
     ++counters_.retried;
@@ -111,9 +112,9 @@ void ConnectionManager::give_up(Instant now, Connection& c) {
     linger(now, c);
 }
 
-void ConnectionManager::become_established(Connection& c) {
+void ConnectionManager::become_established(Instant now, Connection& c) {
     c.state = State::Established;
-    table_.set_deadline(c, kNever);
+    note_heard(now, c);
     tell(c, {.type = EventType::Established});
 }
 

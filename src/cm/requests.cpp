@@ -132,6 +132,7 @@ void ConnectionManager::deliver_req(const Arrival& a, const wire::CmReq& req, Li
     c->max_retries = req.max_cm_retries;
     table_.set_remote_id(*c, req.local_id);
     table_.set_remote_qpn(*c, req.local_qpn);
+    c->is_feroce = req.local_ca_guid >> 32 == kFeroceGuid;
     tell(*c, {.type = EventType::ConnectRequest,
               .service = req.service_id,
               .peer = peer_of(req),

@@ -32,6 +32,8 @@ void ConnectionManager::receive(Instant now, const Gid& source, const Gid& desti
             return on_sidr_rep(a);
         case wire::CmAttribute::Lap:
             return on_lap(a);
+        case wire::CmAttribute::Alive:
+            return on_alive(a);
         case wire::CmAttribute::Apr:  // Answers a LAP; we never send one.
             return drop(Drop::WrongState);
     }
@@ -114,6 +116,7 @@ void ConnectionManager::on_rep(const Arrival& a) {
 void ConnectionManager::take_rep(const Arrival& a, const wire::CmRep& rep, Connection& c) {
     table_.set_remote_id(c, rep.local_id);
     table_.set_remote_qpn(c, rep.local_qpn);
+    c.is_feroce = rep.local_ca_guid >> 32 == kFeroceGuid;
     // From here the peer repeats its REP, and gives up if the caller never establishes.
     table_.set_deadline(c, kNever);
     c.state = State::RepReceived;
@@ -146,7 +149,7 @@ void ConnectionManager::on_rtu(const Arrival& a) {
     Connection* c = find_peer(a, rtu.remote_id, rtu.local_id);
     if (c == nullptr) return;
     if (c->state != State::RepSent) return drop(Drop::WrongState);
-    become_established(*c);
+    become_established(a.now, *c);
 }
 
 void ConnectionManager::on_dreq(const Arrival& a) {
@@ -176,7 +179,7 @@ void ConnectionManager::take_dreq(const Arrival& a, const wire::CmDreq& dreq, Co
         return linger(a.now, c);
     }
     // Nobody ends what was not established: the RTU was lost.
-    if (before == State::RepSent) become_established(c);
+    if (before == State::RepSent) become_established(a.now, c);
     end_connected(a.now, c, false);
 }
 
@@ -184,7 +187,9 @@ void ConnectionManager::on_drep(const Arrival& a) {
     const wire::CmDrep drep = wire::CmDrep::parse(a.mad.message);
     Connection* c = find_peer(a, drep.remote_id, drep.local_id);
     if (c == nullptr) return;
-    if (c->state != State::DreqSent) return drop(Drop::WrongState);
+    // Or the answer to our ALIVE of a peer that has forgotten the connection.
+    const bool forgotten = c->state == State::Established && c->asked > 0;
+    if (c->state != State::DreqSent && !forgotten) return drop(Drop::WrongState);
     end_connected(a.now, *c, false);
 }
 

@@ -67,6 +67,11 @@ public:
                           e.service,
                           {e.private_data.begin(), e.private_data.end()}});
     }
+    void on_bound(const Bond& bond) override {
+        ASSERT(bonds.emplace(bond.local_id.raw, bond).second);
+    }
+    void on_unbound(CommId id) override { ASSERT(bonds.erase(id.raw) == 1); }
+    std::uint64_t packets_received(Qpn) override { return hears ? ++packets_ : packets_; }
     void react(Instant now);  // To the events that are new.
 
     ConnectOptions connect_options(const Node& to, std::uint32_t qpn) const {
@@ -87,10 +92,12 @@ private:
     Prng random_;
     std::size_t reacted_ = 0;
     std::uint32_t next_qpn_ = 0x800;
+    std::uint64_t packets_ = 0;
 
 public:
     ConnectionManager manager;
     std::vector<Seen> events;
+    std::map<std::uint32_t, Bond> bonds;  // By our id.
     int offers = 0;
     bool take_offers = false;
     bool accepts = true;      // Else requests are left alone.
@@ -98,6 +105,7 @@ public:
     bool establishes = true;  // Else responses are left alone.
     bool hangs_up = false;    // Disconnects as soon as a connection is established.
     bool lets_go = false;     // Releases whatever has ended.
+    bool hears = false;       // Its queue pairs get packets all the time.
 };
 
 class Net {

@@ -21,6 +21,10 @@ using wire::SidrStatus;
 using wire::TransportType;
 using ListenerId = Id<struct ListenerIdTag>;
 
+// The upper half of the CA GUID in our requests and responses: a peer that has it answers ALIVE.
+// Locally administered, so no vendor's.
+inline constexpr std::uint32_t kFeroceGuid = 0x02fe'0ce0;
+
 struct Config {
     std::uint8_t slot = 0;  // Top byte of our communication ids: it steers answers to this process.
     std::uint64_t ca_guid = 0;
@@ -32,6 +36,9 @@ struct Config {
     // refused: programs tell the peer to connect and call listen a moment later.
     Duration listen_grace = std::chrono::milliseconds(50);
     std::size_t max_waiting_requests = 256;
+    // A Feroce that was silent for so long about a connection is taken for dead. It is asked after
+    // a third of the time. 0: never asked.
+    Duration keepalive{};
 };
 
 // A path as seen from here.
@@ -142,6 +149,9 @@ public:
     // A peer counts on a connection from the first of these on, until the other.
     virtual void on_bound(const Bond&) {}
     virtual void on_unbound(CommId) {}
+    // How many packets that queue pair of ours has got from its peer. While this changes nobody is
+    // asked whether the peer is alive.
+    virtual std::uint64_t packets_received(Qpn) { return 0; }
 };
 
 // How a message came to this manager.

@@ -30,7 +30,8 @@ Result<void> CmServer::open() {
     estate_ = process_.host().open_estate(gsi_->slot());
     cm::Config config;
     config.slot = gsi_->slot();
-    config.ca_guid = random();
+    config.ca_guid = std::uint64_t{cm::kFeroceGuid} << 32 | (random() & 0xffff'ffff);
+    config.keepalive = process_.keepalive();
     cm::MadPort& port = *this;
     cm::EventSink& sink = *this;
     manager_.emplace(config, process_.host().random(), port, sink);
@@ -133,6 +134,16 @@ void CmServer::on_event(const cm::Event& event) {
         owners_[event.connection.raw] = owner;
     else
         unwanted_.push_back(event.connection);
+}
+
+std::uint64_t CmServer::packets_received(Qpn qpn) {
+    for (std::uint32_t i = 0; i < process_.shard_count(); ++i) {
+        if (process_.shard(i).slot() != qpn.raw >> 16) continue;
+        Shard::Session session(process_.shard(i));
+        const transport::QueuePair* qp = session.engine().qps().find(qpn);
+        return qp != nullptr ? qp->packets_received : 0;
+    }
+    return 0;
 }
 
 CmUser& CmServer::user(std::unique_ptr<CmUser> (*make)()) {

@@ -98,6 +98,7 @@ private:
     void on_unbound(cm::CommId id) override {
         if (estate_ != nullptr) estate_->forget(id);
     }
+    std::uint64_t packets_received(Qpn qpn) override;
     void inherit(Session& session);
     void* owner_of(const cm::Event& event, bool of_listener) const;
 

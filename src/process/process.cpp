@@ -14,6 +14,7 @@ Process::Process(std::unique_ptr<host::Host> host, device::EventListener& events
       options_(std::move(options)) {}
 
 Result<void> Process::open() {
+    if (options_.refusal.code != 0) return options_.refusal;
     const std::lock_guard lock(mutex_);
     if (opens_ > 0) {
         ++opens_;

@@ -50,6 +50,20 @@ port::Sharing sharing_wanted() {
     return port::Sharing::Default;
 }
 
+// Whole seconds. One that is not understood keeps devices closed: it would be a surprise later.
+constexpr long kKeepaliveDefault = 15, kKeepaliveMax = 86'400;
+
+void read_keepalive(Instance::Wishes& wishes) {
+    const std::string wanted = environment("FEROCE_KEEPALIVE");
+    char* end = nullptr;
+    const long seconds = wanted.empty() ? kKeepaliveDefault : std::strtol(wanted.c_str(), &end, 10);
+    const bool whole = wanted.empty() || (*end == '\0' && wanted[0] >= '0' && wanted[0] <= '9');
+    if (whole && seconds <= kKeepaliveMax)
+        wishes.keepalive = std::chrono::seconds(seconds);
+    else
+        wishes.refusal = {EINVAL, "FEROCE_KEEPALIVE is not a number of seconds from 0 to 86400"};
+}
+
 std::vector<process::StateResources> inventory() {
     std::vector<process::StateResources> out;
     Instance* instance = Instance::current();
@@ -92,16 +106,21 @@ Instance* make_real() {
         if (Instance* instance = Instance::current()) instance->on_death();
     };
     auto host = std::make_unique<port::RealHost>(std::move(options));
-    auto* instance = new Instance(std::move(host), shards_wanted());
+    Instance::Wishes wishes{.shards = shards_wanted()};
+    read_keepalive(wishes);
+    auto* instance = new Instance(std::move(host), wishes);
     instance->export_state(device_name, inventory);
     return instance;
 }
 
 }  // namespace
 
-Instance::Instance(std::unique_ptr<host::Host> host, std::uint32_t shards)
+Instance::Instance(std::unique_ptr<host::Host> host, const Wishes& wishes)
     : Process(std::move(host), event_listener(),
-              {.shards = shards, .interfaces_changed = [this] { on_interfaces_changed(); }}) {}
+              {.shards = wishes.shards,
+               .keepalive = wishes.keepalive,
+               .refusal = wishes.refusal,
+               .interfaces_changed = [this] { on_interfaces_changed(); }}) {}
 
 Instance::~Instance() {
     starter_.reset();

@@ -18,7 +18,13 @@ namespace feroce::verbs {
 
 class Instance final : public process::Process {
 public:
-    Instance(std::unique_ptr<host::Host> host, std::uint32_t shards);
+    // What a program's environment may ask for.
+    struct Wishes {
+        std::uint32_t shards = 1;
+        Duration keepalive{};  // 0: idle peers are not asked.
+        Error refusal{};       // Not 0: no device can be opened.
+    };
+    Instance(std::unique_ptr<host::Host> host, const Wishes& wishes);
     ~Instance() override;  // Contexts must be closed, threads of the program gone.
 
     // The current one. Made for this machine if there is none.

@@ -215,6 +215,15 @@ void fields(Codec& c, CmDrep& m) {
 }
 
 template <class Codec>
+void fields(Codec& c, CmAlive& m) {
+    c.field(32, m.local_id);
+    c.field(32, m.remote_id);
+    c.field(1, m.answer);
+    c.skip(7);
+    c.field(m.private_data);
+}
+
+template <class Codec>
 void fields(Codec& c, CmLap& m) {
     c.field(32, m.local_id);
     c.field(32, m.remote_id);
@@ -380,6 +389,13 @@ CmDrep CmDrep::parse(CmView b) {
     return parse_message<CmDrep>(b);
 }
 void CmDrep::emit(CmSpan b) const {
+    emit_message(*this, b);
+}
+
+CmAlive CmAlive::parse(CmView b) {
+    return parse_message<CmAlive>(b);
+}
+void CmAlive::emit(CmSpan b) const {
     emit_message(*this, b);
 }
 

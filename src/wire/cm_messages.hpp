@@ -204,4 +204,18 @@ struct CmDrep {
     friend bool operator==(const CmDrep&, const CmDrep&) = default;
 };
 
+// Of our own: does the peer still have the connection? It answers the same with `answer` set, or
+// DREP if it has not. The ids are where those of a DREQ are, so it is steered like one.
+struct CmAlive {
+    CommId local_id{};
+    CommId remote_id{};
+    bool answer = false;
+    PrivateData<223> private_data{};  // Unused.
+
+    static constexpr CmAttribute kAttribute = CmAttribute::Alive;
+    static CmAlive parse(CmView b);
+    void emit(CmSpan b) const;
+    friend bool operator==(const CmAlive&, const CmAlive&) = default;
+};
+
 }  // namespace feroce::wire

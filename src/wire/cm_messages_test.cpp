@@ -173,7 +173,7 @@ TEST(CmMessages, RepLayout) {
     check_layout({}, fields);
 }
 
-TEST(CmMessages, RtuDreqDrepLayout) {
+TEST(CmMessages, RtuDreqDrepAliveLayout) {
     std::vector<Field<CmRtu>> rtu;
     add_ids(rtu);
     add_private(rtu, 8);
@@ -187,6 +187,10 @@ TEST(CmMessages, RtuDreqDrepLayout) {
     add_ids(drep);
     add_private(drep, 8);
     check_layout({}, drep);
+    std::vector<Field<CmAlive>> alive{{"answer", 8, 0, 1, [](CmAlive& m) { m.answer = true; }}};
+    add_ids(alive);
+    add_private(alive, 9);
+    check_layout({}, alive);
 }
 
 TEST(CmMessages, LapLayout) {
@@ -263,6 +267,7 @@ TEST(CmMessages, AnyBytesParseAndTheirValuesSurvive) {
         check_any_bytes<CmRtu>(prng);
         check_any_bytes<CmDreq>(prng);
         check_any_bytes<CmDrep>(prng);
+        check_any_bytes<CmAlive>(prng);
         check_any_bytes<CmLap>(prng);
         check_any_bytes<CmApr>(prng);
         check_any_bytes<CmSidrReq>(prng);

@@ -26,6 +26,8 @@ const char* to_string(CmAttribute attribute) {
             return "LAP";
         case CmAttribute::Apr:
             return "APR";
+        case CmAttribute::Alive:
+            return "ALIVE";
     }
     return "?";
 }

@@ -28,7 +28,9 @@ enum class CmAttribute : std::uint16_t {
     SidrReq = 0x17,
     SidrRep = 0x18,
     Lap = 0x19,
-    Apr = 0x1a
+    Apr = 0x1a,
+    // Not IBTA's: one Feroce asks another whether it still has a connection. Others ignore it.
+    Alive = 0xfe0c
 };
 
 const char* to_string(CmAttribute attribute);  // "REQ"; "?" for one that is not in the list.

@@ -3,7 +3,7 @@
 
 death.py --program MORTAL --library DIR
 On one host the peer itself is what has survived. Between two hosts it is a process that only has
-a device open, beside the one that dies.
+a device open, beside the one that dies; where there is none, the peer notices by itself.
 """
 import argparse
 import os
@@ -89,9 +89,15 @@ def main():
     parser.add_argument("--library", required=True)
     options = parser.parse_args()
     namespaces.enter_user_namespace()
-    environment = dict(os.environ, LD_LIBRARY_PATH=options.library, FEROCE_KEEPALIVE="0")
+    environment = dict(os.environ, LD_LIBRARY_PATH=options.library)
+    for nonsense in ("soon", "-1", "1.5", "5s", "86401", "99999999999999999999"):
+        wishes = dict(environment, FEROCE_KEEPALIVE=nonsense, FEROCE_DEVICES="lo")
+        refused = subprocess.run([options.program, "bystander"], stdin=subprocess.DEVNULL,
+                                 env=wishes)
+        if refused.returncode != 1:
+            sys.exit(f"a device was opened with FEROCE_KEEPALIVE={nonsense}")
     with namespaces.two_namespaces() as sides:
-        def starter(family, together):
+        def starter(family, together, keepalive="0"):
             address = namespaces.FAMILIES[family][0]
             device = "lo" if together else namespaces.DEVICE
             address = {"ipv4": "127.0.0.1", "ipv6": "::1"}[family] if together else address
@@ -99,8 +105,8 @@ def main():
             def start(side, role):
                 words = [role] if role == "bystander" else [role, address, "7471"]
                 place = sides[0 if together else side].place()
-                return Mortal(place, dict(environment, FEROCE_DEVICES=device), options.program,
-                              *words)
+                wishes = dict(environment, FEROCE_DEVICES=device, FEROCE_KEEPALIVE=keepalive)
+                return Mortal(place, wishes, options.program, *words)
             return start
 
         print("on one host:")
@@ -111,6 +117,8 @@ def main():
         for way in WAYS:
             one_death(starter("ipv4", False), way, "server", bystander=True)
         one_death(starter("ipv6", False), "SIGKILL", "client", bystander=True)
+        print("between two hosts, with nobody left:")
+        one_death(starter("ipv4", False, keepalive="3"), "SIGKILL", "server", bystander=False)
 
 
 if __name__ == "__main__":

@@ -159,6 +159,29 @@ TEST_F(AbiCm, DisconnectFromAPeerThatWasKilled) {
     EXPECT_EQ(client.leaks(), "");
 }
 
+// Nobody is left on its machine who could tell.
+TEST(AbiCmKeepAlive, AnIdlePeerThatWasKilledIsNoticed) {
+    AbiWorld world(1, {.keepalive = 15s});
+    AbiNode& server = world.node(0);
+    server.start("server", [] { serve_one(here().address()); });
+    world.node(1).start("client", [&] {
+        CmPeer peer;
+        EXPECT_FALSE(peer.connect(server.address(), kPort, 1s).has_value());
+        EXPECT_EQ(peer.event(60s)->type, RDMA_CM_EVENT_ESTABLISHED);
+        EXPECT_FALSE(peer.event(120s).has_value()) << "idle and alive";
+        server.crash();
+        const Instant crashed = world.now();
+        const std::optional<CmNews> news = peer.event(60s);
+        ASSERT_TRUE(news.has_value());
+        EXPECT_EQ(news->type, RDMA_CM_EVENT_DISCONNECTED);
+        EXPECT_EQ(news->status, -ETIMEDOUT);
+        EXPECT_LT(world.now() - crashed, 20s);
+        EXPECT_EQ(peer.event(100s)->type, RDMA_CM_EVENT_TIMEWAIT_EXIT);
+    });
+    EXPECT_EQ(world.run_all(600s), "");
+    EXPECT_EQ(world.node(1).leaks(), "");
+}
+
 // The address of an established connection goes away: the cause, then the end.
 void lose_address(AbiNode& server, AbiNode& client, const std::vector<Gid>& left,
                   rdma_cm_event_type cause) {

@@ -62,9 +62,9 @@ void sleep_for(Duration time) {
     leave_if_cancelled();
 }
 
-AbiNode::AbiNode(Machine& machine, std::uint32_t shards)
+AbiNode::AbiNode(Machine& machine, const verbs::Instance::Wishes& wishes)
     : machine_(machine),
-      instance_(new verbs::Instance(std::make_unique<MachineHost>(machine), shards)) {
+      instance_(new verbs::Instance(std::make_unique<MachineHost>(machine), wishes)) {
     machine_.set_around([this](const std::function<void()>& run) { call(run); });
 }
 
@@ -141,7 +141,9 @@ AbiWorld::AbiWorld(std::uint64_t seed, const Options& options) : world_(seed) {
         Machine& machine = world_.add_machine(options.machine, options.link, options.link);
         for (std::size_t rail = 1; rail < options.rails; ++rail)
             world_.add_rail(i, options.link, options.link);
-        nodes_.push_back(std::make_unique<AbiNode>(machine, options.shards));
+        nodes_.push_back(std::make_unique<AbiNode>(
+            machine,
+            verbs::Instance::Wishes{.shards = options.shards, .keepalive = options.keepalive}));
     }
 }
 

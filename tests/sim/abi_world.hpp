@@ -22,7 +22,7 @@ namespace feroce::sim {
 
 class AbiNode {
 public:
-    AbiNode(Machine& machine, std::uint32_t shards);
+    AbiNode(Machine& machine, const verbs::Instance::Wishes& wishes);
     AbiNode(const AbiNode&) = delete;
     AbiNode& operator=(const AbiNode&) = delete;
     ~AbiNode();  // Ends programs that still run; what they opened must be closed by then.
@@ -70,6 +70,7 @@ public:
     struct Options {
         std::size_t nodes = 2;
         std::uint32_t shards = 1;  // Engines of a node.
+        Duration keepalive{};      // Of the connection managers; 0: none.
         std::size_t rails = 1;     // Interfaces of a node, each on a network of its own.
         bool ipv6 = false;
         MachineConfig machine = {};

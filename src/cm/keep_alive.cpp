@@ -1,0 +1,52 @@
+// Whether the peer of an idle connection is still there. Only a peer that is a Feroce is asked, and
+// only while nothing else is heard of it: any packet of its queue pair is a sign of life.
+#include "cm/connection_manager.hpp"
+
+namespace feroce::cm {
+
+namespace {
+
+// Questions that must have gone unanswered, however late this process itself comes to look.
+constexpr std::uint8_t kQuestionsMin = 5;
+
+}  // namespace
+
+void ConnectionManager::note_heard(Instant now, Connection& c) {
+    c.asked = 0;
+    c.heard = now;
+    if (config_.keepalive == Duration{} || !c.is_feroce) return table_.set_deadline(c, kNever);
+    c.packets = sink_.packets_received(c.local_qpn);
+    table_.set_deadline(c, now + config_.keepalive / 3);
+}
+
+void ConnectionManager::keep_alive(Instant now, Connection& c) {
+    if (sink_.packets_received(c.local_qpn) != c.packets) return note_heard(now, c);
+    if (c.asked >= kQuestionsMin && now - c.heard >= config_.keepalive)
+        return end_connected(now, c, true);
+    if (c.asked < 255) ++c.asked;
+    ++counters_.sent;
+    // Not the last message of the connection: that is kept for a peer that repeats its own.
+    port_.send(c.path.local, c.path.remote,
+               wire::make_cm_mad(c.local_id.raw,
+                                 wire::CmAlive{.local_id = c.local_id, .remote_id = c.remote_id}));
+    table_.set_deadline(c, now + config_.keepalive / 9);
+}
+
+void ConnectionManager::on_alive(const Arrival& a) {
+    const wire::CmAlive alive = wire::CmAlive::parse(a.mad.message);
+    Connection* c = table_.find(alive.remote_id);
+    if (alive.answer) {
+        if (c == nullptr) return drop(Drop::UnknownConnection);
+        if (!is_from_peer(a, *c, alive.local_id)) return;
+        if (c->state != State::Established || c->asked == 0) return drop(Drop::WrongState);
+        return note_heard(a.now, *c);
+    }
+    // Of another connection, before or after: this one the peer asks about is over.
+    const bool same = c != nullptr && a.source == c->path.remote && !c->sidr &&
+                      c->remote_id == alive.local_id && c->is_live();
+    if (!same)
+        return answer(a, wire::CmDrep{.local_id = alive.remote_id, .remote_id = alive.local_id});
+    answer(a, wire::CmAlive{.local_id = c->local_id, .remote_id = c->remote_id, .answer = true});
+}
+
+}  // namespace feroce::cm

@@ -1,0 +1,164 @@
+// Two managers and a network that falls silent: who is asked, who is taken for dead, who is not.
+#include <gtest/gtest.h>
+
+#include "cm/test_net.hpp"
+
+namespace feroce::cm {
+namespace {
+
+constexpr Duration kKeepalive = 15s;
+constexpr std::uint64_t kOurKind = std::uint64_t{kFeroceGuid} << 32 | 7;
+
+class KeepAlive : public testing::Test {
+protected:
+    void connect(std::uint64_t guid_of_peer = kOurKind, Duration keepalive = kKeepalive) {
+        us = &net.add(Gid::from_v4(0x0a00'0001), {.ca_guid = kOurKind, .keepalive = keepalive});
+        peer = &net.add(Gid::from_v4(0x0a00'0002), {.ca_guid = guid_of_peer});
+        ASSERT_TRUE(peer->manager.listen(net.now, {.service = kService}).has_value());
+        const Result<CommId> made = us->manager.connect(net.now, us->connect_options(*peer, 0x101));
+        ASSERT_TRUE(made.has_value());
+        id = *made;
+        net.run(net.now + 1s);
+        ASSERT_EQ(us->manager.state(id), State::Established);
+        began = net.now;
+    }
+    void go_silent() {
+        net.fate = [](const Datagram&) { return Fate::Drop; };
+    }
+
+    Net net;
+    Node* us = nullptr;
+    Node* peer = nullptr;
+    CommId id{};
+    Instant began{};
+};
+
+TEST_F(KeepAlive, EachSideKeepsWhatADreqNeeds) {
+    connect();
+    const CommId theirs = peer->events.back().connection;
+    ASSERT_EQ(us->bonds.size(), 1u);
+    ASSERT_EQ(peer->bonds.size(), 1u);
+    const Bond ours = us->bonds.begin()->second, other = peer->bonds.begin()->second;
+    EXPECT_EQ(ours, (Bond{id, theirs, ours.remote_qpn, us->address(), peer->address()}));
+    EXPECT_EQ(other, (Bond{theirs, id, Qpn{0x101}, peer->address(), us->address()}));
+    // The peer's process dies, and another one that has read its bonds says so.
+    Node& heir = net.add(Gid::from_v4(0x0a00'0003));
+    heir.manager.bid_farewell(net.now, other);
+    net.run(net.now + 3s);
+    EXPECT_EQ(us->count(EventType::Disconnected, id), 1u);
+    EXPECT_TRUE(us->bonds.empty());
+    EXPECT_GE(net.count(wire::CmAttribute::Drep), 5u);
+    EXPECT_EQ(heir.manager.next_wakeup(), kNever);
+}
+
+TEST_F(KeepAlive, AnEndThatWasSaidLeavesNoBond) {
+    connect();
+    ASSERT_TRUE(us->manager.disconnect(net.now, id).has_value());
+    EXPECT_EQ(us->bonds.size(), 1u) << "the DREQ may be lost, and this process die";
+    net.run(net.now + 1s);
+    EXPECT_TRUE(us->bonds.empty());
+    EXPECT_TRUE(peer->bonds.empty());
+}
+
+TEST_F(KeepAlive, ASilentPeerIsTakenForDead) {
+    connect();
+    go_silent();
+    net.run(began + kKeepalive - 2s);
+    EXPECT_EQ(us->count(EventType::Disconnected, id), 0u);
+    net.run(began + kKeepalive + 3s);
+    ASSERT_EQ(us->count(EventType::Disconnected, id), 1u);
+    const auto ended = std::find_if(us->events.begin(), us->events.end(), [](const Seen& seen) {
+        return seen.type == EventType::Disconnected;
+    });
+    EXPECT_TRUE(ended->timed_out);
+    EXPECT_GE(net.count(wire::CmAttribute::Alive), 5u);
+}
+
+TEST_F(KeepAlive, AnIdlePeerAnswersAndIsKept) {
+    connect();
+    net.run(began + 10min);
+    EXPECT_EQ(us->manager.state(id), State::Established);
+    EXPECT_EQ(peer->events.back().type, EventType::Established);
+    // A question every five seconds and its answer.
+    EXPECT_GE(net.count(wire::CmAttribute::Alive), 200u);
+    EXPECT_LE(net.count(wire::CmAttribute::Alive), 250u);
+}
+
+TEST_F(KeepAlive, LossIsNoDeath) {
+    connect();
+    net.fate = [](const Datagram& d) { return d.index % 4 < 2 ? Fate::Deliver : Fate::Drop; };
+    net.run(began + 10min);
+    EXPECT_EQ(us->manager.state(id), State::Established);
+}
+
+TEST_F(KeepAlive, WhileItsQueuePairHearsThePeerNobodyIsAsked) {
+    connect();
+    us->hears = true;
+    go_silent();
+    net.run(began + 10min);
+    EXPECT_EQ(us->manager.state(id), State::Established);
+    EXPECT_EQ(net.count(wire::CmAttribute::Alive), 0u);
+}
+
+TEST_F(KeepAlive, APeerThatHasForgottenSaysSo) {
+    connect();
+    go_silent();
+    peer->lets_go = true;
+    peer->manager.release(net.now, peer->events.back().connection);
+    net.run(began + 4s);
+    peer->manager.remove_address(peer->address());  // It has forgotten all.
+    net.fate = [](const Datagram&) { return Fate::Deliver; };
+    net.run(began + 7s);
+    ASSERT_EQ(us->count(EventType::Disconnected, id), 1u);
+    EXPECT_FALSE(us->events.back().timed_out);
+}
+
+TEST_F(KeepAlive, AForeignPeerIsNotAsked) {
+    connect(0x0002'c903'0000'0001);
+    go_silent();
+    net.run(began + 10min);
+    EXPECT_EQ(us->manager.state(id), State::Established);
+    EXPECT_EQ(net.count(wire::CmAttribute::Alive), 0u);
+}
+
+TEST_F(KeepAlive, OffIsOff) {
+    connect(kOurKind, Duration{});
+    go_silent();
+    net.run(began + 10min);
+    EXPECT_EQ(us->manager.state(id), State::Established);
+    EXPECT_EQ(us->manager.next_wakeup(), kNever);
+}
+
+TEST_F(KeepAlive, WhoSleptItselfAsksBeforeItJudges) {
+    connect();
+    // This process was stopped for a minute: nothing was asked meanwhile.
+    net.now += 60s;
+    net.run(net.now + 1min);
+    EXPECT_EQ(us->manager.state(id), State::Established);
+}
+
+// Whoever knows ids and address could send a DREQ as well; nobody else changes anything.
+TEST_F(KeepAlive, StrangersAreNotBelieved) {
+    connect();
+    const Gid stranger = Gid::from_v4(0x0a00'0003);
+    const CommId theirs = peer->events.back().connection;
+    const auto tell = [&](const Gid& source, const auto& message) {
+        us->manager.receive(net.now, source, us->address(), wire::make_cm_mad(1, message));
+    };
+    // Unasked.
+    tell(peer->address(), wire::CmDrep{.local_id = theirs, .remote_id = id});
+    EXPECT_EQ(us->manager.state(id), State::Established);
+    go_silent();
+    net.run(began + 6s);  // Asked.
+    tell(stranger, wire::CmDrep{.local_id = theirs, .remote_id = id});
+    tell(peer->address(), wire::CmDrep{.local_id = {theirs.raw + 1}, .remote_id = id});
+    EXPECT_EQ(us->manager.state(id), State::Established);
+    for (int i = 0; i < 20; ++i) {
+        tell(stranger, wire::CmAlive{.local_id = theirs, .remote_id = id, .answer = true});
+        net.run(net.now + 1s);
+    }
+    EXPECT_EQ(us->count(EventType::Disconnected, id), 1u);
+}
+
+}  // namespace
+}  // namespace feroce::cm
