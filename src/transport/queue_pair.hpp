@@ -83,11 +83,12 @@ struct Arrival {
     std::uint8_t hop_limit = 0;
 };
 
-// How far a reliable connection is. All zero for the others.
+// How far a queue pair is. Unreliable ones have PSNs and may be draining; the rest is zero.
 struct Progress {
-    Psn next;            // To be sent.
-    Psn unacknowledged;  // The oldest; equal to next if nothing is.
-    Psn expected;        // From the peer.
+    Psn next;               // To be sent. Zero before RTS.
+    Psn unacknowledged;     // The oldest; equal to next if nothing is.
+    Psn expected;           // From the peer. Zero before RTR; datagrams expect none.
+    bool draining = false;  // In SQD, and what was begun is not finished.
     std::uint32_t msn = 0;
     std::uint32_t in_flight_bytes = 0;
     std::int32_t credits = -1;  // Receives that the peer has posted for us; -1 if it does not say.
@@ -110,7 +111,7 @@ public:
     // It would, if only the window were open.
     virtual bool waits_for_window(Instant) const { return false; }
     virtual void on_timer(Instant now) = 0;
-    virtual Progress progress() const { return {}; }
+    virtual Progress progress() const = 0;
     virtual Instant deadline() const = 0;  // kNever if no timer runs.
     // After the queue pair's state or attributes changed by modify.
     virtual void on_modify(Instant now, QpState from) = 0;
@@ -132,6 +133,7 @@ public:
     ReceiveQueue& receive_queue() { return *receive_queue_; }
     bool uses_srq() const { return init_.srq != nullptr; }
     Machine& machine() { return *machine_; }
+    const Machine& machine() const { return *machine_; }
 
     Result<void> post_send(Instant now, const SendWr& wr);
     Result<void> post_receive(Instant now, const ReceiveWr& wr);

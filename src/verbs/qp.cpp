@@ -203,7 +203,7 @@ int ibv_query_qp(ibv_qp* base, ibv_qp_attr* attributes, int, ibv_qp_init_attr* i
     Qp& qp = qp_of(base);
     {
         process::Shard::Session session(*qp.shard);
-        *attributes = qp_attr(qp.machine->attributes, qp.capabilities);
+        *attributes = qp_attr(*qp.machine, qp.capabilities);
     }
     base->state = attributes->qp_state;
     if (init == nullptr) return 0;

@@ -84,15 +84,17 @@ Result<QpAttributes> qp_attributes(Context& context, const ibv_qp_attr& a, int m
     return out;
 }
 
-ibv_qp_attr qp_attr(const QpAttributes& from, const ibv_qp_cap& capabilities) {
+ibv_qp_attr qp_attr(const transport::QueuePair& qp, const ibv_qp_cap& capabilities) {
+    const QpAttributes& from = qp.attributes;
+    const transport::Progress progress = qp.machine().progress();
     ibv_qp_attr out{};
     out.qp_state = static_cast<ibv_qp_state>(from.state);
     out.cur_qp_state = out.qp_state;
     out.path_mtu = mtu_enum(from.path_mtu);
     out.path_mig_state = static_cast<ibv_mig_state>(from.path_migration_state);
     out.qkey = from.qkey.raw;
-    out.rq_psn = from.receive_psn.raw();
-    out.sq_psn = from.send_psn.raw();
+    out.rq_psn = progress.expected.raw();
+    out.sq_psn = progress.next.raw();
     out.dest_qp_num = from.destination_qpn.raw;
     out.qp_access_flags = from.access.raw;
     out.cap = capabilities;
@@ -100,6 +102,7 @@ ibv_qp_attr qp_attr(const QpAttributes& from, const ibv_qp_cap& capabilities) {
     out.alt_ah_attr = ah_attr(from.alternate_address);
     out.pkey_index = from.pkey_index;
     out.alt_pkey_index = from.alternate_pkey_index;
+    out.sq_draining = progress.draining ? 1 : 0;
     out.en_sqd_async_notify = from.drain_notify ? 1 : 0;
     out.max_rd_atomic = from.read_atomic_max;
     out.max_dest_rd_atomic = from.dest_read_atomic_max;

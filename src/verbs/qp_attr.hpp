@@ -9,6 +9,7 @@ namespace feroce::verbs {
 
 // Only what `mask` names is looked at.
 Result<transport::QpAttributes> qp_attributes(Context& context, const ibv_qp_attr& from, int mask);
-ibv_qp_attr qp_attr(const transport::QpAttributes& from, const ibv_qp_cap& capabilities);
+// As ibv_query_qp tells them: PSNs are the next to be sent and to be received.
+ibv_qp_attr qp_attr(const transport::QueuePair& qp, const ibv_qp_cap& capabilities);
 
 }  // namespace feroce::verbs

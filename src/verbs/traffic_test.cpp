@@ -49,6 +49,23 @@ TEST_F(PairTest, FetchAddsCountExactly) {
     }
 }
 
+TEST_F(PairTest, AQueryTellsTheNextPsns) {
+    ibv_qp_attr before{};
+    ibv_qp_attr after{};
+    ibv_qp_init_attr init{};
+    ASSERT_EQ(ibv_query_qp(left->qp, &before, IBV_QP_SQ_PSN, &init), 0);
+    for (int i = 0; i < 5; ++i) {
+        ASSERT_EQ(
+            left->post(IBV_WR_RDMA_WRITE, left->sge(0, 8), right->address(0), right->mr->rkey), 0);
+        ASSERT_EQ(left->completion().status, IBV_WC_SUCCESS);
+    }
+    ASSERT_EQ(ibv_query_qp(left->qp, &after, IBV_QP_SQ_PSN, &init), 0);
+    EXPECT_EQ(after.sq_psn, before.sq_psn + 5);
+    EXPECT_EQ(after.sq_draining, 0);
+    ASSERT_EQ(ibv_query_qp(right->qp, &after, IBV_QP_RQ_PSN, &init), 0);
+    EXPECT_EQ(after.rq_psn, before.sq_psn + 5);
+}
+
 TEST_F(PairTest, AWrongKeyIsAnErrorOnBothSides) {
     ASSERT_EQ(
         left->post(IBV_WR_RDMA_WRITE, left->sge(0, 8), right->address(0), right->mr->rkey ^ 1), 0);

@@ -310,7 +310,9 @@ TEST(RcRequester, DrainsInSqdAndSaysSo) {
     peer.expect_sent(Opcode::RcWriteOnly, sent(0));
     peer.expect_silence();
     EXPECT_TRUE(peer.events.events.empty());
+    EXPECT_TRUE(peer.qp->machine().progress().draining);
     peer.peer_acks(sent(0));
+    EXPECT_FALSE(peer.qp->machine().progress().draining);
     ASSERT_EQ(peer.events.events.size(), 1U);
     EXPECT_EQ(static_cast<int>(peer.events.events[0]),
               static_cast<int>(transport::AsyncEventType::SendQueueDrained));

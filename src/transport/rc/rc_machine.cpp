@@ -69,6 +69,7 @@ Progress RcMachine::progress() const {
     Progress out;
     requester_.report(out);
     responder_.report(out);
+    out.draining = qp_.state() == QpState::Sqd && !requester_.idle();
     return out;
 }
 

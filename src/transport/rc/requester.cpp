@@ -115,6 +115,7 @@ void Requester::stop() {
     early_resends_ = 0;
     sampling_ = gap_reported_ = probe_due_ = probed_ = false;
     since_ack_request_ = 0;
+    if (qp_.state() == QpState::Reset) una_ = fresh_ = sent_end_ = PacketNumber();
 }
 
 bool Requester::idle() const {

@@ -72,6 +72,7 @@ void Responder::stop(Instant now) {
     verdict_.reset();
     message_ = Message::None;
     receive_held_ = nak_sent_ = nak_owed_ = ack_owed_ = false;
+    if (qp_.state() == QpState::Reset) expected_ = PacketNumber();
 }
 
 void Responder::on_request(Instant now, const wire::Packet& packet) {

@@ -226,6 +226,14 @@ bool UcMachine::drop(DropReason reason) {
     return false;
 }
 
+Progress UcMachine::progress() const {
+    Progress out;
+    out.next = out.unacknowledged = next_psn_;
+    out.expected = expected_psn_;
+    out.draining = qp_.state() == QpState::Sqd && sent_of_head_ > 0;
+    return out;
+}
+
 void UcMachine::on_modify(Instant now, QpState from) {
     const QpState to = qp_.state();
     if (to == QpState::Reset || to == QpState::Err) {
@@ -233,6 +241,7 @@ void UcMachine::on_modify(Instant now, QpState from) {
         receive_.forget();
         message_.open = established_ = drain_pending_ = false;
         sent_of_head_ = 0;
+        if (to == QpState::Reset) next_psn_ = expected_psn_ = Psn();
         return;
     }
     if (from == QpState::Init && to == QpState::Rtr) expected_psn_ = qp_.attributes.receive_psn;

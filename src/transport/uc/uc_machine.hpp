@@ -19,6 +19,7 @@ public:
     void pump(Instant now, std::uint32_t packets_max) override;
     bool wants_to_send(Instant now) const override;
     void on_timer(Instant) override {}
+    Progress progress() const override;
     Instant deadline() const override { return kNever; }
     void on_modify(Instant now, QpState from) override;
 
@@ -49,10 +50,10 @@ private:
     bool drop(DropReason reason);  // With the message, if one is open. Returns false.
 
     QueuePair& qp_;
-    Psn next_psn_;                    // Valid from RTS.
+    Psn next_psn_;                    // Zero before RTS.
     std::uint32_t sent_of_head_ = 0;  // Packets of the oldest request that are on their way.
     bool drain_pending_ = false;      // In SQD, and the program wants to know when it is drained.
-    Psn expected_psn_;                // Valid from RTR.
+    Psn expected_psn_;                // Zero before RTR.
     bool established_ = false;        // The peer has been heard.
     Message message_;
     HeldReceive receive_;

@@ -227,7 +227,10 @@ TEST_F(UcMachineTest, DrainFinishesWhatWasBegun) {
     EXPECT_EQ(a.pump(1).size(), 1U);
     a.move(QpState::Sqd);
     EXPECT_TRUE(a.recorder.events.empty());
+    EXPECT_TRUE(a.qp.machine().progress().draining);
     EXPECT_EQ(a.pump().size(), 2U);
+    EXPECT_FALSE(a.qp.machine().progress().draining);
+    EXPECT_EQ(a.qp.machine().progress().next, Psn(0xff'fffe) + 3);
     EXPECT_EQ(a.recorder.events.size(), 1U);
     EXPECT_EQ(a.sent.list.size(), 1U);
     a.move(QpState::Rts);

@@ -104,9 +104,18 @@ void UdMachine::deliver(Instant now, const wire::Packet& packet, const Arrival& 
     receive_.complete(completion);
 }
 
+Progress UdMachine::progress() const {
+    Progress out;
+    out.next = out.unacknowledged = next_psn_;
+    return out;
+}
+
 void UdMachine::on_modify(Instant now, QpState from) {
     const QpState to = qp_.state();
-    if (to == QpState::Reset) receive_.forget();
+    if (to == QpState::Reset) {
+        receive_.forget();
+        next_psn_ = Psn();
+    }
     if (to == QpState::Err) receive_.flush(now);
     if (from == QpState::Rtr && to == QpState::Rts) next_psn_ = qp_.attributes.send_psn;
     // A datagram is sent as soon as it is begun, so there is never anything left to drain.

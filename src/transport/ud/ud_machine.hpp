@@ -19,6 +19,7 @@ public:
     void pump(Instant now, std::uint32_t packets_max) override;
     bool wants_to_send(Instant now) const override;
     void on_timer(Instant) override {}
+    Progress progress() const override;
     Instant deadline() const override { return kNever; }
     void on_modify(Instant now, QpState from) override;
 
@@ -28,7 +29,7 @@ private:
     void deliver(Instant now, const wire::Packet& packet, const Arrival& arrival);
 
     QueuePair& qp_;
-    Psn next_psn_;  // Valid from RTS.
+    Psn next_psn_;  // Zero before RTS.
     HeldReceive receive_;
 };
 
