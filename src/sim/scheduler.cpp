@@ -18,6 +18,7 @@ bool Scheduler::step() {
     now_ = event.when;
     ++events_run_;
     event.action();
+    if (after_each_) after_each_();
     return true;
 }
 

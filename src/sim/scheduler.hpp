@@ -22,6 +22,9 @@ public:
     void at(Instant when, Action action);  // A time in the past means now.
     void after(Duration delay, Action action) { at(now_ + delay, std::move(action)); }
 
+    // Runs behind every event, at the same time; it must change nothing.
+    void after_each(Action action) { after_each_ = std::move(action); }
+
     bool step();  // Runs the earliest event; false if there is none.
     void run_until(Instant end);
     // Until `done` holds (asked before every event), at most until `end`. True if it held.
@@ -42,6 +45,7 @@ private:
     std::uint64_t next_order_ = 0;
     std::uint64_t events_run_ = 0;
     std::vector<Event> heap_;
+    Action after_each_;
 };
 
 }  // namespace feroce::sim

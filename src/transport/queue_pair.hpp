@@ -115,6 +115,9 @@ public:
     virtual Instant deadline() const = 0;  // kNever if no timer runs.
     // After the queue pair's state or attributes changed by modify.
     virtual void on_modify(Instant now, QpState from) = 0;
+    // Between calls: the first invariant that does not hold, in words; null if all do. Slow: for
+    // the simulator and tests.
+    virtual const char* check_invariants() const { return nullptr; }
 };
 
 class alignas(kCacheLine) QueuePair {

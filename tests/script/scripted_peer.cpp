@@ -88,6 +88,9 @@ void ScriptedPeer::after(Duration pause) {
     do {
         engine.run(now);
     } while (engine.has_work());
+    if (qp == nullptr) return;
+    const char* broken = qp->machine().check_invariants();
+    EXPECT_EQ(broken, nullptr) << broken;
 }
 
 void ScriptedPeer::peer_sends(Opcode opcode, Psn psn, const Spec& spec) {

@@ -1,6 +1,8 @@
 // Two engines with a wire between them on which the test decides each packet's fate.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <cstdint>
 #include <functional>
 #include <vector>
@@ -66,10 +68,12 @@ struct Party {
         init.pd = pd;
         init.send_cq = init.receive_cq = &cq;
         init.capabilities = {.send_wr_max = 32, .receive_wr_max = 32};
-        return **node.engine(0).create_qp(init);
+        qps.push_back(*node.engine(0).create_qp(init));
+        return *qps.back();
     }
     void destroy_qp(transport::QueuePair& qp) {
         cq.purge(qp.qpn());
+        std::erase(qps, &qp);
         node.engine(0).destroy_qp(qp);
     }
 
@@ -78,6 +82,7 @@ struct Party {
     PdId pd;
     sim::Range region;
     mem::RegionKeys keys;
+    std::vector<transport::QueuePair*> qps;
 };
 
 // Engines are costly to make and are kept; each exchange gets fresh queue pairs.
@@ -90,6 +95,12 @@ public:
           b({scheduler, trace_, {scheduler, trace_, to_a_, groups_}}, engine, 1) {
         to_b_.lead_to(b.node);
         to_a_.lead_to(a.node);
+        scheduler.after_each([this] {
+            for (Party* party : {&a, &b})
+                for (const transport::QueuePair* qp : party->qps)
+                    EXPECT_EQ(qp->machine().check_invariants(), nullptr)
+                        << qp->machine().check_invariants();
+        });
     }
 
 private:

@@ -42,7 +42,7 @@ bool found_by(const Scenario& scenario, const char* checker) {
 
 void expect_found(Hooks hooks, const char* checker, Swarm swarm = calm()) {
     Scenario scenario(swarm, std::move(hooks));
-    EXPECT_FALSE(scenario.run());
+    ASSERT_FALSE(scenario.run());
     EXPECT_TRUE(found_by(scenario, checker))
         << "only by " << scenario.report().findings()[0].checker;
 }
@@ -203,6 +203,24 @@ TEST(PlantedBugs, CompareSwapLost) {
                      std::memcpy(arena.bytes({word, 8}).data(), &nonsense, 8);
                  }),
                  CompareSwapChecker::kName);
+}
+
+// Behind the machine's back, the timeout is no longer infinite: packets in flight have no timer.
+TEST(PlantedBugs, InvariantBroken) {
+    Hooks hooks;
+    hooks.on_healed = [](World& world) {
+        const auto plant = [&world] {
+            world.node(0).engine(0).qps().for_each([](transport::QueuePair& qp) {
+                if (qp.machine().progress().in_flight_bytes > 0) qp.attributes.timeout = 14;
+            });
+        };
+        // Events of their own: in a turn the node may send more, which starts the timer.
+        for (int i = 1; i <= 100; ++i)
+            world.scheduler().after(std::chrono::microseconds(2 * i), plant);
+    };
+    Swarm swarm = calm();
+    swarm.connections[0].options.timeout = 0;
+    expect_found(hooks, InvariantChecker::kName, swarm);
 }
 
 TEST(PlantedBugs, NoProgressAfterHeal) {

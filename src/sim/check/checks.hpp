@@ -3,6 +3,7 @@
 
 #include "sim/check/atomic_checker.hpp"
 #include "sim/check/completion_checker.hpp"
+#include "sim/check/invariant_checker.hpp"
 #include "sim/check/message_checker.hpp"
 #include "sim/check/report.hpp"
 #include "sim/check/shadow_checker.hpp"
@@ -19,6 +20,7 @@ struct Checks {
           statuses(report),
           shadow(world, report),
           guards(world, report),
+          invariants(report),
           fetch_add(report),
           compare_swap(report) {}
 
@@ -34,6 +36,7 @@ struct Checks {
     StatusChecker statuses;
     ShadowChecker shadow;
     GuardChecker guards;
+    InvariantChecker invariants;
     FetchAddChecker fetch_add;
     CompareSwapChecker compare_swap;
 };

@@ -60,6 +60,7 @@ void Scenario::build() {
         station->register_all();
         station->node().set_application(this);
     }
+    world_.scheduler().after_each([this] { check_invariants(); });
 }
 
 bool Scenario::run() {
@@ -140,6 +141,15 @@ void Scenario::check_everything() {
     }
     checks_.shadow.check();
     checks_.guards.check();
+}
+
+void Scenario::check_invariants() {
+    for (auto& connection : connections_) {
+        for (std::size_t i = 0; i < 2; ++i) {
+            Endpoint& end = connection->side(i);
+            if (end.is_open()) checks_.invariants.check(end.node(), *end.qp());
+        }
+    }
 }
 
 void Scenario::on_turn(Node& node) {

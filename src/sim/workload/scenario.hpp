@@ -50,6 +50,7 @@ private:
     void drain();
     void tear_down();
     void check_everything();
+    void check_invariants();
 
     void poll_all();
     void poll(Station& station);

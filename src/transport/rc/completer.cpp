@@ -1,5 +1,5 @@
 // The answers to what the requester sent: acknowledgements, NAKs, READ and atomic responses. Moves
-// una_ forward, retires requests in post order, and decides when to go back.
+// the oldest packet forward, retires requests in post order, and decides when to go back.
 #include <algorithm>
 
 #include "base/assert.hpp"
@@ -24,7 +24,7 @@ constexpr std::uint8_t kEarlyResendsMax = 6;
 }  // namespace
 
 void Requester::on_response(Instant now, const wire::Packet& packet) {
-    const PacketNumber number = una_.nearest(packet.bth.psn);
+    const PacketNumber number = flight_.una.nearest(packet.bth.psn);
     switch (packet.info->verb) {
         case wire::Verb::ReadResponse:
             return on_read_response(now, number, packet.payload);
@@ -48,20 +48,20 @@ void Requester::on_response(Instant now, const wire::Packet& packet) {
 }
 
 bool Requester::expects(Psn psn) const {
-    return was_sent(una_.nearest(psn));
+    return was_sent(flight_.una.nearest(psn));
 }
 
 bool Requester::was_sent(PacketNumber number) const {
-    return una_ <= number && number < sent_end_;
+    return flight_.una <= number && number < flight_.sent_end;
 }
 
-// The first packet in [una_, end) that waits for a response of its own; `end` if there is none.
+// The first packet in [una, end) that waits for a response of its own; `end` if there is none.
 PacketNumber Requester::first_unanswered_before(PacketNumber end) const {
     const SendQueue& queue = qp_.send_queue();
     for (std::uint64_t i = queue.head(); i != queue.tail(); ++i) {
         const SendWqe& wqe = queue.at(i);
         if (!wqe.numbered || end <= wqe.first_packet) break;
-        if (needs_response(wqe.op)) return std::max(una_, wqe.first_packet);
+        if (needs_response(wqe.op)) return std::max(flight_.una, wqe.first_packet);
     }
     return end;
 }
@@ -69,7 +69,7 @@ PacketNumber Requester::first_unanswered_before(PacketNumber end) const {
 void Requester::on_ack(Instant now, PacketNumber number, wire::Aeth aeth) {
     if (!was_sent(number)) {
         // The credits of a repeated acknowledgement may be news: a receive was posted meanwhile.
-        if (number + 1 == una_) return update_credits(aeth);
+        if (number + 1 == flight_.una) return update_credits(aeth);
         return qp_.services().counters.drop(DropReason::StaleAck);
     }
     const PacketNumber end = number + 1;
@@ -85,8 +85,8 @@ void Requester::on_ack(Instant now, PacketNumber number, wire::Aeth aeth) {
 
 void Requester::update_credits(wire::Aeth aeth) {
     const std::uint8_t field = aeth.syndrome.value();
-    credits_known_ = field < kCreditCounts.size();
-    if (credits_known_) sequence_limit_ = widen(next_sequence_, aeth.msn) + kCreditCounts[field];
+    credits_.known = field < kCreditCounts.size();
+    if (credits_.known) credits_.limit = widen(credits_.next, aeth.msn) + kCreditCounts[field];
 }
 
 void Requester::on_nak(Instant now, PacketNumber number, wire::Syndrome syndrome) {
@@ -203,86 +203,105 @@ bool Requester::store_response(Instant now, std::uint64_t offset, ByteView bytes
 
 // Everything before `to` is acknowledged.
 void Requester::advance(Instant now, PacketNumber to) {
-    if (to <= una_) return;
-    const PacketNumber sent_before = position();
-    // No more than the probe is acknowledged: what followed it the first time is lost. A peer that
-    // was only slow acknowledges more.
-    const bool rest_is_lost = probed_ && to == una_ + 1;
-    std::uint32_t acknowledged = in_flight_;
-    if (to < sent_before) {
-        acknowledged = 0;
-        const SendQueue& queue = qp_.send_queue();
-        for (std::uint64_t i = queue.head(); i != queue.tail(); ++i) {
-            const SendWqe& wqe = queue.at(i);
-            if (!wqe.numbered || to <= wqe.first_packet) break;
-            const PacketNumber from = std::max(una_, wqe.first_packet);
-            const PacketNumber end = std::min(to, wqe.end());
-            if (from < end)
-                acknowledged += cost(wqe, from - wqe.first_packet, end - wqe.first_packet);
-        }
-        acknowledged = std::min(acknowledged, in_flight_);
-    }
-    in_flight_ -= acknowledged;
-    qp_.window->on_acked(now, acknowledged);
-    una_ = to;
-    if (sampling_ && sample_packet_ < to) {
-        sampling_ = false;
-        qp_.window->on_rtt(now, now - sample_sent_);
-    }
-    while (!read_ends_.empty() && read_ends_.front() <= to) read_ends_.pop();
-    retries_left_ = qp_.attributes.retry_count;
-    rnr_left_ = qp_.attributes.rnr_retry;
-    gap_reported_ = false;
-    retry_deadline_ = early_deadline_ = kNever;
-    early_resends_ = 0;
-    probe_due_ = probed_ = false;
+    if (to <= flight_.una) return;
+    const PacketNumber sent_before = position_number();
+    const bool is_lost = rest_is_lost(to);
+    settle_flight(now, to);
+    take_sample(now);
+    note_progress();
     retire_finished(now);
     if (qp_.state() == QpState::Err) return;
-    // An answer to what was sent before a rewind may overtake the position: nothing to resend
-    // there.
-    if (rest_is_lost && in_flight_ > 0) {
+    if (is_lost && flight_.bytes > 0) {
         qp_.window->on_loss(now);
         rewind();
     }
-    if (sent_before < una_) rewind();
-    if (in_flight_ > 0) arm(now);
+    // An answer to what was sent before a rewind may overtake the position: nothing to resend
+    // there.
+    if (sent_before < flight_.una) rewind();
+    if (flight_.bytes > 0) arm(now);
+}
+
+// No more than the probe is acknowledged: what followed it the first time is lost. A peer that was
+// only slow acknowledges more.
+bool Requester::rest_is_lost(PacketNumber to) const {
+    return probe_.of_message && to == flight_.una + 1;
+}
+
+// What the packets [from, to) count in the window.
+std::uint32_t Requester::bytes_between(PacketNumber from, PacketNumber to) const {
+    std::uint32_t bytes = 0;
+    const SendQueue& queue = qp_.send_queue();
+    for (std::uint64_t i = queue.head(); i != queue.tail(); ++i) {
+        const SendWqe& wqe = queue.at(i);
+        if (!wqe.numbered || to <= wqe.first_packet) break;
+        const PacketNumber begin = std::max(from, wqe.first_packet);
+        const PacketNumber end = std::min(to, wqe.end());
+        if (begin < end) bytes += cost(wqe, begin - wqe.first_packet, end - wqe.first_packet);
+    }
+    return bytes;
+}
+
+// What is acknowledged leaves the window.
+void Requester::settle_flight(Instant now, PacketNumber to) {
+    const std::uint32_t acknowledged =
+        to < position_number() ? bytes_between(flight_.una, to) : flight_.bytes;
+    ASSERT(acknowledged <= flight_.bytes);
+    flight_.bytes -= acknowledged;
+    qp_.window->on_acked(now, acknowledged);
+    flight_.una = to;
+    while (!flight_.read_ends.empty() && flight_.read_ends.front() <= to) flight_.read_ends.pop();
+}
+
+void Requester::take_sample(Instant now) {
+    if (!sample_.running || flight_.una <= sample_.packet) return;
+    sample_.running = false;
+    qp_.window->on_rtt(now, now - sample_.sent);
+}
+
+// The peer is there: all patience starts again.
+void Requester::note_progress() {
+    retries_left_ = qp_.attributes.retry_count;
+    rnr_left_ = qp_.attributes.rnr_retry;
+    gap_reported_ = false;
+    retry_deadline_ = kNever;
+    probe_ = Probe{};
 }
 
 void Requester::retire_finished(Instant now) {
     SendQueue& queue = qp_.send_queue();
     while (!queue.empty()) {
         const SendWqe& wqe = queue.at(queue.head());
-        if (!wqe.numbered || una_ < wqe.end()) break;
+        if (!wqe.numbered || flight_.una < wqe.end()) break;
         if (wqe.packets == 0 && !wqe.executed) break;
         qp_.complete_send(now, wqe, WcStatus::Success, 0);
         queue.retire();
     }
-    if (send_index_ < queue.head()) {
-        send_index_ = queue.head();
-        send_packet_ = 0;
+    if (position_.index < queue.head()) {
+        position_.index = queue.head();
+        position_.packet = 0;
     }
     fail_if_faulty_head(now);
 }
 
-// The position goes back to una_. What was in flight is forgotten: all of it will be sent again.
+// The position goes back to una. What was in flight is forgotten: all of it will be sent again.
 void Requester::rewind() {
-    qp_.window->on_forgotten(in_flight_);
-    in_flight_ = 0;
-    read_ends_.clear();
-    sampling_ = probe_due_ = probed_ = false;
-    retry_deadline_ = early_deadline_ = kNever;
-    since_ack_request_ = 0;
+    qp_.window->on_forgotten(flight_.bytes);
+    flight_.bytes = 0;
+    flight_.read_ends.clear();
+    sample_.running = probe_.due = probe_.of_message = false;
+    retry_deadline_ = probe_.deadline = kNever;
+    flight_.since_ack_request = 0;
     seek_unanswered();
 }
 
 void Requester::seek_unanswered() {
     const SendQueue& queue = qp_.send_queue();
-    send_index_ = queue.head();
-    send_packet_ = 0;
+    position_.index = queue.head();
+    position_.packet = 0;
     if (queue.empty()) return;
-    const SendWqe& wqe = queue.at(send_index_);
+    const SendWqe& wqe = queue.at(position_.index);
     if (wqe.numbered && wqe.packets > 0)
-        send_packet_ = static_cast<std::uint32_t>(una_ - wqe.first_packet);
+        position_.packet = static_cast<std::uint32_t>(flight_.una - wqe.first_packet);
 }
 
 void Requester::go_back(Instant now, Rule rule, WcStatus status, std::uint8_t syndrome) {
@@ -297,20 +316,24 @@ void Requester::go_back(Instant now, Rule rule, WcStatus status, std::uint8_t sy
 void Requester::on_timer(Instant now) {
     if (rnr_until_ != kNever && now >= rnr_until_) rnr_until_ = kNever;  // Pump goes on by itself.
     const bool timed_out = now >= retry_deadline_;
-    if (!timed_out && now < early_deadline_) return;
+    if (!timed_out && now < probe_.deadline) return;
     qp_.services().counters.add(Counter::CompleterRetry);
     gap_reported_ = false;
     if (timed_out) {
         qp_.window->on_loss(now);
         return go_back(now, Rule::RetryLimit, WcStatus::RetryExceededError, 0);
     }
-    early_deadline_ = kNever;
-    probe_due_ = in_flight_ > 0;
-    ++early_resends_;
+    probe_.deadline = kNever;
+    probe_.due = flight_.bytes > 0;
+    ++probe_.sent;
 }
 
 Instant Requester::deadline() const {
-    return std::min({retry_deadline_, early_deadline_, rnr_until_});
+    return std::min({retry_deadline_, probe_.deadline, rnr_until_});
+}
+
+void Requester::on_attributes(Instant now) {
+    if (flight_.bytes > 0 && retry_deadline_ == kNever) arm(now);
 }
 
 void Requester::arm(Instant now) {
@@ -318,9 +341,9 @@ void Requester::arm(Instant now) {
     if (timeout == 0) return;
     if (retry_deadline_ == kNever) retry_deadline_ = now + ack_timeout(timeout);
     const Duration round_trip = qp_.window->smoothed_rtt();
-    if (round_trip == Duration{0} || early_resends_ > kEarlyResendsMax) return;
+    if (round_trip == Duration{0} || probe_.sent > kEarlyResendsMax) return;
     const Duration patience = std::max<Duration>(4 * round_trip, kEarlyResendMin);
-    early_deadline_ = now + patience * (1 << early_resends_);
+    probe_.deadline = now + patience * (1 << probe_.sent);
 }
 
 void Requester::fail_head(Instant now, Rule rule, WcStatus status, std::uint8_t syndrome,
@@ -337,7 +360,7 @@ void Requester::fail_head(Instant now, Rule rule, WcStatus status, std::uint8_t 
 void Requester::fail_head(Instant now, Reason reason) {
     SendQueue& queue = qp_.send_queue();
     ASSERT(!queue.empty());
-    reason.psn = una_.psn();
+    reason.psn = flight_.una.psn();
     reason.wr_id = queue.at(queue.head()).wr_id;
     stop();
     qp_.fail_send(now, reason);

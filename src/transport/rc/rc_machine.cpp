@@ -82,7 +82,7 @@ void RcMachine::on_modify(Instant now, QpState from) {
         return;
     }
     if (from == QpState::Init && to == QpState::Rtr) responder_.start();
-    if (from == QpState::Rtr && to == QpState::Rts) requester_.start(now);
+    if (from == QpState::Rtr && to == QpState::Rts) requester_.start();
     if (from == QpState::Rts && to == QpState::Sqd) {
         drain_pending_ = qp_.attributes.drain_notify;
         tell_when_drained();
@@ -92,6 +92,13 @@ void RcMachine::on_modify(Instant now, QpState from) {
         responder_.resize();
     }
     if (to == QpState::Rts) drain_pending_ = false;
+    requester_.on_attributes(now);
+}
+
+const char* RcMachine::check_invariants() const {
+    if (drain_pending_ && qp_.state() != QpState::Sqd) return "waits for a drain outside of SQD";
+    if (const char* broken = requester_.check_invariants()) return broken;
+    return responder_.check_invariants();
 }
 
 void RcMachine::tell_when_drained() {

@@ -24,6 +24,7 @@ public:
     Instant deadline() const override { return requester_.deadline(); }
     Progress progress() const override;
     void on_modify(Instant now, QpState from) override;
+    const char* check_invariants() const override;
 
 private:
     void tell_when_drained();

@@ -81,50 +81,51 @@ wire::Opcode message_opcode(SendOp op, bool first, bool last) {
 
 }  // namespace
 
-Requester::Requester(QueuePair& qp, wire::Service service)
-    : read_ends_(1), qp_(qp), service_(service) {}
+Requester::Requester(QueuePair& qp, wire::Service service) : qp_(qp), service_(service) {}
 
-void Requester::start(Instant) {
-    una_ = fresh_ = sent_end_ = PacketNumber::first(qp_.attributes.send_psn);
-    send_index_ = qp_.send_queue().head();
-    send_packet_ = 0;
+void Requester::start() {
+    flight_.una = flight_.fresh = flight_.sent_end = PacketNumber::first(qp_.attributes.send_psn);
+    position_.index = qp_.send_queue().head();
+    position_.packet = 0;
     retries_left_ = qp_.attributes.retry_count;
     rnr_left_ = qp_.attributes.rnr_retry;
-    read_ends_ = Ring<PacketNumber>(std::max<std::size_t>(qp_.attributes.read_atomic_max, 1));
+    flight_.read_ends =
+        Ring<PacketNumber>(std::max<std::size_t>(qp_.attributes.read_atomic_max, 1));
     read_piece_packets_ =
         read_piece_bytes(qp_.attributes.read_atomic_max) / qp_.attributes.path_mtu;
-    next_sequence_ = sequence_limit_ = kFirstSequence;
-    credits_known_ = false;
+    credits_.next = credits_.limit = kFirstSequence;
+    credits_.known = false;
 }
 
 // Requests that are out stay, even if they are more than may be from now on. How a READ is cut must
 // not change in its midst.
 void Requester::resize() {
     const std::size_t depth = std::max<std::size_t>(qp_.attributes.read_atomic_max, 1);
-    regrow(read_ends_, std::max(depth, read_ends_.size()));
+    regrow(flight_.read_ends, std::max(depth, flight_.read_ends.size()));
     if (idle())
         read_piece_packets_ =
             read_piece_bytes(qp_.attributes.read_atomic_max) / qp_.attributes.path_mtu;
 }
 
 void Requester::stop() {
-    if (qp_.window != nullptr) qp_.window->on_forgotten(in_flight_);
-    in_flight_ = 0;
-    read_ends_.clear();
-    retry_deadline_ = early_deadline_ = rnr_until_ = kNever;
-    early_resends_ = 0;
-    sampling_ = gap_reported_ = probe_due_ = probed_ = false;
-    since_ack_request_ = 0;
-    if (qp_.state() == QpState::Reset) una_ = fresh_ = sent_end_ = PacketNumber();
+    if (qp_.window != nullptr) qp_.window->on_forgotten(flight_.bytes);
+    flight_.bytes = 0;
+    flight_.read_ends.clear();
+    retry_deadline_ = probe_.deadline = rnr_until_ = kNever;
+    probe_.sent = 0;
+    sample_.running = gap_reported_ = probe_.due = probe_.of_message = false;
+    flight_.since_ack_request = 0;
+    if (qp_.state() == QpState::Reset)
+        flight_.una = flight_.fresh = flight_.sent_end = PacketNumber();
 }
 
 bool Requester::idle() const {
-    return una_ == sent_end_ &&
+    return flight_.una == flight_.sent_end &&
            (qp_.send_queue().empty() || !qp_.send_queue().at(qp_.send_queue().head()).numbered);
 }
 
 bool Requester::wants_to_send(Instant now) const {
-    return probe_due_ || (may_send_next(now) && window_open(now));
+    return probe_.due || (may_send_next(now) && window_open(now));
 }
 
 bool Requester::waits_for_window(Instant now) const {
@@ -132,15 +133,15 @@ bool Requester::waits_for_window(Instant now) const {
 }
 
 bool Requester::window_open(Instant now) const {
-    return is_local(qp_.send_queue().at(send_index_).op) || qp_.window->may_send(now);
+    return is_local(qp_.send_queue().at(position_.index).op) || qp_.window->may_send(now);
 }
 
 bool Requester::may_send_next(Instant now) const {
     const QpState state = qp_.state();
     if (state != QpState::Rts && state != QpState::Sqd) return false;
-    if (send_index_ == qp_.send_queue().tail()) return false;
+    if (position_.index == qp_.send_queue().tail()) return false;
     if (rnr_until_ != kNever && now < rnr_until_) return false;
-    const SendWqe& wqe = qp_.send_queue().at(send_index_);
+    const SendWqe& wqe = qp_.send_queue().at(position_.index);
     if (wqe.fault != mem::Fault::None) return false;
     if (state == QpState::Sqd && !wqe.numbered) return false;  // Finish what was begun, no more.
     return may_start(wqe);
@@ -148,46 +149,46 @@ bool Requester::may_send_next(Instant now) const {
 
 bool Requester::may_start(const SendWqe& wqe) const {
     const SendOp op = wqe.op;
-    if (wqe.fence && send_packet_ == 0 && !read_ends_.empty()) return false;
+    if (wqe.fence && position_.packet == 0 && !flight_.read_ends.empty()) return false;
     // A bind or an invalidation takes effect when all before it are done, fence or not: the peer
     // may still be using the old key.
-    if (is_local(op)) return wqe.executed || send_index_ == qp_.send_queue().head();
+    if (is_local(op)) return wqe.executed || position_.index == qp_.send_queue().head();
     if (needs_response(op)) return may_ask();
-    return send_packet_ > 0 || within_credits(wqe);
+    return position_.packet > 0 || within_credits(wqe);
 }
 
 // The ring may be larger: see resize().
 bool Requester::may_ask() const {
-    return read_ends_.empty() ||
-           (!read_ends_.full() && read_ends_.size() < qp_.attributes.read_atomic_max);
+    return flight_.read_ends.empty() ||
+           (!flight_.read_ends.full() && flight_.read_ends.size() < qp_.attributes.read_atomic_max);
 }
 
 // IBTA 9.7.7.2: beyond the credits one message may go out while none is outstanding, as a probe.
 bool Requester::within_credits(const SendWqe& wqe) const {
-    if (!credits_known_ || !takes_receive(wqe.op)) return true;
+    if (!credits_.known || !takes_receive(wqe.op)) return true;
     const std::uint64_t sequence =
-        wqe.numbered ? widen(next_sequence_, wqe.send_sequence) : next_sequence_;
-    return sequence < sequence_limit_ || una_ == position();
+        wqe.numbered ? widen(credits_.next, wqe.send_sequence) : credits_.next;
+    return sequence < credits_.limit || flight_.una == position_number();
 }
 
 void Requester::report(Progress& out) const {
     // After a failure the queue is flushed and the position means nothing.
     const SendQueue& queue = qp_.send_queue();
-    const bool has_position = send_index_ >= queue.head() && send_index_ <= queue.tail();
-    out.next = (has_position ? position() : fresh_).psn();
-    out.unacknowledged = una_.psn();
-    out.in_flight_bytes = in_flight_;
-    if (credits_known_)
+    const bool has_position = position_.index >= queue.head() && position_.index <= queue.tail();
+    out.next = (has_position ? position_number() : flight_.fresh).psn();
+    out.unacknowledged = flight_.una.psn();
+    out.in_flight_bytes = flight_.bytes;
+    if (credits_.known)
         out.credits =
-            static_cast<std::int32_t>(sequence_limit_ - std::min(sequence_limit_, next_sequence_));
+            static_cast<std::int32_t>(credits_.limit - std::min(credits_.limit, credits_.next));
     out.retries_left = retries_left_;
     out.rnr_retries_left = rnr_left_;
 }
 
-PacketNumber Requester::position() const {
-    if (send_index_ == qp_.send_queue().tail()) return fresh_;
-    const SendWqe& wqe = qp_.send_queue().at(send_index_);
-    return wqe.numbered ? wqe.first_packet + send_packet_ : fresh_;
+PacketNumber Requester::position_number() const {
+    if (position_.index == qp_.send_queue().tail()) return flight_.fresh;
+    const SendWqe& wqe = qp_.send_queue().at(position_.index);
+    return wqe.numbered ? wqe.first_packet + position_.packet : flight_.fresh;
 }
 
 std::uint32_t Requester::packets_of(const SendWqe& wqe) const {
@@ -200,13 +201,13 @@ std::uint32_t Requester::packets_of(const SendWqe& wqe) const {
 void Requester::number(SendWqe& wqe) {
     if (wqe.numbered) return;
     wqe.numbered = true;
-    wqe.first_packet = fresh_;
+    wqe.first_packet = flight_.fresh;
     wqe.packets = packets_of(wqe);
-    fresh_ = fresh_ + wqe.packets;
+    flight_.fresh = flight_.fresh + wqe.packets;
     if (wqe.packets == 0) return;
     // The responder counts requests on the wire, and a READ is one for each of its pieces.
-    wqe.send_sequence = static_cast<std::uint32_t>(next_sequence_);
-    next_sequence_ +=
+    wqe.send_sequence = static_cast<std::uint32_t>(credits_.next);
+    credits_.next +=
         wqe.op != SendOp::Read ? 1 : (wqe.packets + read_piece_packets_ - 1) / read_piece_packets_;
 }
 
@@ -219,29 +220,29 @@ std::uint32_t Requester::cost(const SendWqe& wqe, std::uint64_t from, std::uint6
 
 void Requester::pump(Instant now, std::uint32_t packets_max) {
     for (std::uint32_t i = 0; i < packets_max && wants_to_send(now); ++i) {
-        if (!(probe_due_ ? send_probe(now) : send_next(now))) return;
+        if (!(probe_.due ? send_probe(now) : send_next(now))) return;
     }
 }
 
 // What is in flight stays so, and the position stays where it is.
 bool Requester::send_probe(Instant now) {
-    const std::uint64_t index = send_index_;
-    const std::uint32_t packet = send_packet_;
+    const std::uint64_t index = position_.index;
+    const std::uint32_t packet = position_.packet;
     seek_unanswered();
-    probe_due_ = false;
-    probed_ = !needs_response(qp_.send_queue().at(send_index_).op);
-    sending_probe_ = true;
+    probe_.due = false;
+    probe_.of_message = !needs_response(qp_.send_queue().at(position_.index).op);
+    probe_.sending = true;
     const bool sent = send_next(now);
-    sending_probe_ = false;
+    probe_.sending = false;
     if (!sent) return false;
-    send_index_ = index;
-    send_packet_ = packet;
+    position_.index = index;
+    position_.packet = packet;
     return true;
 }
 
 bool Requester::send_next(Instant now) {
     rnr_until_ = kNever;  // Its time is over, or we would not be here.
-    SendWqe& wqe = qp_.send_queue().at(send_index_);
+    SendWqe& wqe = qp_.send_queue().at(position_.index);
     number(wqe);
     switch (wqe.op) {
         case SendOp::LocalInvalidate:
@@ -260,15 +261,15 @@ bool Requester::send_next(Instant now) {
 }
 
 bool Requester::send_message_packet(Instant now, SendWqe& wqe) {
-    const bool first = send_packet_ == 0;
-    const bool last = send_packet_ + 1 == wqe.packets;
+    const bool first = position_.packet == 0;
+    const bool last = position_.packet + 1 == wqe.packets;
     const std::uint64_t mtu = qp_.attributes.path_mtu;
-    const std::uint64_t offset = send_packet_ * mtu;
+    const std::uint64_t offset = position_.packet * mtu;
     PacketSpec spec;
     spec.opcode = wire::opcode_of(service_, message_opcode(wqe.op, first, last));
     spec.payload_size = static_cast<std::size_t>(std::min(mtu, wqe.length - offset));
     spec.solicited = last && wqe.solicited;
-    spec.ack_request = wants_ack(last, cost(wqe, send_packet_, send_packet_ + 1));
+    spec.ack_request = wants_ack(last, cost(wqe, position_.packet, position_.packet + 1));
     spec.extensions.reth = {wqe.remote_address, wqe.rkey, wqe.length};
     spec.extensions.immediate = wqe.operand;
     spec.extensions.invalidate = RKey{wqe.operand};
@@ -279,9 +280,9 @@ bool Requester::send_read(Instant now, SendWqe& wqe) {
     const std::uint32_t mtu = qp_.attributes.path_mtu;
     // Pieces end at fixed places. A resent piece may begin late, where responses are missing, but
     // one that reached past its old end would be neither new nor a duplicate to the peer.
-    const std::uint32_t to_piece_end = read_piece_packets_ - send_packet_ % read_piece_packets_;
-    const std::uint32_t packets = std::min(to_piece_end, wqe.packets - send_packet_);
-    const std::uint64_t offset = std::uint64_t{send_packet_} * mtu;
+    const std::uint32_t to_piece_end = read_piece_packets_ - position_.packet % read_piece_packets_;
+    const std::uint32_t packets = std::min(to_piece_end, wqe.packets - position_.packet);
+    const std::uint64_t offset = std::uint64_t{position_.packet} * mtu;
     const std::uint64_t length =
         std::min<std::uint64_t>(std::uint64_t{packets} * mtu, wqe.length - offset);
     PacketSpec spec;
@@ -297,11 +298,11 @@ bool Requester::send_single(Instant now, SendWqe& wqe) {
     spec.opcode = wire::opcode_of(service_, only_opcode(wqe.op));
     spec.ack_request = true;
     if (wqe.op == SendOp::CompareSwap) {
-        const AtomicOperands& operands = qp_.send_queue().atomic(send_index_);
+        const AtomicOperands& operands = qp_.send_queue().atomic(position_.index);
         spec.extensions.atomic = {wqe.remote_address, wqe.rkey, operands.swap,
                                   operands.compare_add};
     } else if (wqe.op == SendOp::FetchAdd) {
-        const std::uint64_t add = qp_.send_queue().atomic(send_index_).compare_add;
+        const std::uint64_t add = qp_.send_queue().atomic(position_.index).compare_add;
         spec.extensions.atomic = {wqe.remote_address, wqe.rkey, add, 0};
     }
     spec.extensions.reth = {wqe.remote_address, wqe.rkey, wqe.length};
@@ -315,13 +316,13 @@ bool Requester::send_single(Instant now, SendWqe& wqe) {
 }
 
 bool Requester::wants_ack(bool last, std::uint32_t packet_cost) {
-    since_ack_request_ += packet_cost;
+    flight_.since_ack_request += packet_cost;
     const SendWindow& window = *qp_.window;
     // The window must hear of it four times a round, and whenever this packet closes it: then
     // some queue pair is always about to be answered, however many share the window.
-    const bool asks = last || sending_probe_ || since_ack_request_ >= window.size() / 4 ||
+    const bool asks = last || probe_.sending || flight_.since_ack_request >= window.size() / 4 ||
                       window.available() <= packet_cost;
-    if (asks) since_ack_request_ = 0;
+    if (asks) flight_.since_ack_request = 0;
     return asks;
 }
 
@@ -330,18 +331,18 @@ bool Requester::wants_ack(bool last, std::uint32_t packet_cost) {
 bool Requester::transmit(Instant now, SendWqe& wqe, PacketSpec& spec, std::uint32_t packets) {
     Services& services = qp_.services();
     spec.destination = qp_.attributes.destination_qpn;
-    const PacketNumber number = wqe.first_packet + send_packet_;
+    const PacketNumber number = wqe.first_packet + position_.packet;
     spec.psn = number.psn();
     if (service_ == wire::Service::Xrc)
-        spec.extensions.xrceth.srq = qp_.send_queue().remote_srq(send_index_);
+        spec.extensions.xrceth.srq = qp_.send_queue().remote_srq(position_.index);
     const ByteSpan payload = append_packet(services.transmit, qp_.path(), spec);
     mem::Fault fault = mem::Fault::None;
     if (wqe.op == SendOp::AtomicWrite) {
         // Eight bytes as they shall stand in memory, not a number: no byte order.
-        std::memcpy(payload.data(), &qp_.send_queue().atomic(send_index_).compare_add, 8);
+        std::memcpy(payload.data(), &qp_.send_queue().atomic(position_.index).compare_add, 8);
     } else if (!payload.empty()) {
-        fault = gather_payload(qp_, send_index_,
-                               std::uint64_t{send_packet_} * qp_.attributes.path_mtu, payload);
+        fault = gather_payload(qp_, position_.index,
+                               std::uint64_t{position_.packet} * qp_.attributes.path_mtu, payload);
     }
     if (fault != mem::Fault::None) {
         services.transmit.retract(wire::packet_size(spec.opcode, spec.payload_size));
@@ -349,32 +350,32 @@ bool Requester::transmit(Instant now, SendWqe& wqe, PacketSpec& spec, std::uint3
         fail_if_faulty_head(now);
         return false;
     }
-    const std::uint32_t bytes = cost(wqe, send_packet_, send_packet_ + packets);
-    const bool resent = number < sent_end_;
+    const std::uint32_t bytes = cost(wqe, position_.packet, position_.packet + packets);
+    const bool resent = number < flight_.sent_end;
     if (resent) services.counters.add(Counter::Retransmitted);
-    if (sending_probe_) {
+    if (probe_.sending) {
         arm(now);
         return true;
     }
-    if (needs_response(wqe.op)) read_ends_.push(number + packets);
-    if (!sampling_ && !resent && spec.ack_request) {
-        sampling_ = true;
-        sample_packet_ = number;
-        sample_sent_ = now;
+    if (needs_response(wqe.op)) flight_.read_ends.push(number + packets);
+    if (!sample_.running && !resent && spec.ack_request) {
+        sample_.running = true;
+        sample_.packet = number;
+        sample_.sent = now;
     }
-    in_flight_ += bytes;
+    flight_.bytes += bytes;
     qp_.window->on_sent(now, bytes);
     advance_position(wqe, packets);
-    if (early_deadline_ == kNever) arm(now);
+    if (probe_.deadline == kNever) arm(now);
     return true;
 }
 
 void Requester::advance_position(const SendWqe& wqe, std::uint32_t packets) {
-    send_packet_ += packets;
-    sent_end_ = std::max(sent_end_, wqe.first_packet + send_packet_);
-    if (send_packet_ >= wqe.packets) {
-        ++send_index_;
-        send_packet_ = 0;
+    position_.packet += packets;
+    flight_.sent_end = std::max(flight_.sent_end, wqe.first_packet + position_.packet);
+    if (position_.packet >= wqe.packets) {
+        ++position_.index;
+        position_.packet = 0;
     }
 }
 
@@ -386,7 +387,7 @@ bool Requester::execute_local(Instant now, SendWqe& wqe) {
             done = memory.invalidate_local(qp_.init().pd, qp_.qpn(), RKey{wqe.operand}) ==
                    mem::Fault::None;
         } else {
-            mem::WindowBind bind = qp_.send_queue().bind(send_index_);
+            mem::WindowBind bind = qp_.send_queue().bind(position_.index);
             bind.qpn = qp_.qpn();
             bind.pd = qp_.init().pd;
             done = mem::succeeded(memory.bind_window(bind));

@@ -1,14 +1,12 @@
 // The sending half of a reliable connection: cuts requests into packets, remembers only positions
 // (never bytes: a resend reads the program's memory again), and goes back on loss.
 //
-// Packets are counted by 64-bit numbers; PSNs are widened where an answer comes in, against una_,
-// and cut where a packet goes out.
+// Packets are counted by 64-bit numbers; PSNs are widened where an answer comes in, against the
+// oldest packet that is not acknowledged, and cut where a packet goes out.
 //
-// Invariants. una_ is the oldest packet not yet acknowledged; the position (send_index_,
-// send_packet_) is what goes out next and never lies before una_; sent_end_ is one past the highest
-// packet ever sent. A rewind sets the position back to una_. The packets of READs and atomics are
-// acknowledged only by their responses. in_flight_ is this queue pair's share of its window's
-// bytes.
+// The position is what goes out next. A rewind sets it back to the oldest packet not acknowledged.
+// The packets of READs and atomics are acknowledged only by their responses. Invariants are in
+// check_invariants() (invariants.cpp).
 #pragma once
 
 #include <cstdint>
@@ -32,10 +30,11 @@ class Requester {
 public:
     Requester(QueuePair& qp, wire::Service service);
 
-    void start(Instant now);  // RTR to RTS: numbers begin at the send PSN.
-    void resize();            // read_atomic_max has changed, in SQD.
-    void stop();              // ERR or RESET: timers off, nothing in flight.
+    void start();   // RTR to RTS: numbers begin at the send PSN.
+    void resize();  // read_atomic_max has changed, in SQD.
+    void stop();    // ERR or RESET: timers off, nothing in flight.
 
+    void on_attributes(Instant now);  // They may have changed: the timeout, in SQD.
     void pump(Instant now, std::uint32_t packets_max);
     bool wants_to_send(Instant now) const;
     bool waits_for_window(Instant now) const;
@@ -46,7 +45,48 @@ public:
     void report(Progress& out) const;  // Its half.
     bool idle() const;                 // Nothing sent is unanswered: SQD may call itself drained.
 
+    const char* check_invariants() const;  // See Machine.
+
 private:
+    // What goes out next: a packet of the request with that index.
+    struct Position {
+        std::uint64_t index = 0;
+        std::uint32_t packet = 0;
+    };
+    // A resend long before the acknowledgement timeout, when round trips are known to be short: the
+    // oldest packet again, alone, since the peer may only be slow. It is not counted: retry_count
+    // means timeouts of the length the program chose.
+    struct Probe {
+        Instant deadline = kNever;
+        std::uint8_t sent = 0;  // Since the last progress: each waits twice as long.
+        bool due = false;
+        bool sending = false;     // Only while send_probe() runs.
+        bool of_message = false;  // A message's packet was probed: see rest_is_lost().
+    };
+    // What was sent and is not answered.
+    struct Flight {
+        PacketNumber una;                     // The oldest packet not yet acknowledged.
+        PacketNumber sent_end;                // One past the highest packet ever sent.
+        PacketNumber fresh;                   // First number that no request owns yet.
+        std::uint32_t bytes = 0;              // This queue pair's share of its window.
+        std::uint32_t since_ack_request = 0;  // Bytes sent since an acknowledgement was asked for.
+        // One past the last packet of each outstanding READ or atomic. Capacity read_atomic_max,
+        // set by start() and resize().
+        Ring<PacketNumber> read_ends{1};
+    };
+    // One round-trip sample at a time (Karn: never of a resent packet).
+    struct RttSample {
+        PacketNumber packet;
+        Instant sent;
+        bool running = false;
+    };
+    // End-to-end credits, if known: messages that take a receive may start below `limit`.
+    struct Credits {
+        std::uint64_t next = 0;  // The number of the next message.
+        std::uint64_t limit = 0;
+        bool known = false;
+    };
+
     // Sending (requester.cpp).
     bool may_send_next(Instant now) const;  // But for the window.
     bool window_open(Instant now) const;
@@ -66,7 +106,7 @@ private:
     // Of its packets [from, to), in bytes of the window.
     std::uint32_t cost(const SendWqe& wqe, std::uint64_t from, std::uint64_t to) const;
     std::uint32_t packets_of(const SendWqe& wqe) const;
-    PacketNumber position() const;
+    PacketNumber position_number() const;
 
     // Answers (completer.cpp).
     bool was_sent(PacketNumber number) const;  // And is not yet acknowledged.
@@ -80,6 +120,11 @@ private:
     bool store_response(Instant now, std::uint64_t offset, ByteView bytes);
     void update_credits(wire::Aeth aeth);
     void advance(Instant now, PacketNumber to);
+    std::uint32_t bytes_between(PacketNumber from, PacketNumber to) const;
+    void settle_flight(Instant now, PacketNumber to);
+    void take_sample(Instant now);
+    void note_progress();
+    bool rest_is_lost(PacketNumber to) const;
     void retire_finished(Instant now);
     void rewind();
     void seek_unanswered();
@@ -91,40 +136,25 @@ private:
     void fail_if_faulty_head(Instant now);
     void arm(Instant now);
 
+    // invariants.cpp
+    const char* check_stopped() const;
+    const char* check_numbers() const;
+    const char* check_flight() const;
+
     // First what a look at the queue pair asks for: deadline(), wants_to_send().
     Instant retry_deadline_ = kNever;
-    // A probe long before the acknowledgement timeout, when round trips are known to be short: the
-    // oldest packet again, alone, since the peer may only be slow. It is not counted: retry_count
-    // means timeouts of the length the program chose.
-    Instant early_deadline_ = kNever;
     Instant rnr_until_ = kNever;  // Not kNever: the peer asked for silence until then.
-    std::uint64_t send_index_ = 0;
-    std::uint32_t send_packet_ = 0;
-    bool probe_due_ = false;
-    bool sending_probe_ = false;  // Only while send_probe() runs.
-    bool probed_ = false;         // A message's packet was probed: see advance().
-    bool credits_known_ = false;
-    // Capacity read_atomic_max, set by start() and resize().
-    Ring<PacketNumber> read_ends_;  // One past the last packet of each outstanding READ or atomic.
+    Position position_;
+    Probe probe_;
+    Flight flight_;
     QueuePair& qp_;
-    PacketNumber una_;
-    PacketNumber fresh_;  // First number that no request owns yet.
-    PacketNumber sent_end_;
-    std::uint32_t in_flight_ = 0;
-    std::uint32_t since_ack_request_ = 0;   // Bytes sent since an acknowledgement was asked for.
     std::uint32_t read_piece_packets_ = 1;  // Set by start().
     wire::Service service_;
     std::uint8_t retries_left_ = 0;
     std::uint8_t rnr_left_ = 0;
-    std::uint8_t early_resends_ = 0;  // Since the last progress: each waits twice as long.
-    bool gap_reported_ = false;       // A lost response was noticed; once until progress is made.
-    // One round-trip sample at a time (Karn: never of a resent packet).
-    bool sampling_ = false;
-    PacketNumber sample_packet_;
-    Instant sample_sent_;
-    // End-to-end credits, if known: messages that take a receive may start up to this number.
-    std::uint64_t next_sequence_ = 0;
-    std::uint64_t sequence_limit_ = 0;
+    bool gap_reported_ = false;  // A lost response was noticed; once until progress is made.
+    RttSample sample_;
+    Credits credits_;
 };
 
 }  // namespace feroce::transport::rc

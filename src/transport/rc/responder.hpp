@@ -3,9 +3,10 @@
 // passes a chain of checks, each of which may refuse it with a NAK; duplicates are answered again
 // without being executed again (replay.cpp).
 //
-// Invariants. Answers leave in request order: READ and atomic responses queue up in jobs_, and an
+// Answers leave in request order: READ and atomic responses queue up in jobs_, and an
 // acknowledgement or NAK of a later request waits until they are out. An atomic is remembered in
 // atomics_ until dest_read_atomic_max younger ones have come: that long the peer may ask again.
+// Invariants are in check_invariants() (invariants.cpp).
 #pragma once
 
 #include <cstdint>
@@ -38,6 +39,7 @@ public:
     bool expects(Psn psn) const { return psn == expected_.psn(); }
     bool wants_to_send() const { return !jobs_.empty() || ack_owed_ || nak_owed_ || verdict_; }
     bool owes_only_ack() const { return jobs_.empty() && ack_owed_ && !nak_owed_ && !verdict_; }
+    const char* check_invariants() const;  // See Machine.
 
 private:
     // Why a request is not executed, and what the peer is told.
@@ -112,6 +114,7 @@ private:
     void send_ack(PacketNumber number, wire::Syndrome syndrome);
     wire::Syndrome credits();
     std::uint32_t read_packets(std::uint32_t length) const;
+    const char* check_message() const;  // invariants.cpp
 
     // One cache line, up to the words of jobs_ that say whether it has any.
     QueuePair& qp_;

@@ -234,6 +234,12 @@ Progress UcMachine::progress() const {
     return out;
 }
 
+const char* UcMachine::check_invariants() const {
+    if (sent_of_head_ > 0 && qp_.send_queue().empty()) return "a message was begun that is gone";
+    if (drain_pending_ && qp_.state() != QpState::Sqd) return "waits for a drain outside of SQD";
+    return nullptr;
+}
+
 void UcMachine::on_modify(Instant now, QpState from) {
     const QpState to = qp_.state();
     if (to == QpState::Reset || to == QpState::Err) {

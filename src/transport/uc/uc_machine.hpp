@@ -22,6 +22,7 @@ public:
     Progress progress() const override;
     Instant deadline() const override { return kNever; }
     void on_modify(Instant now, QpState from) override;
+    const char* check_invariants() const override;
 
 private:
     // The message being received. The rest is valid while `open`.

@@ -1,0 +1,103 @@
+// What holds between any two calls of the requester and of the responder.
+#include "transport/rc/requester.hpp"
+#include "transport/rc/responder.hpp"
+
+namespace feroce::transport::rc {
+
+namespace {
+
+// As many packets as a PSN can tell apart from those that are already answered.
+constexpr std::uint64_t kOutstandingMax = std::uint64_t{1} << 23;
+
+}  // namespace
+
+const char* Requester::check_invariants() const {
+    if (qp_.state() != QpState::Rts && qp_.state() != QpState::Sqd) return check_stopped();
+    if (const char* broken = check_numbers()) return broken;
+    return check_flight();
+}
+
+const char* Requester::check_stopped() const {
+    if (flight_.bytes != 0 || !flight_.read_ends.empty()) return "stopped with packets in flight";
+    if (deadline() != kNever || probe_.due) return "stopped with a timer running";
+    return nullptr;
+}
+
+// Requests own the numbers [una, fresh) without a gap, in post order.
+const char* Requester::check_numbers() const {
+    const SendQueue& queue = qp_.send_queue();
+    if (position_.index < queue.head() || position_.index > queue.tail())
+        return "the position is outside of the send queue";
+    PacketNumber next = flight_.una;
+    bool numbered = true;
+    for (std::uint64_t i = queue.head(); i != queue.tail(); ++i) {
+        const SendWqe& wqe = queue.at(i);
+        if (wqe.numbered && !numbered) return "a request has numbers, but one before it has none";
+        numbered = wqe.numbered;
+        if (!numbered) continue;
+        const bool is_head = i == queue.head();
+        if (is_head ? wqe.first_packet > next : wqe.first_packet != next)
+            return "there is a gap in the requests' numbers";
+        if (is_head && wqe.packets > 0 && wqe.end() <= flight_.una)
+            return "an answered request is not retired";
+        next = wqe.end();
+    }
+    if (next != flight_.fresh) return "numbers are owned by no request";
+    const PacketNumber position = position_number();
+    if (position < flight_.una) return "the position is before the oldest unanswered packet";
+    if (position > flight_.sent_end) return "the position is past what was sent";
+    if (flight_.sent_end > flight_.fresh) return "packets were sent that no request owns";
+    if (flight_.una + kOutstandingMax < flight_.sent_end) return "too many packets outstanding";
+    return nullptr;
+}
+
+const char* Requester::check_flight() const {
+    if (flight_.bytes != bytes_between(flight_.una, position_number()))
+        return "the bytes in flight are not those of the packets in flight";
+    if (flight_.bytes > 0 && qp_.window == nullptr) return "packets in flight without a window";
+    if (flight_.bytes > 0 && flight_.bytes > qp_.window->in_flight())
+        return "more bytes in flight than the window knows of";
+    PacketNumber before = flight_.una;
+    for (std::size_t i = 0; i < flight_.read_ends.size(); ++i) {
+        const PacketNumber end = flight_.read_ends[i];
+        if (end <= before || end > flight_.sent_end) return "outstanding READs are not in order";
+        before = end;
+    }
+    const bool has_timeout = qp_.attributes.timeout != 0;
+    if (flight_.bytes > 0 && has_timeout && retry_deadline_ == kNever)
+        return "packets in flight without a timer";
+    if (flight_.bytes == 0 && (retry_deadline_ != kNever || probe_.deadline != kNever))
+        return "a timer runs for nothing";
+    if (probe_.sending) return "a probe did not end";
+    return nullptr;
+}
+
+const char* Responder::check_invariants() const {
+    const QpState state = qp_.state();
+    if (state != QpState::Rtr && state != QpState::Rts && state != QpState::Sqd) {
+        return !wants_to_send() && !receive_held_ ? nullptr
+                                                  : "stopped with an answer owed or a receive held";
+    }
+    for (std::size_t i = 0; i < jobs_.size(); ++i) {
+        const Job& job = jobs_[i];
+        const std::uint32_t packets = job.kind == JobKind::Read ? read_packets(job.left) : 1;
+        if (expected_ < job.next + packets) return "an answer to what was not yet asked";
+    }
+    for (std::size_t i = 0; i < atomics_.size(); ++i) {
+        const PacketNumber after = i + 1 < atomics_.size() ? atomics_[i + 1].number : expected_;
+        if (after <= atomics_[i].number) return "remembered atomics are not in order";
+    }
+    return verdict_ ? nullptr : check_message();  // A refused message is as far as it came.
+}
+
+const char* Responder::check_message() const {
+    if (receive_held_ != (message_ == Message::Send))
+        return "a receive is held without a SEND, or a SEND has none";
+    if (receive_held_ && received_bytes_ > receive_.length)
+        return "more was received than the receive has room for";
+    if (message_ == Message::Write && received_bytes_ >= write_length_)
+        return "an open WRITE has all of its bytes";
+    return nullptr;
+}
+
+}  // namespace feroce::transport::rc
