@@ -66,8 +66,8 @@ TEST(CmGsi, DrainingEndsWhenTheQueuePairHasFailed) {
             failed.state = transport::QpState::Err;
             ASSERT_TRUE(session.engine()
                             .modify_qp(session.now(), *qp, failed,
-                                       transport::AttributeMask{static_cast<std::uint32_t>(
-                                           transport::Attribute::State)})
+                                       transport::AttributeMask{
+                                           static_cast<std::uint32_t>(transport::Attribute::State)})
                             .has_value());
         }
         std::vector<CmDatagram> arrived;
