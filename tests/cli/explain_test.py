@@ -60,7 +60,7 @@ FAULTS = [
           ["the peer did not acknowledge", "because", "answers are lost on the way back"],
           ["did and answered its peer's request at PSN 1000", "answers are lost on the way back"],
           target_env=LOSE_ALL),
-    Fault("cq-overrun", "0", NOTHING,
+    Fault("cq-overrun", "12", ["did not acknowledge", "the completion queue was full"],
           ["completions of QP 0x", "were lost: its completion queue of", "entries was full"]),
     Fault("address-gone", "12",
           ["it was sent nothing, because the address 10.99.0.1 is no longer on this machine"],
