@@ -76,7 +76,7 @@ TEST_F(Kill, TheOthersLoseNothingAndThePeersAreTold) {
         EXPECT_EQ(report.status, 0) << "member " << m << ", link " << l;
     });
     const std::string why =
-        output_of(std::string(FEROCE_PROGRAM) + " explain " + std::to_string(pids[kBeforeVictim]));
+        output_of(FEROCE_PROGRAM " explain " + std::to_string(pids[kBeforeVictim]));
     EXPECT_NE(why.find("did not acknowledge"), std::string::npos) << why;
     EXPECT_NE(why.find("IBV_WC_RETRY_EXC_ERR"), std::string::npos) << why;
     EXPECT_NE(
