@@ -142,6 +142,21 @@ void Memory::unpin_pd(PdId pd) {
     --found->users;
 }
 
+RegionName Memory::region_at(std::uintptr_t address) {
+    const Hold hold(lock_);
+    RegionName found;
+    for (std::uint32_t i = 1; i < slots_used_; ++i) {
+        const Slot* const slot = slot_of(i << 16);
+        ASSERT(slot != nullptr);
+        const SlotFields f = slot->fields();
+        const bool holds = slot->shown() && f.kind == SlotKind::Region && address >= f.base &&
+                           address - f.base < f.length;
+        if (holds && (found.key == 0 || f.length < found.length))
+            found = {slot->key, f.base, f.length};
+    }
+    return found;
+}
+
 bool Memory::add_chunk() {
     std::unique_ptr<Slot[]> chunk(new (std::nothrow) Slot[kChunkSlots]);
     if (chunk == nullptr) return false;

@@ -50,6 +50,13 @@ struct RegionKeys {
     RKey rkey;
 };
 
+// A region as a person knows it.
+struct RegionName {
+    std::uint32_t key = 0;  // lkey and rkey. 0: no region.
+    std::uint64_t address = 0;
+    std::uint64_t length = 0;
+};
+
 struct RegionChange {  // What ibv_rereg_mr's flags ask for; the rest of the spec is ignored.
     bool translation = false;
     bool pd = false;
@@ -102,6 +109,8 @@ public:
     Result<void> deregister_region(LKey key);          // EBUSY while windows are bound to it.
     // The keys stay the same. EBUSY while windows are bound; on any error nothing has changed.
     Result<RegionKeys> reregister_region(LKey key, RegionChange change, const RegionSpec& spec);
+
+    RegionName region_at(std::uintptr_t address);  // The shortest that holds it. Slow.
 
     Result<RKey> allocate_window(PdId pd, WindowType type);
     Result<void> free_window(RKey key);  // By any key it ever had; a bound window is unbound.

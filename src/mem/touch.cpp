@@ -178,14 +178,28 @@ bool can_write(std::byte* at) {
     return madvise(page, page_size(), kPopulateWrite) == 0;
 }
 
+// Set in a failing access only. The words that programs get are made in the same call.
+constinit thread_local std::uintptr_t unmapped_at = 0;
+
+[[gnu::noinline, gnu::cold]] bool note_unmapped(const std::byte* at) {
+    unmapped_at = reinterpret_cast<std::uintptr_t>(at);
+    return false;
+}
+
 // Atomics are rare enough to go without the split that copies have.
 template <class Access>
 bool touch_word(std::byte* at, Access access) {
-    if (guard_is_direct()) return access();
-    return touch_slowly(access, [&] { return can_write(at) && access(); });
+    const bool good = guard_is_direct()
+                          ? access()
+                          : touch_slowly(access, [&] { return can_write(at) && access(); });
+    return good || note_unmapped(at);
 }
 
 }  // namespace
+
+std::uintptr_t last_unmapped() noexcept {
+    return unmapped_at;
+}
 
 bool read_memory(Slice from, ByteSpan into) noexcept {
     ASSERT(from.length == into.size());
@@ -195,16 +209,16 @@ bool read_memory(Slice from, ByteSpan into) noexcept {
         return true;
     }
     if (guard_is_direct()) [[likely]]
-        return read_guarded(from.base, into.data(), into.size());
-    return read_slowly(from.base, into.data(), into.size());
+        return read_guarded(from.base, into.data(), into.size()) || note_unmapped(from.base);
+    return read_slowly(from.base, into.data(), into.size()) || note_unmapped(from.base);
 }
 
 bool write_memory(Slice to, ByteView from) noexcept {
     ASSERT(to.length == from.size());
     if (from.empty() || to.null_region()) return true;
     if (guard_is_direct()) [[likely]]
-        return write_guarded(to.base, from.data(), from.size());
-    return write_slowly(to.base, from.data(), from.size());
+        return write_guarded(to.base, from.data(), from.size()) || note_unmapped(to.base);
+    return write_slowly(to.base, from.data(), from.size()) || note_unmapped(to.base);
 }
 
 std::optional<std::uint64_t> compare_swap(Slice word, std::uint64_t compare,

@@ -29,6 +29,8 @@ namespace feroce::mem {
 // Sizes must agree: from.length == into.size().
 [[nodiscard]] bool read_memory(Slice from, ByteSpan into) noexcept;
 [[nodiscard]] bool write_memory(Slice to, ByteView from) noexcept;
+// Where the slice began that this thread last found unmapped; 0 if none. For messages.
+std::uintptr_t last_unmapped() noexcept;
 
 // Words are in host order, 8 bytes long and aligned (Memory::remote has checked that for
 // RemoteAtomic; for atomic_write ask is_aligned_word). CPU atomics, so they are atomic with the

@@ -5,6 +5,7 @@
 #include <span>
 
 #include "base/assert.hpp"
+#include "mem/touch.hpp"
 #include "transport/rc/rc_machine.hpp"
 #include "transport/uc/uc_machine.hpp"
 #include "transport/ud/ud_machine.hpp"
@@ -148,6 +149,8 @@ std::uint32_t QueuePair::record(const Reason& reason) {
     full.source = attributes.address.source;
     full.destination = attributes.address.destination;
     full.peer_heard = packets_received > 0;
+    if (full.rule == Rule::LocalMemoryGone || full.rule == Rule::RemoteMemoryGone)
+        full.region = services_.memory.region_at(mem::last_unmapped());
     if (full.rule == Rule::RetryLimit) full.send_error = services_.transmit.send_error(path());
     const std::uint32_t id = services_.reasons.record(full);
     if (first_reason_ == 0) first_reason_ = id;

@@ -33,6 +33,15 @@ std::string silence(const Reason& reason) {
     return reason.peer_heard ? "; it was heard before" : "; nothing was ever heard from it";
 }
 
+std::string region(const mem::RegionName& name) {
+    char text[128];
+    const unsigned long long length = name.length, address = name.address;
+    std::snprintf(text, sizeof text,
+                  " (the region with key 0x%08x, %llu bytes at 0x%llx, is still registered)",
+                  name.key, length, address);
+    return text;
+}
+
 bool has_retries(Rule rule) {
     return rule == Rule::RetryLimit || rule == Rule::RnrLimit;
 }
@@ -115,6 +124,7 @@ std::string describe(const Reason& reason) {
     if (reason.rule == Rule::MtuMismatch)
         sentence += ": here it is " + std::to_string(reason.path_mtu) + ", and a packet with " +
                     std::to_string(reason.length) + " bytes came";
+    if (reason.region.key != 0) sentence += region(reason.region);
     if (reason.fault != mem::Fault::None)
         sentence += std::string(": ") + mem::to_string(reason.fault);
     if (reason.syndrome != 0) {

@@ -59,6 +59,7 @@ struct Reason {
     int send_error = 0;        // RetryLimit: the errno with which the kernel refuses our packets.
     std::uint32_t length = 0;  // MtuMismatch: of the packet that came, and of the path MTU here.
     std::uint32_t path_mtu = 0;
+    mem::RegionName region;  // Of the two rules about memory that is gone, if it is known.
     Qpn qpn;
     Qpn peer;  // These three as they were then; the queue pair may be gone.
     Gid source;

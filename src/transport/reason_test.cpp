@@ -52,6 +52,13 @@ TEST(Reason, SentenceNamesRequestPsnRuleAndSyndrome) {
     EXPECT_NE(describe(reason).find("it was sent nothing, because there is no route to 10.0.0.1"),
               std::string::npos);
 
+    reason.rule = Rule::RemoteMemoryGone;
+    reason.region = {.key = 0x1234, .address = 0x7f00'0000, .length = 8192};
+    EXPECT_NE(describe(reason).find("no longer mapped (the region with key 0x00001234, 8192 bytes "
+                                    "at 0x7f000000, is still registered)"),
+              std::string::npos);
+    reason.region = {};
+
     reason.rule = Rule::RemoteKey;
     reason.status = WcStatus::RemoteAccessError;
     reason.at_responder = true;

@@ -5,9 +5,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstdio>
 #include <numeric>
+#include <string>
 
 #include "verbs/test_pair.hpp"
+
+extern "C" std::size_t feroce_explain(ibv_qp* qp, char* out, std::size_t size);
 
 namespace feroce::verbs {
 namespace {
@@ -93,6 +97,11 @@ TEST_F(PairTest, MemoryThatGoesAwayIsAnErrorAndNotASignal) {
                          mr->rkey),
               0);
     EXPECT_EQ(left->completion().status, IBV_WC_REM_OP_ERR);
+    // Whoever looks for the cause learns which region it was.
+    char said[1024], key[32];
+    const std::string why(said, feroce_explain(right->qp, said, sizeof said));
+    std::snprintf(key, sizeof key, "key 0x%08x, 4096 bytes", mr->rkey);
+    EXPECT_NE(why.find(key), std::string::npos) << why;
     EXPECT_EQ(ibv_dereg_mr(mr), 0);
 }
 
