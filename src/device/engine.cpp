@@ -34,10 +34,6 @@ Result<void> check_values(const QpAttributes& to, AttributeMask mask) {
         return Error{EINVAL, "the path MTU must be 256, 512, 1024, 2048 or 4096"};
     if (mask.has(Attribute::Timeout) && to.timeout > 31)
         return Error{EINVAL, "timeout must be 0 to 31"};
-    if (mask.has(Attribute::RetryCount) && to.retry_count > 7)
-        return Error{EINVAL, "retry_cnt must be 0 to 7"};
-    if (mask.has(Attribute::RnrRetry) && to.rnr_retry > 7)
-        return Error{EINVAL, "rnr_retry must be 0 to 7"};
     if (mask.has(Attribute::MinRnrTimer) && to.min_rnr_timer > 31)
         return Error{EINVAL, "min_rnr_timer must be 0 to 31"};
     if (mask.has(Attribute::AddressVector) && !to.address.global)
@@ -237,6 +233,20 @@ Result<void> Engine::post_send(Instant now, QueuePair& qp, const transport::Send
     if (qp.completion_lost) [[unlikely]]
         fail_overflowed(now, qp);
     make_ready(qp);
+    return {};
+}
+
+Result<void> Engine::post_sends(Instant now, QueuePair& qp,
+                                std::span<const transport::SendWr> list) {
+    Result<void> good;
+    if (list.size() > qp.send_queue().room()) good = Error{ENOMEM, "the send queue is full"};
+    for (auto wr = list.begin(); good && wr != list.end(); ++wr)
+        if (const auto length = qp.check_send(*wr); !length) good = length.error();
+    if (!good) {
+        note_refusal("ibv_wr_complete", qp, good.error());
+        return good;
+    }
+    for (const transport::SendWr& wr : list) TRY(post_send(now, qp, wr));
     return {};
 }
 

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 
 #include "base/random.hpp"
 #include "base/result.hpp"
@@ -61,6 +62,9 @@ public:
 
     // Work. Packets leave at the next run().
     Result<void> post_send(Instant now, transport::QueuePair& qp, const transport::SendWr& wr);
+    // All of them or none.
+    Result<void> post_sends(Instant now, transport::QueuePair& qp,
+                            std::span<const transport::SendWr> list);
     Result<void> post_receive(Instant now, transport::QueuePair& qp,
                               const transport::ReceiveWr& wr);
 

@@ -87,7 +87,7 @@ void QueuePairDelete::operator()(QueuePair* qp) const {
     memory.delete_object(qp);
 }
 
-Result<void> QueuePair::post_send(Instant now, const SendWr& wr) {
+Result<std::uint64_t> QueuePair::check_send(const SendWr& wr) const {
     if (!supports(type(), wr.op))
         return Error{EINVAL, "this operation does not exist on this type of queue pair"};
     switch (state()) {
@@ -98,12 +98,16 @@ Result<void> QueuePair::post_send(Instant now, const SendWr& wr) {
         default:
             break;
     }
-    TRY(send_queue_.post(wr));
-    const SendWqe& wqe = send_queue_.at(send_queue_.tail() - 1);
-    if (is_word_operation(wr.op) && wqe.length != 8) {
-        send_queue_.withdraw();
+    const Result<std::uint64_t> length = send_queue_.check(wr);
+    if (length && is_word_operation(wr.op) && *length != 8)
         return Error{EINVAL, "an atomic needs exactly eight bytes for its result"};
-    }
+    return length;
+}
+
+Result<void> QueuePair::post_send(Instant now, const SendWr& wr) {
+    const Result<std::uint64_t> length = check_send(wr);
+    if (!length) return length.error();
+    TRY(send_queue_.post(wr, static_cast<std::uint32_t>(*length)));
     if (state() == QpState::Err || state() == QpState::Sqe) flush_sends(now);
     return {};
 }

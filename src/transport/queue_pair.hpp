@@ -138,6 +138,8 @@ public:
     Machine& machine() { return *machine_; }
     const Machine& machine() const { return *machine_; }
 
+    // Whether post_send() would take it now; the message's length if so.
+    Result<std::uint64_t> check_send(const SendWr& wr) const;
     Result<void> post_send(Instant now, const SendWr& wr);
     Result<void> post_receive(Instant now, const ReceiveWr& wr);
 

@@ -72,16 +72,14 @@ Result<std::uint64_t> SendQueue::check(const SendWr& wr) const {
     return length;
 }
 
-Result<void> SendQueue::post(const SendWr& wr) {
-    const Result<std::uint64_t> length = check(wr);
-    if (!length) return length.error();
+Result<void> SendQueue::post(const SendWr& wr, std::uint32_t length) {
     const std::size_t slot = slot_for_tail();
     SendWqe& wqe = slots_[slot];
     wqe = SendWqe{};
     wqe.wr_id = wr.wr_id;
     wqe.remote_address = wr.remote_address;
     wqe.rkey = wr.rkey;
-    wqe.length = static_cast<std::uint32_t>(*length);
+    wqe.length = length;
     wqe.operand = operand_of(wr);
     wqe.op = wr.op;
     wqe.sge_count = static_cast<std::uint8_t>(wr.sges.size());
@@ -184,11 +182,6 @@ const mem::WindowBind& SendQueue::bind(std::uint64_t index) const {
 void SendQueue::retire() {
     ASSERT(!empty());
     ++head_;
-}
-
-void SendQueue::withdraw() {
-    ASSERT(!empty());
-    --tail_;
 }
 
 void SendQueue::clear() {

@@ -67,8 +67,11 @@ public:
     std::uint64_t tail() const { return tail_; }
     bool empty() const { return head_ == tail_; }
     std::uint32_t size() const { return static_cast<std::uint32_t>(tail_ - head_); }
+    std::uint32_t room() const { return send_wr_max_ - size(); }
 
-    Result<void> post(const SendWr& wr);  // Checks counts and sizes; copies inline data.
+    Result<std::uint64_t> check(const SendWr& wr) const;  // Counts and sizes; the length if good.
+    // `length` is what check() has said. Copies inline data.
+    Result<void> post(const SendWr& wr, std::uint32_t length);
     SendWqe& at(std::uint64_t index);
     const SendWqe& at(std::uint64_t index) const;
     std::span<const mem::Sge> sges(std::uint64_t index) const;
@@ -78,14 +81,12 @@ public:
     const AtomicOperands& atomic(std::uint64_t index) const;
     const DatagramTarget& datagram(std::uint64_t index) const;
     const mem::WindowBind& bind(std::uint64_t index) const;
-    void retire();    // Frees the head.
-    void withdraw();  // Takes back the youngest.
+    void retire();  // Frees the head.
     void clear();
 
 private:
     using Rest = std::variant<std::monostate, AtomicOperands, DatagramTarget, mem::WindowBind>;
 
-    Result<std::uint64_t> check(const SendWr& wr) const;  // The message's length.
     std::size_t slot_for_tail();
     [[nodiscard]] bool store_lists(std::size_t slot, const SendWr& wr);
     void store_rest(std::size_t slot, const SendWr& wr);
