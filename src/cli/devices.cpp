@@ -3,8 +3,13 @@
 #include <fmt/format.h>
 #include <ifaddrs.h>
 #include <infiniband/verbs.h>
+#include <linux/ethtool.h>
+#include <linux/sockios.h>
 #include <net/if.h>
 #include <netinet/in.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
@@ -33,8 +38,25 @@ int rank(const Gid& gid) {
     return gid.raw[0] == 0xfe && (gid.raw[1] & 0xc0) == 0x80 ? 2 : 1;
 }
 
+// As the library tells it of an open port.
+std::uint32_t speed_of(const std::string& interface) {
+    constexpr std::uint32_t kLoopback = 100'000, kUnknown = 10'000, kMax = 10'000'000;
+    if (interface == "lo") return kLoopback;
+    ethtool_cmd link{};
+    link.cmd = ETHTOOL_GSET;
+    ifreq request{};
+    std::strncpy(request.ifr_name, interface.c_str(), IFNAMSIZ - 1);
+    request.ifr_data = reinterpret_cast<char*>(&link);
+    const int fd = ::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    const bool known = fd >= 0 && ::ioctl(fd, SIOCETHTOOL, &request) == 0;
+    if (fd >= 0) ::close(fd);
+    const std::uint32_t speed = ethtool_cmd_speed(&link);
+    return known && speed != 0 && speed <= kMax ? speed : kUnknown;
+}
+
 void add_interface(DeviceInfo& device) {
     device.interface_index = ::if_nametoindex(device.interface.c_str());
+    device.speed_mbps = speed_of(device.interface);
     ifaddrs* list = nullptr;
     if (::getifaddrs(&list) != 0) return;
     for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {

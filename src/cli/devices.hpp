@@ -17,6 +17,7 @@ struct DeviceInfo {
     std::string interface;   // eth0
     std::uint32_t interface_index = 0;
     std::uint64_t guid = 0;  // Host order.
+    std::uint32_t speed_mbps = 10'000;
     bool up = false;
     std::vector<Gid> gids;  // In the order of GID indexes.
 };

@@ -12,6 +12,7 @@
 #include <fstream>
 #include <system_error>
 
+#include "base/link_speed.hpp"
 #include "process/state_page.hpp"
 
 namespace feroce::cli {
@@ -42,7 +43,7 @@ void add_port(const DeviceInfo& device, const std::string& base, Tree& tree) {
     file("sm_lid", "0x0");
     file("sm_sl", "0");
     file("cap_mask", "0x04010000");
-    file("rate", "2.5 Gb/sec (1X SDR)");
+    file("rate", link_speed(device.speed_mbps).text);
     file("pkeys/0", "0xffff");
     for (std::size_t i = 0; i < kGidTableLength; ++i) {
         const bool used = i < device.gids.size();

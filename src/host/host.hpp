@@ -24,6 +24,7 @@ struct Interface {
     std::string name;  // "eth0"; the device is feroce_eth0.
     std::uint32_t index = 0;
     std::uint32_t mtu = 1500;
+    std::uint32_t speed_mbps = 10'000;  // Of the link.
     bool up = false;
     std::array<std::uint8_t, 6> mac{};
     std::vector<Gid> gids;  // Usable addresses in a stable order: IPv4, IPv6, link-local.

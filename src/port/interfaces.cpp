@@ -1,7 +1,9 @@
 #include "port/interfaces.hpp"
 
 #include <ifaddrs.h>
+#include <linux/ethtool.h>
 #include <linux/if_packet.h>
+#include <linux/sockios.h>
 #include <net/if.h>
 #include <netinet/in.h>
 #include <sys/ioctl.h>
@@ -22,6 +24,9 @@ namespace feroce::port {
 namespace {
 
 using host::Interface;
+
+constexpr std::uint32_t kLoopbackSpeed = 100'000;  // In Mb/s. Memory is about as fast.
+constexpr std::uint32_t kSpeedMax = 10'000'000;    // Beyond are the kernel's words for "unknown".
 
 bool listed(std::string_view only, std::string_view name) {
     if (only.empty()) return true;
@@ -53,12 +58,24 @@ std::string default_route_interface() {
     return best;
 }
 
-std::uint32_t mtu_of(const std::string& name) {
+void ask_kernel(Interface& interface) {
     const Fd fd(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
     ifreq request{};
-    std::strncpy(request.ifr_name, name.c_str(), IFNAMSIZ - 1);
-    if (!fd.valid() || ::ioctl(fd.get(), SIOCGIFMTU, &request) != 0) return 1500;
-    return static_cast<std::uint32_t>(request.ifr_mtu);
+    std::strncpy(request.ifr_name, interface.name.c_str(), IFNAMSIZ - 1);
+    if (!fd.valid()) return;
+    if (::ioctl(fd.get(), SIOCGIFMTU, &request) == 0)
+        interface.mtu = static_cast<std::uint32_t>(request.ifr_mtu);
+    if (interface.name == "lo") {
+        interface.speed_mbps = kLoopbackSpeed;
+        return;
+    }
+    // Not /sys/class/net, which may be that of another network namespace.
+    ethtool_cmd link{};
+    link.cmd = ETHTOOL_GSET;
+    request.ifr_data = reinterpret_cast<char*>(&link);
+    if (::ioctl(fd.get(), SIOCETHTOOL, &request) != 0) return;
+    const std::uint32_t speed = ethtool_cmd_speed(&link);
+    if (speed != 0 && speed <= kSpeedMax) interface.speed_mbps = speed;  // Else it is not known.
 }
 
 void take_address(const ifaddrs& entry, Interface& into) {
@@ -100,7 +117,7 @@ std::vector<Interface> list_interfaces(std::string_view only) {
     for (auto& [name, interface] : found) {
         if (interface.gids.empty()) continue;
         interface.index = ::if_nametoindex(name.c_str());
-        interface.mtu = mtu_of(name);
+        ask_kernel(interface);
         std::stable_sort(interface.gids.begin(), interface.gids.end(),
                          [](const Gid& a, const Gid& b) { return kind_of(a) < kind_of(b); });
         out.push_back(std::move(interface));
