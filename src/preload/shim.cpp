@@ -8,6 +8,7 @@
 
 #include <cstdio>
 
+#include "base/environment.hpp"
 #include "preload/next.hpp"
 #include "preload/rewrite.hpp"
 
@@ -33,7 +34,7 @@ mode_t mode_of(int flags, va_list arguments) {
 }
 
 __attribute__((constructor)) void prepare() {
-    set_root(::getenv("FEROCE_SYSFS_ROOT"));
+    set_root(feroce::environment("FEROCE_SYSFS_ROOT"));
     next_open.get();
     next_open64.get();
     next_openat.get();

@@ -3,19 +3,24 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <cerrno>
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <iterator>
 
+#include "base/environment.hpp"
+
 namespace feroce::process {
 namespace {
 
+constexpr int kUnknown = -1;
 constexpr const char* kNames[] = {"off", "error", "warn", "info", "debug"};
 
 LogLevel level_from_environment() {
-    const char* wanted = std::getenv("FEROCE_LOG");
+    const char* wanted = environment("FEROCE_LOG");
     if (wanted == nullptr) return LogLevel::Error;
     for (std::size_t i = 0; i < std::size(kNames); ++i)
         if (std::strcmp(wanted, kNames[i]) == 0) return static_cast<LogLevel>(i);
@@ -25,8 +30,12 @@ LogLevel level_from_environment() {
 }  // namespace
 
 bool log_enabled(LogLevel level) {
-    static const LogLevel limit = level_from_environment();
-    return level <= limit;
+    // Made by the loader, so that no fork finds it half made. Every thread that looks first
+    // comes to the same answer, hence relaxed.
+    static constinit std::atomic<int> limit{kUnknown};
+    if (limit.load(std::memory_order_relaxed) == kUnknown)
+        limit.store(static_cast<int>(level_from_environment()), std::memory_order_relaxed);
+    return static_cast<int>(level) <= limit.load(std::memory_order_relaxed);
 }
 
 void log(LogLevel level, const char* format, ...) {
@@ -50,6 +59,7 @@ void log(LogLevel level, const char* format, ...) {
 
 int refuse(const char* call, const Error& error) {
     log(LogLevel::Warn, "%s: %s (%s)", call, error.why, ::strerrorname_np(error.code));
+    errno = error.code;
     return error.code;
 }
 

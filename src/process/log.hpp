@@ -13,7 +13,8 @@ enum class LogLevel : std::uint8_t { Off, Error, Warn, Info, Debug };
 bool log_enabled(LogLevel level);
 [[gnu::format(printf, 2, 3)]] void log(LogLevel level, const char* format, ...);
 
-// A call that fails tells its caller by errno, and people why at warn level. Returns the errno.
+// A call that fails tells its caller by the number it returns and by errno, whichever the program
+// looks at, and people why at warn level. Sets errno and returns it.
 int refuse(const char* call, const Error& error);
 
 }  // namespace feroce::process

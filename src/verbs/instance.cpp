@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <utility>
 
+#include "base/environment.hpp"
 #include "port/real_host.hpp"
 #include "verbs/common.hpp"
 #include "verbs/contexts.hpp"
@@ -29,19 +30,19 @@ void at_exit() {
 
 // An engine spins as fast as its pollers, and each takes one of 47 slots: be modest.
 std::uint32_t shards_wanted() {
-    const char* wanted = std::getenv("FEROCE_SHARDS");
+    const char* wanted = environment("FEROCE_SHARDS");
     const long count =
         wanted != nullptr ? std::strtol(wanted, nullptr, 10) : ::sysconf(_SC_NPROCESSORS_ONLN) / 4;
     return static_cast<std::uint32_t>(std::clamp(count, 1L, 4L));
 }
 
-std::string environment(const char* name) {
-    const char* value = std::getenv(name);
+std::string setting(const char* name) {
+    const char* value = environment(name);
     return value == nullptr ? "" : value;
 }
 
 port::Sharing sharing_wanted() {
-    const std::string wanted = environment("FEROCE_SHARE");
+    const std::string wanted = setting("FEROCE_SHARE");
     if (wanted == "user") return port::Sharing::User;
     if (wanted == "any") return port::Sharing::Any;
     if (!wanted.empty())
@@ -54,7 +55,7 @@ port::Sharing sharing_wanted() {
 constexpr long kKeepaliveDefault = 15, kKeepaliveMax = 86'400;
 
 void read_keepalive(Instance::Wishes& wishes) {
-    const std::string wanted = environment("FEROCE_KEEPALIVE");
+    const std::string wanted = setting("FEROCE_KEEPALIVE");
     char* end = nullptr;
     const long seconds = wanted.empty() ? kKeepaliveDefault : std::strtol(wanted.c_str(), &end, 10);
     const bool whole = wanted.empty() || (*end == '\0' && wanted[0] >= '0' && wanted[0] <= '9');
@@ -90,9 +91,9 @@ const char* device_name(const void* owner) {
 
 Instance* make_real() {
     port::RealHost::Options options;
-    options.devices = environment("FEROCE_DEVICES");
-    options.capture_path = environment("FEROCE_PCAP");
-    if (const std::string faults = environment("FEROCE_FAULTS"); !faults.empty()) {
+    options.devices = setting("FEROCE_DEVICES");
+    options.capture_path = setting("FEROCE_PCAP");
+    if (const std::string faults = setting("FEROCE_FAULTS"); !faults.empty()) {
         options.faults = port::parse_faults(faults);
         if (!options.faults)
             process::log(process::LogLevel::Error, "FEROCE_FAULTS is not understood: %s",

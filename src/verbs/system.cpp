@@ -9,6 +9,7 @@
 #include <cstring>
 #include <string>
 
+#include "base/environment.hpp"
 #include "base/uncancelled.hpp"
 #include "port/fd.hpp"
 #include "verbs/abi.hpp"
@@ -36,7 +37,7 @@ int ibv_dofork_range(void*, std::size_t) {
 }
 
 const char* ibv_get_sysfs_path(void) {
-    const char* path = std::getenv("SYSFS_PATH");
+    const char* path = feroce::environment("SYSFS_PATH");
     return path != nullptr ? path : "/sys";
 }
 
