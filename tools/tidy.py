@@ -54,6 +54,9 @@ BANNED = [
     ("socket", PASSIVE | {"sim"}, SOCKETS, "only port/ and what stands on it touch sockets"),
     ("thread", PASSIVE, THREADS, "the engine is passive: no threads, locks that sleep, or sleeps"),
     ("unordered", ORDERED, r"\bunordered_\w+", "its order differs from run to run"),
+    ("environment", {room for room, level in LEVELS.items() if 0 < level < WAIST},
+     r"\b(secure_)?getenv\b", "environment() of base/ is deaf in set-uid programs"),
+    ("errno", {"verbs"}, r"\breturn -?E[A-Z]+;", "refuse() sets errno too, and says why"),
     ("throw", {room for room, level in LEVELS.items() if level < WAIST}, r"\bthrow\b",
      "below level 8 errors are Result, data or ASSERT"),
 ]

@@ -14,6 +14,15 @@ using detail::DirectoryEntry;
 
 namespace {
 
+// Whether what a device does atomically is atomic for the CPUs of its machine too.
+bool atomics_are_global(ibv_context* device) {
+    ibv_device_attr_ex attributes{};
+    if (ibv_query_device_ex(device, nullptr, &attributes) != 0) return false;
+    if (attributes.orig_attr.atomic_cap == IBV_ATOMIC_GLOB) return true;
+    const ibv_pci_atomic_caps& by_bus = attributes.pci_atomic_caps;
+    return (by_bus.fetch_add & by_bus.compare_swap & IBV_PCI_ATOMIC_OPERATION_8_BYTE_SIZE_SUP) != 0;
+}
+
 constexpr std::uint64_t kMagic = 0x3230'5341'4745'4346;  // Changes with the protocol.
 
 struct Hello {
@@ -129,10 +138,8 @@ Result<> Joining::prepare(const rdma::Address& local) {
     auto domain = rdma::ProtectionDomain::create(core_.device->raw());
     if (!domain) return domain.error();
     core_.domain = *std::move(domain);
-    ibv_device_attr attributes{};
-    ibv_query_device(core_.device->raw(), &attributes);
     core_.global_atomics =
-        core_.options.trust_global_atomics && attributes.atomic_cap == IBV_ATOMIC_GLOB;
+        core_.options.trust_global_atomics && atomics_are_global(core_.device->raw());
     if (auto made = core_.make_segment(); !made) return made;
     auto listener = rdma::Listener::listen(core_.loop(), local, 1024);
     if (!listener) return listener.error();

@@ -23,8 +23,13 @@ bool read_now(int fd) {
 }  // namespace
 
 EventCounter::~EventCounter() {
+    close();
+}
+
+void EventCounter::close() {
     if (fd_ >= 0) ::close(fd_);
     if (own_ >= 0) ::close(own_);
+    fd_ = own_ = -1;
 }
 
 Result<void> EventCounter::open() {
@@ -35,6 +40,7 @@ Result<void> EventCounter::open() {
 }
 
 void EventCounter::post() {
+    if (own_ < 0) return;
     const std::uint64_t one = 1;
     // Under locks, hence by syscall(): no cancellation point.
     ::syscall(SYS_write, own_, &one, sizeof one);
@@ -42,6 +48,7 @@ void EventCounter::post() {
 }
 
 bool EventCounter::retract() {
+    if (own_ < 0) return false;
     // The blocking mode is the program's choice and shared with our descriptor: hence NOWAIT.
     return read_now(own_);
 }

@@ -19,6 +19,9 @@ public:
 
     Result<void> open();
     int fd() const { return fd_; }
+    // The descriptors go; nobody may be in post() or retract() then. Later calls do nothing: the
+    // numbers may be somebody else's.
+    void close();
     void post();
     // Takes one event back that nobody will collect; false if a reader has taken it already.
     bool retract();

@@ -13,9 +13,11 @@
 #include "device/xrc.hpp"
 #include "host/host.hpp"
 #include "mem/memory.hpp"
+#include "process/device_memory.hpp"
 #include "process/quota.hpp"
 #include "process/shard.hpp"
 #include "process/state_export.hpp"
+#include "process/xrc_files.hpp"
 
 namespace feroce::process {
 
@@ -45,6 +47,8 @@ public:
     mem::Memory& memory() { return memory_; }
     device::XrcDomains& xrc() { return xrc_; }
     Quotas& quotas() { return quotas_; }
+    XrcFiles& xrc_files() { return xrc_files_; }
+    DeviceMemory& device_memory() { return device_memory_; }
 
     // Between open() and close() the shards run.
     Result<void> open();
@@ -78,6 +82,8 @@ private:
     mem::Memory memory_;
     device::XrcDomains xrc_;
     Quotas quotas_;
+    XrcFiles xrc_files_{xrc_};
+    DeviceMemory device_memory_;
     Options options_;
     std::mutex mutex_;  // Guards opens_ and changes of shards_, which only open() and close() make.
     std::uint32_t opens_ = 0;

@@ -1,4 +1,4 @@
-#include "verbs/ah.hpp"
+#include "verbs/parts.hpp"
 
 #include <netinet/ip.h>
 
@@ -6,7 +6,7 @@
 
 #include "verbs/common.hpp"
 #include "verbs/contexts.hpp"
-#include "verbs/graveyard.hpp"
+#include "verbs/instance.hpp"
 
 namespace feroce::verbs {
 namespace {
@@ -24,7 +24,7 @@ Result<transport::AddressVector> address_vector(Context& context, const ibv_ah_a
     if (from.is_global == 0) return Error{EINVAL, "RoCE needs a GRH: set is_global (-g N)"};
     transport::AddressVector out;
     out.destination = gid_from(from.grh.dgid);
-    out.source = gid_at(context, from.grh.sgid_index);
+    out.source = context.gids.at(from.grh.sgid_index);
     if (out.source.is_zero()) return Error{EINVAL, "sgid_index names no GID of this port"};
     if (out.destination.is_zero()) return Error{EINVAL, "the destination GID is zero"};
     if (out.destination.is_v4() != out.source.is_v4())
@@ -121,11 +121,10 @@ int ibv_init_ah_from_wc(ibv_context* context, std::uint8_t port, ibv_wc* wc, ibv
                         ibv_ah_attr* out) {
     const Uncancelled call;
     if ((wc->wc_flags & IBV_WC_GRH) == 0) {
-        errno = refuse("ibv_init_ah_from_wc", {EINVAL, "the completion has no GRH"});
-        return -1;
+        return refuse_minus("ibv_init_ah_from_wc", {EINVAL, "the completion has no GRH"});
     }
     const Endpoints from = endpoints_of(*grh);
-    const std::vector<Gid> gids = gids_of(context_of(context));
+    const std::vector<Gid> gids = context_of(context).gids.all();
     std::memset(out, 0, sizeof *out);
     for (std::size_t i = 0; i < gids.size(); ++i)
         if (gids[i] == from.destination) out->grh.sgid_index = static_cast<std::uint8_t>(i);

@@ -1,6 +1,6 @@
 // Completion channels.
 #include "verbs/common.hpp"
-#include "verbs/graveyard.hpp"
+#include "verbs/instance.hpp"
 
 using namespace feroce;
 using namespace feroce::verbs;
@@ -9,11 +9,10 @@ ibv_comp_channel* ibv_create_comp_channel(ibv_context* context) {
     const Uncancelled call;
     if (!alive(context)) return refuse_null("ibv_create_comp_channel", kDead);
     auto channel = std::make_unique<Channel>();
-    if (Result<void> opened = channel->counter.open(); !opened)
+    if (Result<void> opened = channel->events.open(); !opened)
         return refuse_null("ibv_create_comp_channel", opened.error());
-    channel->events.reserve(16);
     channel->base.context = context;
-    channel->base.fd = channel->counter.fd();
+    channel->base.fd = channel->events.fd();
     context_of(context).objects.fetch_add(1);
     return &channel.release()->base;
 }
@@ -27,36 +26,28 @@ int ibv_destroy_comp_channel(ibv_comp_channel* base) {
         if (base->refcnt > 0)
             return refuse("ibv_destroy_comp_channel", {EBUSY, "completion queues still use it"});
     }
+    base->fd = -1;  // The number may be somebody else's soon.
+    channel.events.close();
     context_of(base->context).objects.fetch_sub(1);
     bury(channel, base->context);
     return 0;
 }
 
 int ibv_get_cq_event(ibv_comp_channel* base, ibv_cq** cq, void** cq_context) {
-    if (!alive(base->context)) {
-        errno = refuse("ibv_get_cq_event", kDead);
-        return -1;
-    }
-    Channel& channel = object_of<Channel>(base);
-    const auto take = [&channel, cq, cq_context](bool counted) {
-        const std::lock_guard lock(channel.mutex);
-        if (channel.events.empty()) return false;
-        Cq& found = *channel.events.front();
-        channel.events.erase(channel.events.begin());
-        channel.counter.settle(counted, !channel.events.empty());
-        ++found.completion_events.delivered;
-        *cq = public_cq(found);
-        *cq_context = found.base.cq_context;
-        return true;
-    };
-    return process::fetch_event(base->fd, take) ? 0 : -1;
+    if (!alive(base->context)) return refuse_minus("ibv_get_cq_event", kDead);
+    Cq* found = nullptr;
+    if (!object_of<Channel>(base).events.take(base->fd, found)) return -1;
+    *cq = public_cq(*found);
+    *cq_context = found->base.cq_context;
+    return 0;
 }
 
 void ibv_ack_cq_events(ibv_cq* base, unsigned int count) {
     if (base->channel == nullptr || !alive(base->context)) return;
     Channel& channel = object_of<Channel>(base->channel);
-    const std::lock_guard lock(channel.mutex);
-    cq_of(base).completion_events.acknowledged += count;
-    base->comp_events_completed += count;
-    channel.acknowledged.notify_all();
+    {
+        const std::lock_guard lock(channel.mutex);
+        base->comp_events_completed += count;
+    }
+    channel.events.acknowledge(cq_of(base).completion_events, count);
 }

@@ -11,19 +11,6 @@
 
 namespace feroce::verbs {
 
-// What ibv_query_device promises beside counts of objects, which are process::Quotas and limits of
-// the rooms below. Sizes are limits, not costs: completion queues grow when they are used.
-namespace limits {
-inline constexpr std::uint32_t kWorkRequests = 16384;
-inline constexpr std::uint32_t kSges = transport::kSgeMax;
-inline constexpr int kCompletions = 4 * 1024 * 1024;  // libfabric sizes queues by its peers.
-inline constexpr std::uint32_t kInlineBytes = 1024;
-inline constexpr int kReadAtomics = 128;  // librdmacm keeps it in eight bits.
-inline constexpr int kGidTableLength = 64;
-inline constexpr std::uint32_t kMessageBytes = transport::kMessageBytesMax;
-inline constexpr std::size_t kDeviceMemoryBytes = 64 * 1024 * 1024;
-}  // namespace limits
-
 // The process-wide object, made at first use and made anew in a forked child.
 process::Process& process_object();
 
@@ -48,8 +35,14 @@ using process::refuse;
 
 // For calls that tell of failure by a null pointer.
 inline std::nullptr_t refuse_null(const char* call, const Error& error) {
-    errno = refuse(call, error);
+    (void)refuse(call, error);
     return nullptr;
+}
+
+// For calls that tell of failure by -1.
+inline int refuse_minus(const char* call, const Error& error) {
+    (void)refuse(call, error);
+    return -1;
 }
 
 }  // namespace feroce::verbs

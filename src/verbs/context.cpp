@@ -4,14 +4,13 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <limits>
-#include <utility>
+#include <optional>
 
 #include "verbs/common.hpp"
 #include "verbs/contexts.hpp"
-#include "verbs/device_query.hpp"
-#include "verbs/graveyard.hpp"
+#include "verbs/instance.hpp"
 #include "verbs/ops.hpp"
+#include "verbs/parts.hpp"
 
 namespace feroce::verbs {
 namespace {
@@ -65,14 +64,9 @@ void fill_basic_operations(verbs_context& v) {
 
 }  // namespace
 
-ibv_context* dead_context() {
-    static Context& leaked = []() -> Context& {
-        auto* context = new Context;
-        fill_basic_operations(context->base);
-        context->base.context.cmd_fd = context->base.context.async_fd = -1;
-        return *context;
-    }();
-    return &leaked.base.context;
+void make_dead(Context& context) {
+    fill_basic_operations(context.base);
+    context.base.context.cmd_fd = context.base.context.async_fd = -1;
 }
 
 }  // namespace feroce::verbs
@@ -84,7 +78,9 @@ ibv_context* feroce::verbs::open_device(ibv_device* base, int cmd_fd) {
     Device& device = object_of<Device>(base);
     process::Process& process = process_object();
     auto context = std::make_unique<Context>();
-    if (Result<void> opened = context->event_counter.open(); !opened)
+    const std::optional<host::Interface> interface = interface_of(process, device);
+    if (!interface) return refuse_null("ibv_open_device", {ENODEV, "the interface is gone"});
+    if (Result<void> opened = context->events.open(); !opened)
         return refuse_null("ibv_open_device", opened.error());
     if (Result<void> opened = process.open(); !opened) {
         process::log(process::LogLevel::Error, "%s: %s", base->name, opened.error().why);
@@ -92,17 +88,15 @@ ibv_context* feroce::verbs::open_device(ibv_device* base, int cmd_fd) {
     }
     context->device = &device;
     context->process = &process;
-    context->gids = device.interface.gids;
-    if (context->gids.size() >= limits::kGidTableLength)
-        context->gids.resize(limits::kGidTableLength - 1);
-    context->port_up = device.interface.up;
-    context->mtu = ib_mtu(device.interface.mtu);
+    context->gids.update(interface->gids);
+    context->port_up = interface->up;
+    context->mtu = ib_mtu(interface->mtu);
     fill_basic_operations(context->base);
     fill_operations(context->base);
     ibv_context& out = context->base.context;
     out.device = base;
     out.cmd_fd = cmd_fd;
-    out.async_fd = context->event_counter.fd();
+    out.async_fd = context->events.fd();
     out.num_comp_vectors = static_cast<int>(process.shard_count());
     ::pthread_mutex_init(&out.mutex, nullptr);
     add_context(*context);
@@ -129,13 +123,14 @@ int ibv_close_device(ibv_context* base) {
                      left);
         return 0;
     }
+    Instance& instance = instance_of(base);
     remove_context(context);
-    context.process->close();
+    instance.close();
     ::close(base->cmd_fd);
+    context.events.close();
     context.process = nullptr;
-    context.base = context_of(dead_context()).base;
+    context.base = instance.dead.base;
     base->device = &context.device->base;
-    ibv_context* none = nullptr;
-    bury(context, none);
+    instance.graveyard.bury(context);
     return 0;
 }

@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "verbs/common.hpp"
 #include "verbs/instance.hpp"
@@ -14,42 +15,16 @@ void queue_port_event(Context& context, ibv_event_type type) {
     ibv_async_event event{};
     event.element.port_num = 1;
     event.event_type = type;
-    context.events.push_back(event);
-    context.event_counter.post();
-}
-
-// Indexes are what programs remember: an address that stays keeps its index, one that goes leaves
-// an empty entry, and a new one takes the first empty entry.
-bool update_gids(std::vector<Gid>& table, const std::vector<Gid>& now) {
-    bool changed = false;
-    for (Gid& gid : table) {
-        if (gid.is_zero() || std::count(now.begin(), now.end(), gid) > 0) continue;
-        gid = Gid{};
-        changed = true;
-    }
-    for (const Gid& gid : now) {
-        if (std::count(table.begin(), table.end(), gid) > 0) continue;
-        const auto empty = std::find(table.begin(), table.end(), Gid{});
-        if (empty != table.end()) {
-            *empty = gid;
-        } else if (table.size() + 1 < limits::kGidTableLength) {
-            table.push_back(gid);
-        } else {
-            continue;
-        }
-        changed = true;
-    }
-    return changed;
+    context.events.post(event, nullptr);
 }
 
 void refresh(Context& context, const std::vector<host::Interface>& interfaces) {
     const auto found =
         std::find_if(interfaces.begin(), interfaces.end(), [&context](const host::Interface& i) {
-            return i.index == context.device->interface.index;
+            return i.index == context.device->interface_index;
         });
     const bool up = found != interfaces.end() && found->up;
-    const std::lock_guard lock(context.mutex);
-    if (update_gids(context.gids, found != interfaces.end() ? found->gids : std::vector<Gid>()))
+    if (context.gids.update(found != interfaces.end() ? found->gids : std::vector<Gid>()))
         queue_port_event(context, IBV_EVENT_GID_CHANGE);
     if (up != context.port_up)
         queue_port_event(context, up ? IBV_EVENT_PORT_ACTIVE : IBV_EVENT_PORT_ERR);
@@ -91,14 +66,10 @@ void refresh_contexts(Instance& instance) {
     for (Context* context : instance.contexts) refresh(*context, interfaces);
 }
 
-Gid gid_at(Context& context, std::size_t index) {
-    const std::lock_guard lock(context.mutex);
-    return index < context.gids.size() ? context.gids[index] : Gid{};
-}
-
-std::vector<Gid> gids_of(Context& context) {
-    const std::lock_guard lock(context.mutex);
-    return context.gids;
+std::optional<host::Interface> interface_of(process::Process& process, const Device& device) {
+    for (host::Interface& interface : process.host().interfaces())
+        if (interface.index == device.interface_index) return std::move(interface);
+    return std::nullopt;
 }
 
 }  // namespace feroce::verbs

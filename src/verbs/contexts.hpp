@@ -17,8 +17,9 @@ Device* device_of_fd(int fd);
 // Addresses or links have changed: updates GID tables and queues the events that follow.
 void refresh_contexts(class Instance& instance);
 
-// GID tables change under the program's feet; a copy does not.
-Gid gid_at(Context& context, std::size_t index);  // Zero if there is none.
-std::vector<Gid> gids_of(Context& context);
+// The device's interface as it is now; nothing if it is gone.
+std::optional<host::Interface> interface_of(process::Process& process, const Device& device);
+
+void make_dead(Context& context);  // Refuses everything.
 
 }  // namespace feroce::verbs

@@ -1,12 +1,11 @@
-#include "verbs/cq.hpp"
+#include "verbs/parts.hpp"
 
 #include <algorithm>
 
 #include "process/waiting.hpp"
 #include "verbs/common.hpp"
-#include "verbs/cq_ex.hpp"
 #include "verbs/events.hpp"
-#include "verbs/graveyard.hpp"
+#include "verbs/instance.hpp"
 #include "verbs/ops.hpp"
 
 namespace feroce::verbs {
@@ -96,7 +95,8 @@ int req_notify_cq(ibv_cq* base, int solicited_only) {
 }
 
 int modify_cq(ibv_cq*, ibv_modify_cq_attr* attributes) {
-    if (attributes->attr_mask != IBV_CQ_ATTR_MODERATE) return EINVAL;
+    if (attributes->attr_mask != IBV_CQ_ATTR_MODERATE)
+        return refuse("ibv_modify_cq", {EINVAL, "unknown attributes"});
     const bool none = attributes->moderate.cq_count <= 1 && attributes->moderate.cq_period == 0;
     return none ? 0 : refuse("ibv_modify_cq", {EOPNOTSUPP, "events are not moderated"});
 }
@@ -112,8 +112,8 @@ ibv_cq_ex* make_cq(ibv_context* context, const ibv_cq_init_attr_ex& attributes) 
     if (!process_of(context).quotas().completion_queues.take())
         return refuse_null("ibv_create_cq", {ENOMEM, "as many completion queues as max_cq"});
     auto* cq = new Cq;
-    cq->queue =
-        std::make_unique<device::CompletionQueue>(attributes.cqe, &completion_listener(), cq);
+    cq->queue = std::make_unique<device::CompletionQueue>(
+        attributes.cqe, &instance_of(context).completion_listener(), cq);
     ibv_cq_ex& out = cq->base;
     out.context = context;
     out.channel = attributes.channel;
@@ -165,18 +165,19 @@ int ibv_destroy_cq(ibv_cq* base) {
     if (!alive(base->context)) return refuse("ibv_destroy_cq", kDead);
     Cq& cq = cq_of(base);
     if (cq.users.load() > 0) return refuse("ibv_destroy_cq", {EBUSY, "queue pairs still use it"});
+    // A thread of ours may just be in it, reporting an event.
+    process_of(base->context).quiesce();
     settle_events(call, cq);
     if (base->channel != nullptr) {
         Channel& channel = object_of<Channel>(base->channel);
         const std::lock_guard lock(channel.mutex);
         --channel.base.refcnt;
     }
-    // A thread of ours may just be in it, reporting an event.
-    process_of(base->context).quiesce();
     context_of(base->context).objects.fetch_sub(1);
     context_of(base->context).cqs.fetch_sub(1);
     process_of(base->context).quotas().completion_queues.give();
-    cq.queue = std::make_unique<device::CompletionQueue>(1, &completion_listener(), &cq);
+    cq.queue = std::make_unique<device::CompletionQueue>(
+        1, &instance_of(base->context).completion_listener(), &cq);
     bury(cq, base->context);
     return 0;
 }

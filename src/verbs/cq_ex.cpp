@@ -1,9 +1,8 @@
-#include "verbs/cq_ex.hpp"
+#include "verbs/parts.hpp"
 
 #include <ctime>
 
 #include "verbs/common.hpp"
-#include "verbs/cq.hpp"
 #include "verbs/ops.hpp"
 
 namespace feroce::verbs {
@@ -13,19 +12,22 @@ const transport::Completion& current(ibv_cq_ex* base) {
     return cq_of(base).current;
 }
 
+constexpr int kEmpty = ENOENT;  // The queue is; no error, so errno stays.
+
 int fetch(Cq& cq) {
-    if (cq.queue->poll({&cq.current, 1}) == 0) return ENOENT;
+    if (cq.queue->poll({&cq.current, 1}) == 0) return kEmpty;
     cq.base.status = static_cast<ibv_wc_status>(cq.current.status);
     cq.base.wr_id = cq.current.wr_id;
     return 0;
 }
 
 int start_poll(ibv_cq_ex* base, ibv_poll_cq_attr* attributes) {
-    if (attributes != nullptr && attributes->comp_mask != 0) return EINVAL;
+    if (attributes != nullptr && attributes->comp_mask != 0)
+        return refuse("ibv_start_poll", {EINVAL, "unknown flags"});
     if (!alive(base->context)) return refuse("ibv_start_poll", kDead);
     Cq& cq = cq_of(base);
     cq.poll_mutex.lock();
-    const int error = look_for_completions(cq) ? fetch(cq) : ENOENT;
+    const int error = look_for_completions(cq) ? fetch(cq) : kEmpty;
     if (error != 0) cq.poll_mutex.unlock();  // No end_poll follows.
     return error;
 }

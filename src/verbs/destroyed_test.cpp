@@ -1,4 +1,6 @@
 // Objects that were destroyed and are used once more: an errno, and the live ones are unharmed.
+#include <fcntl.h>
+
 #include <cerrno>
 
 #include "verbs/test_pair.hpp"
@@ -153,6 +155,29 @@ TEST_F(DestroyedTest, ChannelThreadDomainAndDeviceMemory) {
     EXPECT_NE(ibv_free_dm(dm), 0);
     EXPECT_NE(ibv_memcpy_to_dm(dm, 0, buffer, 8), 0);
     EXPECT_EQ(ibv_reg_dm_mr(pd, dm, 0, 8, IBV_ACCESS_ZERO_BASED), nullptr);
+}
+
+int open_descriptors() {
+    int count = 0;
+    for (int fd = 0; fd < 4096; ++fd) count += ::fcntl(fd, F_GETFD) != -1;
+    return count;
+}
+
+TEST_F(DestroyedTest, DescriptorsGoWithTheirObjects) {
+    const int before = open_descriptors();
+    for (int i = 0; i < 3; ++i) {
+        ibv_comp_channel* channel = ibv_create_comp_channel(context);
+        const int fd = channel->fd;
+        ASSERT_EQ(ibv_destroy_comp_channel(channel), 0);
+        EXPECT_EQ(::fcntl(fd, F_GETFD), -1);
+        ibv_context* other = open_loopback();
+        ASSERT_NE(other, nullptr);
+        const int async = other->async_fd, command = other->cmd_fd;
+        ASSERT_EQ(ibv_close_device(other), 0);
+        EXPECT_EQ(::fcntl(async, F_GETFD), -1);
+        EXPECT_EQ(::fcntl(command, F_GETFD), -1);
+    }
+    EXPECT_EQ(open_descriptors(), before);
 }
 
 TEST_F(DestroyedTest, ExtendedQueues) {

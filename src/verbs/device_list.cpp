@@ -1,7 +1,8 @@
 // Devices: one for each interface that has an address.
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
+#include <utility>
 
 #include "verbs/common.hpp"
 #include "verbs/instance.hpp"
@@ -20,18 +21,34 @@ std::uint64_t guid_of(const host::Interface& interface) {
     return (high ^ 0x02'0000) << 40 | std::uint64_t{0xfffe} << 24 | low;
 }
 
-Device& device_for(Instance& instance, const host::Interface& interface, int index) {
-    Device& device = instance.devices[interface.name];
-    device.interface = interface;
+// The position in the list if no other device has it.
+int free_number(const Instance& instance, int wanted) {
+    const auto taken = [&instance](int number) {
+        return std::any_of(instance.devices.begin(), instance.devices.end(),
+                           [number](const auto& entry) { return entry.second.index == number; });
+    };
+    while (taken(wanted)) ++wanted;
+    return wanted;
+}
+
+// An interface that was removed and made again is another device: programs may still hold the old
+// one, which does not change.
+Device& device_for(Instance& instance, const host::Interface& interface, int position) {
+    const std::pair key(interface.name, interface.index);
+    if (const auto found = instance.devices.find(key); found != instance.devices.end())
+        return found->second;
+    const int number = free_number(instance, position);
+    Device& device = instance.devices[key];
+    device.interface_index = interface.index;
     device.guid = guid_of(interface);
-    device.index = index;
+    device.index = number;
     ibv_device& base = device.base;
     base.node_type = IBV_NODE_CA;
     base.transport_type = IBV_TRANSPORT_IB;
     std::snprintf(base.name, sizeof base.name, "feroce_%s", interface.name.c_str());
-    std::snprintf(base.dev_name, sizeof base.dev_name, "uverbs%d", index);
+    std::snprintf(base.dev_name, sizeof base.dev_name, "uverbs%d", number);
     std::snprintf(base.dev_path, sizeof base.dev_path, "/sys/class/infiniband_verbs/uverbs%d",
-                  index);
+                  number);
     std::snprintf(base.ibdev_path, sizeof base.ibdev_path, "/sys/class/infiniband/%s", base.name);
     return device;
 }

@@ -1,9 +1,11 @@
-#include "verbs/device_query.hpp"
+#include "verbs/parts.hpp"
 
 #include <algorithm>
 #include <cstring>
 #include <ctime>
+#include <optional>
 
+#include "base/link_speed.hpp"
 #include "verbs/common.hpp"
 #include "verbs/contexts.hpp"
 
@@ -54,22 +56,11 @@ void fill(const Context& context, ibv_device_attr& a) {
                          IBV_DEVICE_SYS_IMAGE_GUID | IBV_DEVICE_RC_RNR_NAK_GEN |
                          IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_MEM_WINDOW_TYPE_2B |
                          IBV_DEVICE_MEM_MGT_EXTENSIONS | IBV_DEVICE_XRC;
-    // Remote atomics are CPU atomics.
-    a.atomic_cap = IBV_ATOMIC_GLOB;
+    // Ours are CPU atomics, which would be GLOB; but programs compare with HCA and else do without.
+    // pci_atomic_caps tells those that ask for more.
+    a.atomic_cap = IBV_ATOMIC_HCA;
     a.local_ca_ack_delay = 15;
     fill_counts(context.process->quotas(), a);
-}
-
-ibv_mtu mtu_enum(std::uint32_t bytes) {
-    int value = IBV_MTU_256;
-    while (value < IBV_MTU_4096 && (256u << value) <= bytes) ++value;
-    return static_cast<ibv_mtu>(value);
-}
-
-bool port_up(const Context& context) {
-    for (const host::Interface& i : context.process->host().interfaces())
-        if (i.index == context.device->interface.index) return i.up;
-    return false;
 }
 
 ibv_gid_entry entry_for(const Context& context, const Gid& gid, std::uint32_t index) {
@@ -78,7 +69,7 @@ ibv_gid_entry entry_for(const Context& context, const Gid& gid, std::uint32_t in
     entry.gid_index = index;
     entry.port_num = 1;
     entry.gid_type = IBV_GID_TYPE_ROCE_V2;
-    entry.ndev_ifindex = context.device->interface.index;
+    entry.ndev_ifindex = context.device->interface_index;
     return entry;
 }
 
@@ -90,7 +81,8 @@ int query_port(ibv_context* context, std::uint8_t port, ibv_port_attr* out, std:
     if (port != 1) return refuse("ibv_query_port", {EINVAL, "the device has one port, number 1"});
     const Context& c = context_of(context);
     ibv_port_attr a{};
-    a.state = port_up(c) ? IBV_PORT_ACTIVE : IBV_PORT_DOWN;
+    const std::optional<host::Interface> interface = interface_of(*c.process, *c.device);
+    a.state = interface && interface->up ? IBV_PORT_ACTIVE : IBV_PORT_DOWN;
     a.max_mtu = IBV_MTU_4096;
     a.active_mtu = mtu_enum(c.mtu);
     a.gid_tbl_len = limits::kGidTableLength;
@@ -98,8 +90,9 @@ int query_port(ibv_context* context, std::uint8_t port, ibv_port_attr* out, std:
     a.max_msg_sz = limits::kMessageBytes;
     a.pkey_tbl_len = 1;
     a.max_vl_num = 1;
-    a.active_width = 1;
-    a.active_speed = 1;
+    const LinkSpeed& speed = link_speed(interface ? interface->speed_mbps : 0);
+    a.active_width = speed.width;
+    a.active_speed = speed.speed;
     a.phys_state = a.state == IBV_PORT_ACTIVE ? 5 : 3;
     a.link_layer = IBV_LINK_LAYER_ETHERNET;
     a.flags = IBV_QPF_GRH_REQUIRED;
@@ -111,8 +104,8 @@ int query_device_ex(ibv_context* context, const ibv_query_device_ex_input* input
                     ibv_device_attr_ex* out, std::size_t size) {
     const Uncancelled call;
     if (!can_query(context)) return refuse("ibv_query_device_ex", kDead);
-    if (input != nullptr && input->comp_mask != 0) return EINVAL;
-    if (size < sizeof(ibv_device_attr)) return EINVAL;
+    if ((input != nullptr && input->comp_mask != 0) || size < sizeof(ibv_device_attr))
+        return refuse("ibv_query_device_ex", {EINVAL, "unknown flags, or too small a struct"});
     ibv_device_attr_ex a{};
     fill(context_of(context), a.orig_attr);
     a.odp_caps.general_caps = IBV_ODP_SUPPORT | IBV_ODP_SUPPORT_IMPLICIT;
@@ -121,6 +114,8 @@ int query_device_ex(ibv_context* context, const ibv_query_device_ex_input* input
     a.completion_timestamp_mask = ~std::uint64_t{0};
     a.hca_core_clock = 1'000'000;  // kHz: timestamps count nanoseconds.
     a.device_cap_flags_ex = a.orig_attr.device_cap_flags;
+    a.pci_atomic_caps.fetch_add = IBV_PCI_ATOMIC_OPERATION_8_BYTE_SIZE_SUP;
+    a.pci_atomic_caps.compare_swap = IBV_PCI_ATOMIC_OPERATION_8_BYTE_SIZE_SUP;
     a.max_dm_size = limits::kDeviceMemoryBytes;
     a.phys_port_cnt_ex = 1;
     std::memset(out, 0, size);
@@ -131,7 +126,8 @@ int query_device_ex(ibv_context* context, const ibv_query_device_ex_input* input
 int query_rt_values(ibv_context* context, ibv_values_ex* values) {
     const Uncancelled call;
     if (!can_query(context)) return refuse("ibv_query_rt_values_ex", kDead);
-    if (values->comp_mask != IBV_VALUES_MASK_RAW_CLOCK) return EINVAL;
+    if (values->comp_mask != IBV_VALUES_MASK_RAW_CLOCK)
+        return refuse("ibv_query_rt_values_ex", {EINVAL, "only the raw clock can be asked for"});
     const auto now = process_of(context).host().now().time_since_epoch().count();
     values->raw_clock = {now / 1'000'000'000, now % 1'000'000'000};
     return 0;
@@ -158,14 +154,12 @@ int ibv_query_port(ibv_context* context, std::uint8_t port, _compat_ibv_port_att
 int ibv_query_gid(ibv_context* context, std::uint8_t port, int index, ibv_gid* out) {
     const Uncancelled call;
     if (!can_query(context)) {
-        errno = refuse("ibv_query_gid", kDead);
-        return -1;
+        return refuse_minus("ibv_query_gid", kDead);
     }
     if (port != 1 || index < 0 || index >= limits::kGidTableLength) {
-        errno = refuse("ibv_query_gid", {EINVAL, "no such port or GID index"});
-        return -1;
+        return refuse_minus("ibv_query_gid", {EINVAL, "no such port or GID index"});
     }
-    const Gid gid = gid_at(context_of(context), static_cast<std::size_t>(index));
+    const Gid gid = context_of(context).gids.at(static_cast<std::size_t>(index));
     std::memcpy(out->raw, gid.raw.data(), sizeof out->raw);
     return 0;
 }
@@ -177,8 +171,8 @@ int _ibv_query_gid_ex(ibv_context* context, std::uint32_t port, std::uint32_t in
     if (flags != 0 || port != 1 || index >= limits::kGidTableLength)
         return refuse("ibv_query_gid_ex", {EINVAL, "no such port or GID index, or unknown flags"});
     Context& c = context_of(context);
-    const Gid gid = gid_at(c, index);
-    if (gid.is_zero()) return ENODATA;
+    const Gid gid = c.gids.at(index);
+    if (gid.is_zero()) return refuse("ibv_query_gid_ex", {ENODATA, "the entry is empty"});
     const ibv_gid_entry entry = entry_for(c, gid, index);
     std::memcpy(out, &entry, std::min(size, sizeof entry));
     return 0;
@@ -190,7 +184,7 @@ ssize_t _ibv_query_gid_table(ibv_context* context, ibv_gid_entry* entries, std::
     if (!can_query(context)) return -refuse("ibv_query_gid_table", kDead);
     if (flags != 0) return -refuse("ibv_query_gid_table", {EINVAL, "unknown flags"});
     Context& c = context_of(context);
-    const std::vector<Gid> gids = gids_of(c);
+    const std::vector<Gid> gids = c.gids.all();
     ssize_t count = 0;
     for (std::uint32_t i = 0; i < gids.size(); ++i) {
         if (gids[i].is_zero()) continue;
@@ -206,8 +200,7 @@ ssize_t _ibv_query_gid_table(ibv_context* context, ibv_gid_entry* entries, std::
 
 int ibv_query_pkey(ibv_context*, std::uint8_t port, int index, __be16* pkey) {
     if (port != 1 || index != 0) {
-        errno = refuse("ibv_query_pkey", {EINVAL, "the P_Key table has one entry"});
-        return -1;
+        return refuse_minus("ibv_query_pkey", {EINVAL, "the P_Key table has one entry"});
     }
     *pkey = htobe16(kDefaultPkey.raw);
     return 0;
@@ -215,6 +208,5 @@ int ibv_query_pkey(ibv_context*, std::uint8_t port, int index, __be16* pkey) {
 
 int ibv_get_pkey_index(ibv_context*, std::uint8_t port, __be16 pkey) {
     if (port == 1 && pkey == htobe16(kDefaultPkey.raw)) return 0;
-    errno = EINVAL;
-    return -1;
+    return refuse_minus("ibv_get_pkey_index", {EINVAL, "the P_Key table has one entry"});
 }

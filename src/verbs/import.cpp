@@ -3,8 +3,8 @@
 // memory of one.
 #include "verbs/common.hpp"
 #include "verbs/contexts.hpp"
-#include "verbs/dm.hpp"
-#include "verbs/graveyard.hpp"
+#include "verbs/instance.hpp"
+#include "verbs/parts.hpp"
 
 using namespace feroce;
 using namespace feroce::verbs;
@@ -64,6 +64,7 @@ void ibv_unimport_mr(ibv_mr* base) {
 
 ibv_dm* ibv_import_dm(ibv_context* context, std::uint32_t handle) {
     const Uncancelled call;
+    if (!alive(context)) return refuse_null("ibv_import_dm", kDead);
     ibv_dm* dm = share_dm(context, handle);
     if (dm == nullptr) return refuse_null("ibv_import_dm", {EINVAL, "no such device memory"});
     return dm;

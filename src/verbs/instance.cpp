@@ -12,16 +12,35 @@
 #include "port/real_host.hpp"
 #include "verbs/common.hpp"
 #include "verbs/contexts.hpp"
-#include "verbs/events.hpp"
 
 namespace feroce::verbs {
 namespace {
 
-// In the child only the forking thread lives: locks may be held for ever, so none is taken.
-void in_forked_child() {
-    Instance* old = Instance::current();
+// These three outlive a fork, with the C library's lists of hooks that they are about. They are
+// made by the loader: what is made at first use, a fork may find half made.
+constinit std::mutex making;                  // Held while an instance is made, and by a fork.
+constinit bool exit_is_hooked = false;        // Guarded by `making`.
+constinit Instance* real_instance = nullptr;  // That of this machine, if any; guarded likewise.
+
+void before_fork() {
+    making.lock();
+}
+
+void after_fork_in_parent() {
+    making.unlock();
+}
+
+// Only the forking thread lives here: other locks may be held for ever, so none is taken.
+void after_fork_in_child() {
+    Instance* old = std::exchange(real_instance, nullptr);
+    making.unlock();
+    if (old == nullptr) return;
     process::Process::set_current(nullptr);
-    if (old != nullptr) old->abandon_all();
+    old->abandon_all();
+}
+
+[[gnu::constructor]] void hook_forks() {
+    (void)::pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
 }
 
 void at_exit() {
@@ -117,11 +136,13 @@ Instance* make_real() {
 }  // namespace
 
 Instance::Instance(std::unique_ptr<host::Host> host, const Wishes& wishes)
-    : Process(std::move(host), event_listener(),
+    : Process(std::move(host), static_cast<Listener&>(*this),
               {.shards = wishes.shards,
                .keepalive = wishes.keepalive,
                .refusal = wishes.refusal,
-               .interfaces_changed = [this] { on_interfaces_changed(); }}) {}
+               .interfaces_changed = [this] { on_interfaces_changed(); }}) {
+    make_dead(dead);
+}
 
 Instance::~Instance() {
     starter_.reset();
@@ -131,17 +152,12 @@ Instance::~Instance() {
 
 Instance& Instance::get() {
     if (Instance* existing = current()) return *existing;
-    // Leaked: a child of a fork during the first use would otherwise find it locked.
-    static std::mutex& mutex = *new std::mutex;
-    static const bool hooked = [] {
-        std::atexit(verbs::at_exit);
-        return ::pthread_atfork(nullptr, nullptr, in_forked_child) == 0;
-    }();
-    ASSERT(hooked);
-    const std::lock_guard lock(mutex);
+    const std::lock_guard lock(making);
     if (Instance* existing = current()) return *existing;
-    set_current(make_real());
-    return *current();
+    if (!std::exchange(exit_is_hooked, true)) std::atexit(verbs::at_exit);
+    real_instance = make_real();
+    set_current(real_instance);
+    return *real_instance;
 }
 
 process::CmServer* Instance::cm_server(bool start) {

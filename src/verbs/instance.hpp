@@ -1,22 +1,27 @@
 // Instance: the process-wide object with what this library keeps beside it. The product has one,
 // made at first use and leaked, because threads may still be in it when the program's destructors
 // run. A simulation has one a node and makes the node's current whenever one of its programs runs.
+// Nothing of this library that changes is kept elsewhere: a forked child gets a new one.
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "process/cm_server.hpp"
+#include "process/graveyard.hpp"
 #include "process/process.hpp"
+#include "verbs/events.hpp"
 #include "verbs/objects.hpp"
 
 namespace feroce::verbs {
 
-class Instance final : public process::Process {
+class Instance final : private Listener, public process::Process {
 public:
     // What a program's environment may ask for.
     struct Wishes {
@@ -33,9 +38,17 @@ public:
     static Instance* current() { return static_cast<Instance*>(process::Process::current()); }
 
     std::mutex mutex;  // Guards the next two.
-    // By interface. Programs hold pointers to devices beyond ibv_free_device_list.
-    std::map<std::string, Device> devices;
+    // By interface: its name and number. Programs hold pointers to devices beyond
+    // ibv_free_device_list.
+    std::map<std::pair<std::string, std::uint32_t>, Device> devices;
     std::vector<Context*> contexts;
+
+    // The context of objects that are no more: not alive(), and without optional operations.
+    Context dead;
+    process::Graveyard<Context, Pd, Mr, Mw, Dm, Td, Xrcd, Channel, Cq, Srq, Ah, Qp> graveyard;
+
+    device::EventListener& event_listener() { return *this; }
+    device::CompletionListener& completion_listener() { return *this; }  // Of every queue.
 
     // Null if it does not run and is not started, or cannot be, with errno set.
     process::CmServer* cm_server(bool start);
@@ -57,5 +70,19 @@ private:
     Instant next_start_{};
     std::atomic<bool> starts_{false};  // The starter has not ended.
 };
+
+// Of a live context.
+inline Instance& instance_of(ibv_context* context) {
+    return static_cast<Instance&>(process_of(context));
+}
+
+// Destroys an object: it stays readable for a while under a context that refuses everything.
+// `context` is the object's public pointer to its context.
+template <class T>
+void bury(T& object, ibv_context*& context) {
+    Instance& instance = instance_of(context);
+    context = &instance.dead.base.context;
+    instance.graveyard.bury(object);
+}
 
 }  // namespace feroce::verbs

@@ -2,9 +2,9 @@
 #include <limits>
 
 #include "verbs/common.hpp"
-#include "verbs/graveyard.hpp"
-#include "verbs/mr.hpp"
+#include "verbs/instance.hpp"
 #include "verbs/ops.hpp"
+#include "verbs/parts.hpp"
 
 namespace feroce::verbs {
 
@@ -62,7 +62,8 @@ int advise_mr(ibv_pd* pd, ibv_advise_mr_advice advice, std::uint32_t flags, ibv_
             process_of(pd->context)
                 .memory()
                 .local(pd_of(pd).id, LKey{sges[i].lkey}, sges[i].addr, sges[i].length, need);
-        if (found.fault == mem::Fault::NoPermission) return EPERM;
+        if (found.fault == mem::Fault::NoPermission)
+            return refuse("ibv_advise_mr", {EPERM, "a region does not allow that"});
         if (found.fault != mem::Fault::None)
             return refuse("ibv_advise_mr", {ENOENT, "an entry names no memory of this domain"});
     }
@@ -108,9 +109,11 @@ int ibv_rereg_mr(ibv_mr* base, int flags, ibv_pd* pd, void* address, std::size_t
     constexpr int kMoves = IBV_REREG_MR_CHANGE_TRANSLATION;
     const bool bad_domain = (flags & IBV_REREG_MR_CHANGE_PD) != 0 && pd == nullptr;
     const bool bad_range = (flags & kMoves) != 0 && (address == nullptr || length == 0);
+    const bool stray_access = access != 0 && (flags & IBV_REREG_MR_CHANGE_ACCESS) == 0;
     if (!alive(base->context) || flags == 0 || (flags & ~IBV_REREG_MR_FLAGS_SUPPORTED) != 0 ||
-        bad_domain || bad_range) {
-        errno = refuse("ibv_rereg_mr", {EINVAL, "unknown flags, or no domain or range given"});
+        bad_domain || bad_range || stray_access) {
+        (void)refuse("ibv_rereg_mr",
+                     {EINVAL, "unknown flags, no domain or range given, or rights without a flag"});
         return IBV_REREG_MR_ERR_INPUT;
     }
     Mr& mr = object_of<Mr>(base);
@@ -127,8 +130,8 @@ int ibv_rereg_mr(ibv_mr* base, int flags, ibv_pd* pd, void* address, std::size_t
     const Result<mem::RegionKeys> keys =
         process.memory().reregister_region(LKey{base->lkey}, change, spec);
     if (!keys) {
-        errno = refuse("ibv_rereg_mr", keys.error());
-        return IBV_REREG_MR_ERR_INPUT;  // The old region is untouched.
+        (void)refuse("ibv_rereg_mr", keys.error());
+        return IBV_REREG_MR_ERR_CMD;  // As rdma-core says it; here the old region is untouched.
     }
     process.quiesce();
     if (change.pd) {

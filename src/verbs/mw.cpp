@@ -1,8 +1,8 @@
 // Memory windows.
 #include "verbs/common.hpp"
-#include "verbs/graveyard.hpp"
+#include "verbs/instance.hpp"
 #include "verbs/ops.hpp"
-#include "verbs/post.hpp"
+#include "verbs/parts.hpp"
 
 namespace feroce::verbs {
 

@@ -3,11 +3,9 @@
 // name.
 #pragma once
 
-#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -15,11 +13,26 @@
 
 #include "device/completion_queue.hpp"
 #include "host/host.hpp"
-#include "process/event_counter.hpp"
+#include "process/device_memory.hpp"
+#include "process/event_queue.hpp"
+#include "process/gid_table.hpp"
 #include "process/process.hpp"
 #include "verbs/abi.hpp"
 
 namespace feroce::verbs {
+
+// What ibv_query_device promises beside counts of objects, which are process::Quotas and limits of
+// the rooms below. Sizes are limits, not costs: completion queues grow when they are used.
+namespace limits {
+inline constexpr std::uint32_t kWorkRequests = 16384;
+inline constexpr std::uint32_t kSges = transport::kSgeMax;
+inline constexpr int kCompletions = 4 * 1024 * 1024;  // libfabric sizes queues by its peers.
+inline constexpr std::uint32_t kInlineBytes = 1024;
+inline constexpr int kReadAtomics = 128;  // librdmacm keeps it in eight bits.
+inline constexpr int kGidTableLength = 64;
+inline constexpr std::uint32_t kMessageBytes = transport::kMessageBytesMax;
+inline constexpr std::size_t kDeviceMemoryBytes = 64 * 1024 * 1024;
+}  // namespace limits
 
 // rdma-core's providers look at the word behind ibv_device (`ops`) to tell their devices from
 // others; ours is null. The rest keeps the size of what they know as verbs_device.
@@ -30,16 +43,11 @@ struct Device {
     void* list_entry[2] = {};
     void* sysfs = nullptr;
     std::uint64_t core_support = 0;
-    host::Interface interface;
+    // As everything here set once, before anybody sees the device. What changes of an interface
+    // (addresses, MTU, link) is asked of the host.
+    std::uint32_t interface_index = 0;
     std::uint64_t guid = 0;  // Host order.
     int index = 0;
-};
-
-// Events about one object: how many were handed out and not yet acknowledged. Destroying the object
-// waits for the rest. Guarded by its context's (completion events: its channel's) mutex.
-struct EventAccount {
-    std::uint32_t delivered = 0;
-    std::uint32_t acknowledged = 0;
 };
 
 struct Context {
@@ -51,12 +59,9 @@ struct Context {
     // Of these, for the state page.
     std::atomic<std::uint32_t> pds{0}, cqs{0}, regions{0}, srqs{0};
 
-    std::mutex mutex;  // Guards everything below.
-    process::Change acknowledged;
-    std::deque<ibv_async_event> events;
-    process::EventCounter event_counter;
-    std::vector<Gid> gids;  // By GID index; an empty entry is zero.
-    bool port_up = true;
+    process::EventQueue<ibv_async_event> events;
+    process::GidTable gids{limits::kGidTableLength - 1};
+    bool port_up = true;  // Guarded by the Instance's mutex.
 };
 
 struct Pd {
@@ -78,16 +83,9 @@ struct Mw {
     ibv_mw base{};
 };
 
-// The memory itself; an imported Dm has the same block as the original.
-struct DmBlock {
-    std::vector<std::byte> bytes;
-    std::byte* start = nullptr;  // Aligned as asked for.
-    std::size_t length = 0;
-};
-
 struct Dm {
     ibv_dm base{};
-    std::shared_ptr<DmBlock> block;
+    std::shared_ptr<process::DeviceBlock> block;  // An imported Dm has that of the original.
     std::atomic<std::uint32_t> users{0};
 };
 
@@ -98,28 +96,23 @@ struct Td {
 struct Xrcd {
     ibv_xrcd base{};
     std::uint32_t domain = 0;
-    int fd = -1;  // The file that names the domain; -1 for a private one.
-    std::uint64_t inode = 0;
-    std::uint64_t filesystem = 0;
 };
 
 struct Cq;
 
 struct Channel {
     ibv_comp_channel base{};
-    std::mutex mutex;  // Guards the queue and the accounts of its completion queues.
-    process::Change acknowledged;
-    // Oldest first, and few. Not a deque, which allocates every so many: this is the data path.
-    std::vector<Cq*> events;
-    process::EventCounter counter;
+    // Guards base.refcnt, how many completion queues use it, and their comp_events_completed.
+    std::mutex mutex;
+    process::EventQueue<Cq*> events;
 };
 
 struct Cq {
     ibv_cq_ex base{};
     std::unique_ptr<device::CompletionQueue> queue;
     std::atomic<std::uint32_t> users{0};
-    EventAccount completion_events;
-    EventAccount async_events;
+    process::EventAccount completion_events;
+    process::EventAccount async_events;
     std::mutex poll_mutex;                        // Held from start_poll to end_poll.
     transport::Completion current{};              // What the read_* functions read.
     std::atomic<unsigned> taken_without_look{0};  // Polls; two at once may count as one.
@@ -140,7 +133,7 @@ struct Srq {
     Cq* cq = nullptr;  // XRC only.
     Xrcd* xrcd = nullptr;
     std::atomic<std::uint32_t> users{0};
-    EventAccount async_events;
+    process::EventAccount async_events;
 };
 
 struct Ah {
@@ -150,15 +143,16 @@ struct Ah {
 
 // Requests between ibv_wr_start and ibv_wr_complete.
 struct Builder {
-    struct Request {
-        transport::SendWr wr;
+    // Where the data of a request is, as long as the vectors may still grow.
+    struct Data {
         std::size_t first_sge = 0;  // In sges.
         std::size_t sge_count = 0;
-        std::size_t first_inline = 0;  // In inline_bytes, if wr.inlined.
+        std::size_t first_inline = 0;  // In inline_bytes, if the request is inlined.
         std::size_t inline_length = 0;
     };
     std::mutex mutex;  // Held from start to complete or abort.
-    std::vector<Request> requests;
+    std::vector<transport::SendWr> requests;
+    std::vector<Data> data;  // One for each request.
     std::vector<mem::Sge> sges;
     std::vector<std::byte> inline_bytes;
     int error = 0;  // The first mistake; complete reports it and posts nothing.
@@ -171,9 +165,8 @@ struct Qp {
     ibv_qp_cap capabilities{};
     bool signal_all = false;
     bool extended = false;  // Created with send_ops_flags: the ibv_wr_* calls may be used.
-    std::uint32_t attribute_rate_limit = 0;
     Xrcd* xrcd = nullptr;
-    EventAccount async_events;
+    process::EventAccount async_events;
     Builder builder;
 };
 

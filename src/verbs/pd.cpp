@@ -1,6 +1,6 @@
 // Protection domains, parent domains and thread domains.
 #include "verbs/common.hpp"
-#include "verbs/graveyard.hpp"
+#include "verbs/instance.hpp"
 #include "verbs/ops.hpp"
 
 namespace feroce::verbs {
@@ -28,6 +28,7 @@ ibv_pd* alloc_parent_domain(ibv_context* context, ibv_parent_domain_init_attr* a
 
 ibv_td* alloc_td(ibv_context* context, ibv_td_init_attr* attributes) {
     const Uncancelled call;
+    if (!alive(context)) return refuse_null("ibv_alloc_td", kDead);
     if (attributes->comp_mask != 0) return refuse_null("ibv_alloc_td", {EINVAL, "unknown flags"});
     auto* td = new Td;
     td->base.context = context;
@@ -37,6 +38,7 @@ ibv_td* alloc_td(ibv_context* context, ibv_td_init_attr* attributes) {
 
 int dealloc_td(ibv_td* base) {
     const Uncancelled call;
+    if (!alive(base->context)) return refuse("ibv_dealloc_td", kDead);
     context_of(base->context).objects.fetch_sub(1);
     bury(object_of<Td>(base), base->context);
     return 0;

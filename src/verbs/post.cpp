@@ -1,4 +1,4 @@
-#include "verbs/post.hpp"
+#include "verbs/parts.hpp"
 
 #include <cstring>
 

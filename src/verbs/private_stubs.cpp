@@ -8,9 +8,9 @@
 
 #include "verbs/common.hpp"
 
-#define FEROCE_UNSUPPORTED(name) \
-    int name(void) {             \
-        return EOPNOTSUPP;       \
+#define FEROCE_UNSUPPORTED(name)   \
+    int name(void) {               \
+        return errno = EOPNOTSUPP; \
     }
 
 #pragma GCC visibility push(default)

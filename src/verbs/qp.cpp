@@ -4,10 +4,9 @@
 
 #include "verbs/common.hpp"
 #include "verbs/events.hpp"
-#include "verbs/graveyard.hpp"
+#include "verbs/instance.hpp"
 #include "verbs/ops.hpp"
-#include "verbs/qp_attr.hpp"
-#include "verbs/qp_ex.hpp"
+#include "verbs/parts.hpp"
 
 namespace feroce::verbs {
 namespace {

@@ -1,24 +1,23 @@
-#include "verbs/qp_ex.hpp"
+#include "verbs/parts.hpp"
 
 #include <cstring>
 
 #include "verbs/common.hpp"
-#include "verbs/post.hpp"
 
 namespace feroce::verbs {
 namespace {
 
 using transport::SendOp;
 
-Builder::Request& begin(ibv_qp_ex* base, SendOp op) {
+transport::SendWr& begin(ibv_qp_ex* base, SendOp op) {
     Builder& builder = qp_of(base).builder;
-    Builder::Request& request = builder.requests.emplace_back();
-    request.wr.wr_id = base->wr_id;
-    request.wr.op = op;
-    set_send_flags(request.wr, base->wr_flags);
-    request.wr.inlined = false;  // Said by the setter, not by a flag.
-    request.first_sge = builder.sges.size();
-    return request;
+    builder.data.emplace_back();
+    transport::SendWr& wr = builder.requests.emplace_back();
+    wr.wr_id = base->wr_id;
+    wr.op = op;
+    set_send_flags(wr, base->wr_flags);
+    wr.inlined = false;  // Said by the setter, not by a flag.
+    return wr;
 }
 
 void note_error(Builder& builder, int error) {
@@ -26,7 +25,7 @@ void note_error(Builder& builder, int error) {
 }
 
 // The request that a setter is about. A setter before any request spoils the batch.
-Builder::Request& last(ibv_qp_ex* base) {
+transport::SendWr& last(ibv_qp_ex* base) {
     Builder& builder = qp_of(base).builder;
     if (builder.requests.empty()) {
         note_error(builder, EINVAL);
@@ -36,7 +35,7 @@ Builder::Request& last(ibv_qp_ex* base) {
 }
 
 void begin_remote(ibv_qp_ex* base, SendOp op, std::uint32_t rkey, std::uint64_t address) {
-    transport::SendWr& wr = begin(base, op).wr;
+    transport::SendWr& wr = begin(base, op);
     wr.rkey = {rkey};
     wr.remote_address = address;
 }
@@ -46,11 +45,11 @@ void wr_send(ibv_qp_ex* base) {
 }
 
 void wr_send_imm(ibv_qp_ex* base, __be32 immediate) {
-    begin(base, SendOp::SendImmediate).wr.immediate = be32toh(immediate);
+    begin(base, SendOp::SendImmediate).immediate = be32toh(immediate);
 }
 
 void wr_send_inv(ibv_qp_ex* base, std::uint32_t key) {
-    begin(base, SendOp::SendInvalidate).wr.invalidate = {key};
+    begin(base, SendOp::SendInvalidate).invalidate = {key};
 }
 
 void wr_rdma_read(ibv_qp_ex* base, std::uint32_t rkey, std::uint64_t address) {
@@ -64,34 +63,35 @@ void wr_rdma_write(ibv_qp_ex* base, std::uint32_t rkey, std::uint64_t address) {
 void wr_rdma_write_imm(ibv_qp_ex* base, std::uint32_t rkey, std::uint64_t address,
                        __be32 immediate) {
     begin_remote(base, SendOp::WriteImmediate, rkey, address);
-    last(base).wr.immediate = be32toh(immediate);
+    last(base).immediate = be32toh(immediate);
 }
 
 void wr_atomic_cmp_swp(ibv_qp_ex* base, std::uint32_t rkey, std::uint64_t address,
                        std::uint64_t compare, std::uint64_t swap) {
     begin_remote(base, SendOp::CompareSwap, rkey, address);
-    last(base).wr.compare_add = compare;
-    last(base).wr.swap = swap;
+    last(base).compare_add = compare;
+    last(base).swap = swap;
 }
 
 void wr_atomic_fetch_add(ibv_qp_ex* base, std::uint32_t rkey, std::uint64_t address,
                          std::uint64_t add) {
     begin_remote(base, SendOp::FetchAdd, rkey, address);
-    last(base).wr.compare_add = add;
+    last(base).compare_add = add;
 }
 
 void wr_atomic_write(ibv_qp_ex* base, std::uint32_t rkey, std::uint64_t address,
                      const void* value) {
     begin_remote(base, SendOp::AtomicWrite, rkey, address);
-    std::memcpy(&last(base).wr.compare_add, value, sizeof(std::uint64_t));
+    std::memcpy(&last(base).compare_add, value, sizeof(std::uint64_t));
 }
 
 void wr_local_inv(ibv_qp_ex* base, std::uint32_t key) {
-    begin(base, SendOp::LocalInvalidate).wr.invalidate = {key};
+    begin(base, SendOp::LocalInvalidate).invalidate = {key};
 }
 
 void wr_bind_mw(ibv_qp_ex* base, ibv_mw* mw, std::uint32_t rkey, const ibv_mw_bind_info* info) {
-    transport::SendWr& wr = begin(base, SendOp::BindWindow).wr;
+    if (mw == nullptr) return note_error(qp_of(base).builder, EINVAL);
+    transport::SendWr& wr = begin(base, SendOp::BindWindow);
     wr.bind = window_bind(*mw, rkey, *info);
     note_bind(*mw, wr.bind);
 }
@@ -101,22 +101,24 @@ void wr_set_ud_addr(ibv_qp_ex* base, ibv_ah* ah, std::uint32_t qpn, std::uint32_
         note_error(qp_of(base).builder, EINVAL);
         return;
     }
-    transport::SendWr& wr = last(base).wr;
+    transport::SendWr& wr = last(base);
     wr.path = object_of<Ah>(ah).path;
     wr.destination_qpn = {qpn & 0xff'ffff};
     wr.qkey = {qkey};
 }
 
 void wr_set_xrc_srqn(ibv_qp_ex* base, std::uint32_t number) {
-    last(base).wr.remote_srq = {number};
+    last(base).remote_srq = {number};
 }
 
 void wr_set_sge_list(ibv_qp_ex* base, std::size_t count, const ibv_sge* list) {
     Builder& builder = qp_of(base).builder;
     if (count > qp_of(base).capabilities.max_send_sge) return note_error(builder, EINVAL);
+    last(base).inlined = false;
+    builder.data.back().first_sge = builder.sges.size();
+    builder.data.back().sge_count = count;
     for (std::size_t i = 0; i < count; ++i)
         builder.sges.push_back({list[i].addr, list[i].length, LKey{list[i].lkey}});
-    last(base).sge_count = count;
 }
 
 void wr_set_sge(ibv_qp_ex* base, std::uint32_t lkey, std::uint64_t address, std::uint32_t length) {
@@ -126,12 +128,12 @@ void wr_set_sge(ibv_qp_ex* base, std::uint32_t lkey, std::uint64_t address, std:
 
 void wr_set_inline_data_list(ibv_qp_ex* base, std::size_t count, const ibv_data_buf* list) {
     Builder& builder = qp_of(base).builder;
-    Builder::Request& request = last(base);
-    request.wr.inlined = true;
-    request.first_inline = builder.inline_bytes.size();
-    request.inline_length = 0;
-    for (std::size_t i = 0; i < count; ++i) request.inline_length += list[i].length;
-    if (request.inline_length > qp_of(base).capabilities.max_inline_data)
+    last(base).inlined = true;
+    Builder::Data& data = builder.data.back();
+    data.first_inline = builder.inline_bytes.size();
+    data.inline_length = 0;
+    for (std::size_t i = 0; i < count; ++i) data.inline_length += list[i].length;
+    if (data.inline_length > qp_of(base).capabilities.max_inline_data)
         return note_error(builder, EINVAL);
     for (std::size_t i = 0; i < count; ++i) {
         const auto* bytes = static_cast<const std::byte*>(list[i].addr);
@@ -148,31 +150,33 @@ void wr_start(ibv_qp_ex* base) {
     Builder& builder = qp_of(base).builder;
     builder.mutex.lock();
     builder.requests.clear();
+    builder.data.clear();
     builder.sges.clear();
     builder.inline_bytes.clear();
     builder.error = 0;
 }
 
-Result<void> post_all(Qp& qp) {
-    Builder& builder = qp.builder;
-    process::Shard::Session session(*qp.shard, process::Shard::Work::Posts);
-    const std::size_t queued = qp.machine->send_queue().size();
-    if (queued + builder.requests.size() > qp.capabilities.max_send_wr)
-        return Error{ENOMEM, "the send queue is full"};
-    for (Builder::Request& request : builder.requests) {
-        mem::Sge data;
-        if (request.wr.inlined) {
-            data.address = reinterpret_cast<std::uintptr_t>(builder.inline_bytes.data() +
-                                                            request.first_inline);
-            data.length = static_cast<std::uint32_t>(request.inline_length);
-            request.wr.sges = {&data, 1};
-        } else {
-            request.wr.sges = std::span<const mem::Sge>(builder.sges)
-                                  .subspan(request.first_sge, request.sge_count);
-        }
-        TRY(session.engine().post_send(session.now(), *qp.machine, request.wr));
+// From here on the vectors do not move. Inline data needs an entry of its own that points at it.
+void place_data(Builder& builder) {
+    for (std::size_t i = 0; i < builder.requests.size(); ++i) {
+        if (!builder.requests[i].inlined) continue;
+        Builder::Data& data = builder.data[i];
+        data.first_sge = builder.sges.size();
+        data.sge_count = 1;
+        const std::byte* bytes = builder.inline_bytes.data() + data.first_inline;
+        builder.sges.push_back({reinterpret_cast<std::uintptr_t>(bytes),
+                                static_cast<std::uint32_t>(data.inline_length), LKey{}});
     }
-    return {};
+    for (std::size_t i = 0; i < builder.requests.size(); ++i)
+        builder.requests[i].sges =
+            std::span<const mem::Sge>(builder.sges)
+                .subspan(builder.data[i].first_sge, builder.data[i].sge_count);
+}
+
+Result<void> post_all(Qp& qp) {
+    place_data(qp.builder);
+    process::Shard::Session session(*qp.shard, process::Shard::Work::Posts);
+    return session.engine().post_sends(session.now(), *qp.machine, qp.builder.requests);
 }
 
 int wr_complete(ibv_qp_ex* base) {

@@ -4,7 +4,7 @@
 
 #include "verbs/common.hpp"
 #include "verbs/events.hpp"
-#include "verbs/graveyard.hpp"
+#include "verbs/instance.hpp"
 #include "verbs/ops.hpp"
 
 namespace feroce::verbs {
@@ -95,7 +95,9 @@ int ibv_modify_srq(ibv_srq* base, ibv_srq_attr* attributes, int mask) {
         if (attributes->srq_limit > srq.queue->wr_max())
             return refuse("ibv_modify_srq", {EINVAL, "the limit is beyond the queue's size"});
         if (srq.queue->arm_limit(attributes->srq_limit))
-            event_listener().on_srq_event(*srq.queue, transport::AsyncEventType::SrqLimitReached);
+            instance_of(base->context)
+                .event_listener()
+                .on_srq_event(*srq.queue, transport::AsyncEventType::SrqLimitReached);
     }
     return 0;
 }

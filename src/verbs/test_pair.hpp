@@ -56,10 +56,10 @@ struct Endpoint {
         return ibv_modify_qp(qp, &a,
                              IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
     }
-    int to_rtr(std::uint32_t peer_qpn) const {
+    int to_rtr(std::uint32_t peer_qpn, ibv_mtu mtu = IBV_MTU_1024) const {
         ibv_qp_attr a{};
         a.qp_state = IBV_QPS_RTR;
-        a.path_mtu = IBV_MTU_1024;
+        a.path_mtu = mtu;
         a.dest_qp_num = peer_qpn;
         a.max_dest_rd_atomic = 4;
         a.min_rnr_timer = 1;

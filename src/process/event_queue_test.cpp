@@ -1,0 +1,83 @@
+#include "process/event_queue.hpp"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cerrno>
+#include <thread>
+
+namespace feroce::process {
+namespace {
+
+class EventQueueTest : public testing::Test {
+protected:
+    void SetUp() override {
+        ASSERT_TRUE(queue.open());
+        ::fcntl(queue.fd(), F_SETFL, O_NONBLOCK);
+    }
+    int next() {  // 0 if there is none.
+        int event = 0;
+        return queue.take(queue.fd(), event) ? event : 0;
+    }
+
+    EventQueue<int> queue;
+    EventAccount one, two;
+};
+
+TEST_F(EventQueueTest, OldestFirst) {
+    EXPECT_EQ(next(), 0);
+    EXPECT_EQ(errno, EAGAIN);
+    for (int i = 1; i <= 40; ++i) queue.post(i, &one);
+    for (int i = 1; i <= 40; ++i) EXPECT_EQ(next(), i);
+    EXPECT_EQ(one.delivered, 40u);
+    queue.post(41, nullptr);
+    EXPECT_EQ(next(), 41);
+}
+
+TEST_F(EventQueueTest, SettlingDropsWhatNobodyFetched) {
+    queue.post(1, &one);
+    queue.post(2, &two);
+    queue.post(3, &one);
+    Undisturbed call;
+    queue.settle(call, one);
+    EXPECT_EQ(next(), 2);
+    EXPECT_EQ(next(), 0) << "and the descriptor is no longer readable";
+}
+
+TEST_F(EventQueueTest, SettlingWaitsForAcknowledgements) {
+    queue.post(1, &one);
+    queue.post(2, &one);
+    EXPECT_EQ(next(), 1);
+    EXPECT_EQ(next(), 2);
+    queue.acknowledge(one, 1);
+    std::atomic<bool> acknowledged{false};
+    bool was_acknowledged = false;
+    std::thread destroyer([&] {
+        Undisturbed call;
+        queue.settle(call, one);
+        was_acknowledged = acknowledged.load();
+    });
+    acknowledged.store(true);
+    queue.acknowledge(one, 1);
+    destroyer.join();
+    EXPECT_TRUE(was_acknowledged);
+}
+
+TEST_F(EventQueueTest, AClosedQueueHasNoDescriptorAndTouchesNobodyElses) {
+    const int old = queue.fd();
+    queue.close();
+    EXPECT_EQ(queue.fd(), -1);
+    EXPECT_EQ(::fcntl(old, F_GETFD), -1);
+    EventQueue<int> other;
+    ASSERT_TRUE(other.open());  // Has the numbers now.
+    queue.post(1, &one);
+    ::fcntl(other.fd(), F_SETFL, O_NONBLOCK);
+    int event = 0;
+    EXPECT_FALSE(other.take(other.fd(), event));
+    Undisturbed call;
+    queue.settle(call, one);
+}
+
+}  // namespace
+}  // namespace feroce::process
