@@ -1,7 +1,10 @@
 #include "process/process.hpp"
 
+#include <chrono>
 #include <thread>
 #include <utility>
+
+#include "base/uncancelled.hpp"
 
 namespace feroce::process {
 
@@ -34,6 +37,7 @@ Result<void> Process::open() {
         shards_.push_back(std::move(*shard));
     }
     opens_ = 1;
+    for (std::atomic<std::uint32_t>& told : told_) told.store(0, std::memory_order_relaxed);
     if (state_ != nullptr) {
         state_->start(*host_, [this] { publish_state(); });
         state_->publish(shards_);  // Who is killed at once is known by its slots.
@@ -91,15 +95,51 @@ void Process::publish_state() {
     state_->publish(shards_);
 }
 
-void Process::finish_state() {
-    // Whoever opens or closes a device or publishes just now is soon done, or has died with the
-    // lock.
-    const Instant give_up = host_->now() + kExitPatience;
-    std::unique_lock lock(mutex_, std::try_to_lock);
-    while (!lock.owns_lock() && host_->now() < give_up) {
+namespace {
+
+// A thread that opens or closes a device or publishes just now is soon done, or has died with the
+// lock.
+std::unique_lock<std::mutex> lock_soon(std::mutex& mutex, host::Host& host, Duration patience) {
+    const Instant give_up = host.now() + patience;
+    std::unique_lock lock(mutex, std::try_to_lock);
+    while (!lock.owns_lock() && host.now() < give_up) {
         std::this_thread::yield();
         (void)lock.try_lock();
     }
+    return lock;
+}
+
+// How long a failing completion waits for the lock.
+constexpr Duration kFailurePatience = std::chrono::milliseconds(10);
+// Of a program's time, the part that publishing failures may take. A page costs more the more queue
+// pairs there are, and with one peer many of them may fail.
+constexpr int kFailureShare = 10;
+
+}  // namespace
+
+bool Process::publish_failure() {
+    const auto lock = lock_soon(mutex_, *host_, kFailurePatience);
+    const Instant begin = host_->now();
+    if (!lock.owns_lock() || begin < next_failure_) return false;
+    state_->publish(shards_);
+    const Instant end = host_->now();
+    next_failure_ = end + (kFailureShare - 1) * (end - begin);
+    return true;
+}
+
+void Process::note_failure(Qpn qpn, std::uint32_t reason) {
+    if (state_ == nullptr) return;
+    std::atomic<std::uint32_t>& told = told_[qpn.raw >> 16 & 0xff];
+    // Everything that a queue pair flushes has the reason of its first failure.
+    const auto news = reason - told.load(std::memory_order_relaxed);
+    if (static_cast<std::int32_t>(news) <= 0) return;
+    const Uncancelled call;
+    if (!publish_failure()) state_->ask();
+    told.store(reason, std::memory_order_relaxed);
+}
+
+void Process::finish_state() {
+    const auto lock = lock_soon(mutex_, *host_, kExitPatience);
     if (state_ == nullptr || !lock.owns_lock()) return;
     state_->publish(shards_, true);
     state_->finish();

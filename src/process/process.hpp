@@ -3,6 +3,7 @@
 // program's destructors run.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -68,12 +69,16 @@ public:
     void quiesce();
     // From the next open() on the `feroce` command can look into this process.
     void export_state(StateExport::DeviceName device_name, StateExport::Inventory inventory);
+    // A failing completion is about to be handed out. What is known of it goes to the state page
+    // first: the program may abort because of it. Not on the way of completions that succeed.
+    void note_failure(Qpn qpn, std::uint32_t reason);
     void flush();         // At exit.
     void finish_state();  // At exit, after flush().
     void abandon();       // In a forked child: closes what must die with the parent, takes no lock.
 
 private:
     void publish_state();
+    bool publish_failure();
 
     static std::atomic<Process*> current_;
 
@@ -89,6 +94,9 @@ private:
     std::uint32_t opens_ = 0;
     std::vector<std::unique_ptr<Shard>> shards_;
     std::atomic<std::uint32_t> next_shard_{0};
+    Instant next_failure_{};  // Guarded by mutex_. Before, the export's thread tells of failures.
+    // By slot, the last reason that the state page has, or soon will. Hints, hence relaxed.
+    std::array<std::atomic<std::uint32_t>, 256> told_{};
     std::unique_ptr<StateExport> state_;  // Null if nobody may look. Its thread uses all above.
 };
 

@@ -231,6 +231,10 @@ void StateExport::publish(Shards shards, bool finished) {
     (void)page_->write(encode(snapshot));
 }
 
+void StateExport::ask() {
+    if (page_ != nullptr) page_->interrupt();
+}
+
 void StateExport::finish() {
     if (page_ != nullptr && !explains_) page_->remove();
 }

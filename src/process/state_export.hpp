@@ -37,6 +37,7 @@ public:
     void start(host::Host& host, std::function<void()> refresh);
     // One thread at a time. `finished`: at exit.
     void publish(Shards shards, bool finished = false);
+    void ask();  // The thread is to publish soon. Any thread.
     // At exit: leaves the page behind if it explains something.
     void finish();
     void abandon();  // In a forked child.

@@ -77,12 +77,19 @@ int poll_cq(ibv_cq* base, int wanted, ibv_wc* out) {
     Cq& cq = cq_of(base);
     if (!look_for_completions(cq)) return 0;
     int total = 0;
+    std::uint32_t reason = 0;  // Of the last that failed.
+    Qpn failed;
+    const auto take = [&](const Completion& c) {
+        fill(c, out[total++]);
+        if (c.reason == 0) return;
+        reason = c.reason;
+        failed = c.qpn;
+    };
     while (total < wanted) {
         const auto room = static_cast<std::uint32_t>(std::min(wanted - total, kTakenAtOnce));
-        const std::uint32_t count =
-            cq.queue->poll(room, [out, &total](const Completion& c) { fill(c, out[total++]); });
-        if (count < room) break;
+        if (cq.queue->poll(room, take) < room) break;
     }
+    if (reason != 0) process_of(base->context).note_failure(failed, reason);
     return total;
 }
 

@@ -18,6 +18,8 @@ int fetch(Cq& cq) {
     if (cq.queue->poll({&cq.current, 1}) == 0) return kEmpty;
     cq.base.status = static_cast<ibv_wc_status>(cq.current.status);
     cq.base.wr_id = cq.current.wr_id;
+    if (cq.current.reason != 0)
+        process_of(cq.base.context).note_failure(cq.current.qpn, cq.current.reason);
     return 0;
 }
 
