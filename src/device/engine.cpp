@@ -47,7 +47,8 @@ Engine::Engine(const Config& config, const Parts& parts)
     : config_(config),
       parts_(parts),
       transmit_(parts.port, config.arena_bytes),
-      services_{parts.memory, transmit_, counters_, reasons_, *this, queue_memory_.resource()},
+      services_{
+          parts.memory, transmit_, counters_, reasons_, *this, held_, queue_memory_.resource()},
       qps_(config.slot, config.qp_max, parts.random),
       timers_(config.qp_max + 1),
       windows_(config.window),
@@ -198,6 +199,7 @@ void Engine::to_reset(Instant now, QueuePair& qp) {
     qp.attributes.path_mtu = qp.init().datagram_mtu;
     qp.machine().on_modify(now, from);
     qp.clear();
+    held_.drop(qp);
     if (qp.init().send_cq != nullptr) qp.init().send_cq->purge(qp.qpn());
     if (qp.init().receive_cq != nullptr) qp.init().receive_cq->purge(qp.qpn());
     if (qp.window == nullptr) return;
@@ -283,6 +285,7 @@ void Engine::run(Instant now) {
     windows_.wake(now, [this](QueuePair& qp) { make_ready(qp); });
     run_ready(now);
     transmit_.flush();
+    while (QueuePair* qp = held_.release()) fail_overflowed(now, *qp);
     counters_.values[static_cast<std::size_t>(transport::Counter::SentPackets)] =
         transmit_.packets_sent();
 }
@@ -312,7 +315,7 @@ void Engine::run_ready(Instant now) {
 }
 
 bool Engine::has_work() const {
-    return !ready_.empty() || windows_.next_pacing(last_run_) <= last_run_;
+    return !ready_.empty() || !held_.empty() || windows_.next_pacing(last_run_) <= last_run_;
 }
 
 bool Engine::owes_only_acks(Instant now) const {
@@ -324,7 +327,7 @@ bool Engine::owes_only_acks(Instant now) const {
 }
 
 Instant Engine::next_wakeup() const {
-    if (!ready_.empty()) return last_run_;
+    if (!ready_.empty() || !held_.empty()) return last_run_;
     return std::min(timers_.next(), windows_.next_pacing(last_run_));
 }
 

@@ -54,6 +54,7 @@ public:
     // The general services QP (QPN 1), for the connection manager. One an engine.
     Result<transport::QueuePair*> create_gsi_qp(const transport::QpInit& init);
     void destroy_qp(transport::QueuePair& qp);
+    void forget(const CompletionQueue& cq) { held_.drop(cq); }  // No queue pair uses it any more.
     Result<void> modify_qp(Instant now, transport::QueuePair& qp,
                            const transport::QpAttributes& attributes,
                            transport::AttributeMask mask);
@@ -73,10 +74,14 @@ public:
     // A packet that receive() is given soon, after the next one; too short for one: nothing. With
     // many queue pairs its own is in no cache: that is fetched while the other packet is worked on.
     void expect(ByteView packet);
-    void run(Instant now);  // Timers that are due, acknowledgements owed, work, then transmit.
+    // Timers that are due, acknowledgements owed, work, then transmit. Receive completions of
+    // reliable connections that receive() caused become visible after that.
+    void run(Instant now);
     Instant next_wakeup() const;  // When run() should be called at the latest; kNever if idle.
-    bool has_work() const;        // run() would send something now.
-    // And all of it is acknowledgements, of a few queue pairs.
+    bool has_work() const;        // run() would send or complete something now.
+    // Receive completions wait for run() to acknowledge them.
+    bool holds_completions() const { return !held_.empty(); }
+    // All that run() would send is acknowledgements, of a few queue pairs.
     bool owes_only_acks(Instant now) const;
     Instant last_run() const { return last_run_; }
 
@@ -134,6 +139,7 @@ private:
     transport::Counters counters_;
     transport::ReasonLog reasons_;
     transport::TransmitBatch transmit_;
+    transport::HeldCompletions held_;
     QueueMemory queue_memory_;
     transport::Services services_;
     QpTable qps_;

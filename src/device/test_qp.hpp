@@ -34,7 +34,8 @@ private:
     transport::TransmitBatch batch_{*this, 256 * 1024};
     transport::Counters counters_;
     transport::ReasonLog reasons_;
-    transport::Services services_{memory_, batch_, counters_, reasons_, *this};
+    transport::HeldCompletions held_;
+    transport::Services services_{memory_, batch_, counters_, reasons_, *this, held_};
 };
 
 }  // namespace feroce::device

@@ -159,4 +159,18 @@ GuardMode guard_recheck() noexcept {
     return mode;
 }
 
+namespace {
+// initial-exec as guard_thread_epoch: every poll asks.
+constinit thread_local Instant last_recheck __attribute__((tls_model("initial-exec"))) = Instant{};
+}  // namespace
+
+void guard_keep_fresh(Instant now) noexcept {
+    // How soon we notice that the program replaced a handler or that a thread changed its mask.
+    constexpr Duration kRecheck = std::chrono::milliseconds(5);
+    const bool fresh = now >= last_recheck && now - last_recheck <= kRecheck;
+    if (fresh) return;  // Simulated clocks start again.
+    last_recheck = now;
+    guard_recheck();
+}
+
 }  // namespace feroce::mem

@@ -13,11 +13,13 @@
 //            window.
 // Mode and mask are looked up at a thread's first access and then remembered, so a thread that
 // blocks the signals later, or a program that replaces the handler later, is noticed only at the
-// next guard_recheck(). The engine driver calls it when it starts to drive and every few
-// milliseconds after; registration calls it too. Threads not in Direct mode look anew each time.
+// next guard_recheck(). Every thread that drives the engine does one every few milliseconds
+// (guard_keep_fresh); registration does one too. Threads not in Direct mode look each time.
 #pragma once
 
 #include <cstdint>
+
+#include "base/time.hpp"
 
 namespace feroce::mem {
 
@@ -29,5 +31,8 @@ void guard_install() noexcept;
 
 // Looks again (three system calls) and returns the mode of this thread.
 GuardMode guard_recheck() noexcept;
+
+// guard_recheck(), if this thread's last one by way of this call is more than 5 ms ago.
+void guard_keep_fresh(Instant now) noexcept;
 
 }  // namespace feroce::mem

@@ -81,6 +81,10 @@ void Process::quiesce() {
     for (const std::unique_ptr<Shard>& shard : shards_) shard->pass();
 }
 
+void Process::forget(const device::CompletionQueue& cq) {
+    for (const std::unique_ptr<Shard>& shard : shards_) shard->forget(cq);
+}
+
 void Process::flush() {
     for (const std::unique_ptr<Shard>& shard : shards_) shard->flush();
 }

@@ -67,6 +67,8 @@ public:
     bool armed() const;
     // After memory was deregistered: nobody touches it any more when this returns.
     void quiesce();
+    // As quiesce(), and what is still held for this queue is dropped: no queue pair uses it.
+    void forget(const device::CompletionQueue& cq);
     // From the next open() on the `feroce` command can look into this process.
     void export_state(StateExport::DeviceName device_name, StateExport::Inventory inventory);
     // A failing completion is about to be handed out. What is known of it goes to the state page

@@ -1,19 +1,13 @@
-// Shard: one engine, its port and its lock, and who drives them. Application threads drive inline:
-// they post under the lock and poll under a try-lock. One thread of ours sleeps in the port and
-// takes over when nobody polls.
+// Shard: one engine, its port and the lock that guards both, and the loop that drives them.
 //
-// Pollers and the thread keep out of each other's way like this: a poller that finds nothing twice
-// in a row disarms the port, so that arrivals do not wake the thread. It arms it again before it
-// returns a completion if the program may then poll memory or sleep: we doubt until it has come
-// back often enough, and again as soon as the thread had to take an arrival for it. Was it needed?
-// A program that is busy with a batch would have come back; the thread finds out by leaving an
-// arrival to it, ever more seldom if in vain. A program that asks for a completion event is about
-// to sleep: armed until the next completion. A poller that just stops is noticed by the thread,
-// which looks every millisecond as long as somebody polled lately.
+// Threads of the program drive the engine themselves: they post under the lock, and poll under it
+// if it is free. The shard's own thread sleeps in the port and drives when no thread of the program
+// polls. Which of them takes an arrival, and when the port wakes the thread, is decided by
+// DrivePolicy; the shard tells it what happens and does what it answers.
 //
-// What we owe a peer is best sent together with what the program sends next: one packet on the
-// way instead of two, and the peer's poller finds both at once. So where programs were seen to
-// answer arrivals with posts, acknowledgements wait for the answer, but not for long.
+// A thread that takes packets from the port runs the engine before the completions of these packets
+// can be seen. So they are acknowledged by then, and the program may end in any way after that
+// (docs/adr/0015-acknowledge-first.md).
 #pragma once
 
 #include <atomic>
@@ -24,6 +18,7 @@
 
 #include "device/engine.hpp"
 #include "host/host.hpp"
+#include "process/drive_policy.hpp"
 #include "process/lock.hpp"
 
 namespace feroce::process {
@@ -44,9 +39,9 @@ public:
     static Result<std::unique_ptr<Shard>> start(const Parts& parts);
     ~Shard();  // Ends the thread. Queue pairs must be gone.
 
-    // What we owe the peer may wait for the program's answer (see drive_locked). It leaves with
-    // what the program posts, keeps waiting while it posts receives, and leaves before any other
-    // change: a queue pair that is destroyed sends nothing more.
+    // What we owe the peer may wait for the program's answer (DrivePolicy). It leaves with what the
+    // program posts, keeps waiting while it posts receives, and leaves before any other change: a
+    // queue pair that is destroyed sends nothing more.
     enum class Work : std::uint8_t { Changes, Posts, Receives };
 
     // The lock, held. Whatever the holder causes to be sent leaves when it lets go.
@@ -67,14 +62,15 @@ public:
 
     // Makes progress for a thread that polls `cq`; returns at once if another thread does.
     void drive(device::CompletionQueue& cq);
-    void expect_sleep();  // The program asked for an event: arrivals are the thread's.
-    // A poller may return completions without driving: no arrival would go unseen after.
+    void expect_sleep();  // The program asked for an event, and is about to sleep.
+    // Then a poller may return completions without driving: the next arrival wakes the thread.
     bool armed() const { return armed_.load(std::memory_order_relaxed); }
-    // Somebody polls. Two at once may count as one.
+    // A thread polls. Two at once may count as one.
     void note_poll() {
         polls_.store(polls_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
     }
-    void pass();   // Waits until whoever drives now has let go.
+    void pass();  // Waits until the thread that drives now has let go.
+    void forget(const device::CompletionQueue& cq);  // It is about to be destroyed.
     void flush();  // At exit: sends what is owed, unless the lock cannot be had soon.
     // Shows the engine under the lock; false if the lock cannot be had within `patience`.
     bool inspect(Duration patience, const std::function<void(device::Engine&)>& look);
@@ -87,55 +83,35 @@ public:
 
 private:
     explicit Shard(const Parts& parts) : parts_(parts) {}
+    // Of the shard's thread.
     void body();
     void body_turn();
-    void drive_locked(device::CompletionQueue& cq);
-    bool try_to_drive();  // True: the lock is ours.
-    void note_needed();
-    bool program_comes_back();
-    bool trial_is_due(std::uint64_t& polls);
-    void conclude_trial(bool came_back);
-    void note_arrival(Instant now);
-    void note_post(Instant now);
-    bool answer_expected(Instant now) const;
+    // When to look again, and how many polls were counted until now. Instant{}: there is more to
+    // do.
+    Instant drive_until_idle(std::uint64_t& polls);
+    bool left_to_program();  // An arrival that woke the thread.
+    // Under the lock.
+    bool drive_locked(device::CompletionQueue& cq);  // True: the caller should give up its core.
     bool receive(Instant now);
-    bool run_engine(Instant now, bool received);  // False if there was no reason to.
+    DrivePolicy::Debt debt(Instant now, bool received) const;
     void send_pending(Instant now);
     void wake_if_late(Instant now);
-    void arm();
-    void disarm(Instant now);
+    void wake_thread(Instant at);
+    DrivePolicy::Situation situation(Instant now) const;
+    void apply(DrivePolicy::Arming arming);
 
     Parts parts_;
-    Lock lock_;  // Guards engine_ and all that is not atomic.
+    Lock lock_;  // Guards engine_, policy_ and the port, but for its wait() and wake().
     std::unique_ptr<host::HostPort> port_;
     std::unique_ptr<device::Engine> engine_;
-    std::uint32_t empty_polls_ = 0;
-    // Completions still to be returned with the port armed: see the head of this file.
-    int doubts_ = 64;
-    bool returned_completion_ = false;  // And nobody has polled since.
-    // How many arrivals from now, and after the next one, an arrival is left to the program.
-    int arrivals_to_trial_ = 1;
-    int trial_gap_ = 1;
-    bool watched_ = false;         // Armed since it was last disarmed for long.
-    bool sleep_expected_ = false;  // An event was asked for, and no completion returned since.
-    // How often of late a post followed an arrival closely, up to kAnswersNeeded.
-    int answers_ = 0;
-    bool unanswered_ = false;  // Something arrived that we owe an answer, and no post followed.
-    Instant arrived_at_{};
-    Instant last_empty_poll_{};
-    Instant last_recheck_{};
-    // Read without the lock, and the second also written so, as hints only, hence relaxed.
+    DrivePolicy policy_;
+    // Written under the lock, and by the thread when the port has disarmed itself. Read without, as
+    // are the next two: they are hints, hence relaxed.
     std::atomic<bool> armed_{false};
     std::atomic<std::uint64_t> polls_{0};
     std::atomic<Instant> thread_sleeps_until_{Instant{}};
-    // Fairness of the lock, hints as well.
-    std::atomic<int> waiting_{0};
-    std::atomic<int> yields_{0};
-    std::atomic<unsigned> failures_{0};
     // Set once; the wake-up that follows orders it.
     std::atomic<bool> stop_{false};
-    std::uint64_t polls_seen_ = 0;  // The thread's own, as is the next.
-    std::uint64_t polls_at_arrival_ = 0;
     std::unique_ptr<host::Task> thread_;
 };
 

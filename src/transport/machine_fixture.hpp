@@ -64,7 +64,7 @@ public:
         : random_(qpn.raw),
           memory(mem::Limits{}, random_),
           batch(recorder, 1 << 20),
-          services{memory, batch, counters, reasons, recorder},
+          services{memory, batch, counters, reasons, recorder, held},
           bytes(kBytes),
           pd(*memory.alloc_pd()),
           keys(*memory.register_region(
@@ -144,6 +144,7 @@ public:
     TransmitBatch batch;
     Counters counters;
     ReasonLog reasons;
+    HeldCompletions held;
     Services services;
     std::vector<std::byte> bytes;
     PdId pd;

@@ -185,7 +185,7 @@ void QueuePair::fail_receive(Instant now, const Reason& reason, Completion recei
                              CompletionSink* cq) {
     receive.status = reason.status;
     receive.reason = record(reason);
-    give(*cq, receive);
+    services_.held.push(*this, *cq, receive);
     enter_error(now);
 }
 
@@ -205,7 +205,7 @@ void QueuePair::flush_receives(Instant now) {
         completion.opcode = WcOpcode::Receive;
         completion.reason = first_reason_;
         completion.qpn = qpn_;
-        give(*init_.receive_cq, completion);
+        services_.held.push(*this, *init_.receive_cq, completion);
     }
 }
 

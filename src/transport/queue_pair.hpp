@@ -19,6 +19,7 @@
 #include "base/time.hpp"
 #include "mem/memory.hpp"
 #include "transport/counters.hpp"
+#include "transport/held_completions.hpp"
 #include "transport/reason.hpp"
 #include "transport/receive_queue.hpp"
 #include "transport/send_queue.hpp"
@@ -55,6 +56,7 @@ struct Services {
     Counters& counters;
     ReasonLog& reasons;
     EventSink& events;
+    HeldCompletions& held;
     // Where queue pairs and their send requests live.
     std::pmr::memory_resource* queue_memory = std::pmr::get_default_resource();
 };
@@ -108,6 +110,8 @@ public:
     virtual bool wants_to_send(Instant now) const = 0;  // pump() would make progress now.
     // All it would send is an acknowledgement, which may travel with what the program sends next.
     virtual bool owes_only_ack(Instant) const { return false; }
+    // The peer was told, by a packet given to the transmit batch, that this request was executed.
+    virtual bool acknowledged(PacketNumber) const { return true; }
     // It would, if only the window were open.
     virtual bool waits_for_window(Instant) const { return false; }
     virtual void on_timer(Instant now) = 0;

@@ -173,7 +173,7 @@ int ibv_destroy_cq(ibv_cq* base) {
     Cq& cq = cq_of(base);
     if (cq.users.load() > 0) return refuse("ibv_destroy_cq", {EBUSY, "queue pairs still use it"});
     // A thread of ours may just be in it, reporting an event.
-    process_of(base->context).quiesce();
+    process_of(base->context).forget(*cq.queue);
     settle_events(call, cq);
     if (base->channel != nullptr) {
         Channel& channel = object_of<Channel>(base->channel);

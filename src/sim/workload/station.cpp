@@ -140,6 +140,8 @@ void Station::destroy_xrc_srq() {
     xrc_pool_->serve(static_cast<transport::ReceiveQueue*>(nullptr));
     xrc_pool_->take_back_all();
     context_.checks.completions.forget_shared(xrc_pool_->shared_key());
+    for (std::uint32_t shard = 0; shard < node_.shards(); ++shard)
+        node_.engine(shard).forget(*xrc_cq_);
     xrc_queue_.reset();
     xrc_cq_.reset();
 }

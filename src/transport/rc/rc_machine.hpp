@@ -19,6 +19,9 @@ public:
     void pump(Instant now, std::uint32_t packets_max) override;
     bool wants_to_send(Instant now) const override;
     bool owes_only_ack(Instant now) const override;
+    bool acknowledged(PacketNumber number) const override {
+        return responder_.acknowledged(number);
+    }
     bool waits_for_window(Instant now) const override { return requester_.waits_for_window(now); }
     void on_timer(Instant now) override;
     Instant deadline() const override { return requester_.deadline(); }

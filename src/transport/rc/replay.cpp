@@ -99,6 +99,7 @@ bool Responder::send_job_packet(Instant now, Job& job) {
     spec.extensions.aeth = {credits(), msn_};
     spec.extensions.atomic_ack = {job.value};
     append_packet(qp_.services().transmit, qp_.path(), spec);
+    note_acknowledged(job.next);
     jobs_.pop();
     return true;
 }
@@ -133,6 +134,7 @@ bool Responder::send_read_packet(Instant now, Job& job) {
         return false;
     }
     job.started = true;
+    note_acknowledged(job.next);
     job.next = job.next + 1;
     job.value += spec.payload_size;
     job.left -= static_cast<std::uint32_t>(spec.payload_size);
@@ -147,6 +149,8 @@ void Responder::send_ack(PacketNumber number, Syndrome syndrome) {
     spec.psn = number.psn();
     spec.extensions.aeth = {syndrome, msn_};
     append_packet(qp_.services().transmit, qp_.path(), spec);
+    // A refusal acknowledges what came before it.
+    note_acknowledged(syndrome.kind() == Syndrome::Kind::Ack ? number : number - 1);
 }
 
 // A shared receive queue belongs to nobody in particular: no credits.

@@ -44,6 +44,7 @@ Responder::Responder(QueuePair& qp, wire::Service service)
 
 void Responder::start() {
     expected_ = PacketNumber::first(qp_.attributes.receive_psn);
+    acknowledged_ = expected_ - 1;
     msn_ = 0;
     const std::size_t depth = qp_.attributes.dest_read_atomic_max;
     jobs_ = Ring<Job>(jobs_max(depth));
@@ -65,7 +66,7 @@ void Responder::stop(Instant now) {
         flushed.status = WcStatus::FlushError;
         flushed.byte_length = 0;
         flushed.reason = qp_.first_reason();
-        qp_.give(*receive_source().cq, flushed);
+        qp_.services().held.push(qp_, *receive_source().cq, flushed);
     }
     jobs_.clear();
     atomics_.clear();
@@ -233,7 +234,6 @@ void Responder::pass(Instant now, const Refusal& verdict) {
 
 void Responder::fail(Instant now, const Refusal& verdict) {
     last_word_ = verdict.syndrome;
-    last_word_at_ = expected_;
     last_word_valid_ = true;
     Reason reason;
     reason.rule = verdict.rule;
@@ -276,8 +276,7 @@ void Responder::report(Progress& out) const {
 }
 
 void Responder::repeat_last_word(const wire::Packet& packet) {
-    if (last_word_valid_ && packet.bth.psn == last_word_at_.psn())
-        send_ack(last_word_at_, last_word_);
+    if (last_word_valid_ && packet.bth.psn == expected_.psn()) send_ack(expected_, last_word_);
 }
 
 }  // namespace feroce::transport::rc

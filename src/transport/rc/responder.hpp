@@ -4,11 +4,13 @@
 // without being executed again (replay.cpp).
 //
 // Answers leave in request order: READ and atomic responses queue up in jobs_, and an
-// acknowledgement or NAK of a later request waits until they are out. An atomic is remembered in
-// atomics_ until dest_read_atomic_max younger ones have come: that long the peer may ask again.
-// Invariants are in check_invariants() (invariants.cpp).
+// acknowledgement or NAK of a later request waits until they are out. A receive completion is held
+// until its request was acknowledged, asked for or not (held_completions.hpp). An atomic is
+// remembered in atomics_ until dest_read_atomic_max younger ones have come: that long the peer may
+// ask again. Invariants are in check_invariants() (invariants.cpp).
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 
@@ -40,6 +42,7 @@ public:
     bool wants_to_send() const { return !jobs_.empty() || ack_owed_ || nak_owed_ || verdict_; }
     bool owes_only_ack() const { return jobs_.empty() && ack_owed_ && !nak_owed_ && !verdict_; }
     const char* check_invariants() const;  // See Machine.
+    bool acknowledged(PacketNumber number) const { return number <= acknowledged_; }
 
 private:
     // Why a request is not executed, and what the peer is told.
@@ -112,6 +115,7 @@ private:
     bool send_job_packet(Instant now, Job& job);  // False if the queue pair failed.
     bool send_read_packet(Instant now, Job& job);
     void send_ack(PacketNumber number, wire::Syndrome syndrome);
+    void note_acknowledged(PacketNumber number) { acknowledged_ = std::max(acknowledged_, number); }
     wire::Syndrome credits();
     std::uint32_t read_packets(std::uint32_t length) const;
     const char* check_message() const;  // invariants.cpp
@@ -126,7 +130,7 @@ private:
     bool ack_owed_ = false;
     bool established_ = false;
     bool last_word_valid_ = false;
-    wire::Syndrome last_word_;
+    wire::Syndrome last_word_;  // Of expected_, which does not move any more.
     PacketNumber expected_;
     // The message under way: how far it is, and for a WRITE where it goes.
     std::uint64_t received_bytes_ = 0;
@@ -135,6 +139,8 @@ private:
     std::uint32_t write_length_ = 0;
     RKey write_rkey_;
     Ring<Job> jobs_;  // Sized by start() and resize().
+    // Up to here by the answers and acknowledgements sent so far.
+    PacketNumber acknowledged_;
     Ring<AtomicResult> atomics_;
     // The receive it goes to; valid while receive_held_.
     ReceiveWqe receive_;
@@ -143,7 +149,6 @@ private:
     // A refusal that follows the jobs that are left. Unless it is RNR, it is the end: what comes
     // meanwhile is dropped.
     std::optional<Refusal> verdict_;
-    PacketNumber last_word_at_;
 };
 
 }  // namespace feroce::transport::rc

@@ -200,7 +200,8 @@ void Responder::complete_receive(Instant now, const wire::Packet& packet) {
         completion.immediate = packet.invalidate().raw;
     }
     receive_held_ = false;
-    qp_.give(*receive_source().cq, completion);
+    ack_owed_ = true;
+    qp_.services().held.hold(qp_, expected_ - 1, *receive_source().cq, completion);
 }
 
 }  // namespace feroce::transport::rc

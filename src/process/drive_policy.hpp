@@ -1,0 +1,129 @@
+// DrivePolicy: decides, for one shard, which thread takes what arrives. It is fed with events and
+// answers what the shard must do; it has no clock, lock or thread, so it is tested as a value.
+//
+// Two kinds of threads can drive the engine: threads of the program, while they poll, and the
+// shard's own thread, which sleeps in the port. The port is *armed* when an arrival wakes that
+// thread. Each of the two would disturb the other: while a program polls, waking the thread for
+// every arrival costs more than the arrival; once it has stopped polling, only the thread is left.
+//
+// The rules:
+//  1. A program that polls in vain twice in a row takes what arrives: the port is disarmed.
+//  2. A program that gets a completion may go away with it. The port is armed before the completion
+//     is returned, unless the program is *trusted*: it has come back from kDoubtsMax completions.
+//     One arrival for which the thread was needed takes the trust away.
+//  3. A program that asked for an event is about to sleep: armed until its next completion.
+//  4. Trust is also won by trials: an arrival that woke the thread is left to the program for a
+//     moment (kTrial). If the program does not come for it, the next trial is twice as far away.
+//  5. While the port is disarmed the thread looks every kWatch whether somebody still polls, and
+//     takes over if not.
+//  6. What was received is acknowledged before the program can see a completion of it, because the
+//     program may end then: the engine runs first.
+//  7. An acknowledgement that no completion waits for (of a WRITE) may wait for a program that will
+//     post or poll soon, so that both leave in one send: one that is trusted and has a completion
+//     to take, or that has answered the last kAnswersNeeded arrivals with posts. It waits no longer
+//     than kAnswerGap for our thread, or its next look.
+//
+// Invariant: at any time the port is armed, or the thread looks within 2 * kWatch, or it is awake.
+// So an arrival waits for nobody longer than that.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+
+#include "base/time.hpp"
+
+namespace feroce::process {
+
+class DrivePolicy {
+public:
+    // How often the thread looks whether pollers are still there.
+    static constexpr Duration kWatch = std::chrono::milliseconds(1);
+    // Two empty polls this close mean a poller that spins, not a program that looks now and then.
+    static constexpr Duration kSpinGap = std::chrono::microseconds(20);
+    // Completions that a program must take and come back from before it is trusted.
+    static constexpr int kDoubtsMax = 64;
+    // How long an arrival is left to a program that may come back by itself, how many doubts its
+    // return takes away, and how seldom we try if it does not return.
+    static constexpr Duration kTrial = std::chrono::microseconds(200);
+    static constexpr int kTrialWorth = 16;
+    static constexpr int kTrialGapMax = 1 << 16;
+    // Arrivals in a row that a program must have answered, and how soon.
+    static constexpr int kAnswersNeeded = 16;
+    static constexpr Duration kAnswerGap = std::chrono::microseconds(50);
+    // A program spins for what another process on the same core may be about to send.
+    static constexpr std::uint32_t kPollsBeforeYield = 32;
+
+    // What the shard knows when it asks.
+    struct Situation {
+        Instant now;
+        bool armed = false;
+        Instant thread_wakes;  // When the thread's sleep ends; past if it is awake.
+    };
+    // What a poll found: packets in the port, and completions in the queue it is for.
+    struct Found {
+        bool packets = false;
+        bool completion = false;
+    };
+    enum class Arming : std::uint8_t { Keep, Arm, Disarm, DisarmForLong };
+    struct Answer {
+        Arming arming = Arming::Keep;
+        bool wake_thread = false;  // It must look soon: nothing else would wake it.
+        bool give_way = false;     // Somebody else may need this core.
+    };
+
+    // What the engine has to do after the driver looked at the port.
+    struct Debt {
+        bool due = false;          // Something to send, or a timer.
+        bool completions = false;  // That wait for their acknowledgement.
+        bool only_acks = false;    // All it would send; asked only if answers_expected().
+    };
+
+    // Packets came in, and the engine has something to send because of them; a program posts; the
+    // thread finds an old debt and nothing new.
+    void arrived(Instant now);
+    void posted(Instant now);
+    void answer_overdue() { answers_ = unanswered_ ? 0 : answers_; }
+    bool answers_expected() const { return answers_ == kAnswersNeeded; }
+    // Rules 6 and 7: must a poller that has a completion to take, or not, run the engine first?
+    bool run_first(const Situation& situation, const Debt& debt, bool completion) const;
+    // May the thread leave it all for kAnswerGap?
+    bool ack_waits(const Debt& debt) const;
+    // A thread of the program begins to drive, and what it found.
+    void poll_begins();
+    Answer poll_ends(const Situation& situation, Found found);
+    Answer sleep_expected(const Situation& situation);
+    // Something falls due at `due`: must the thread be woken for it?
+    bool needs_thread(const Situation& situation, Instant due) const;
+
+    // The thread has woken up because of an arrival, and `polls` polls were counted so far. True:
+    // it is left to the program for kTrial; trial_ends() follows.
+    bool leave_arrival(std::uint64_t polls);
+    void trial_ends(bool came_back);
+    void thread_took_arrival();
+    Arming thread_sleeps(const Situation& situation);
+
+    bool trusted() const { return doubts_ == 0; }
+    int doubts() const { return doubts_; }
+    bool expects_sleep() const { return sleep_expected_; }
+
+private:
+    Answer disarm(const Situation& situation);
+    Arming arm(bool armed);
+
+    int doubts_ = kDoubtsMax;
+    std::uint32_t empty_polls_ = 0;     // In a row.
+    bool returned_completion_ = false;  // And nobody has polled since.
+    bool watched_ = false;              // Armed since it was last disarmed for long.
+    bool sleep_expected_ = false;       // An event was asked for; no completion returned since.
+    // How many arrivals from now, and after the next one, an arrival is left to the program.
+    int arrivals_to_trial_ = 1;
+    int trial_gap_ = 1;
+    std::uint64_t polls_at_arrival_ = 0;
+    // How often of late a post followed an arrival closely, up to kAnswersNeeded.
+    int answers_ = 0;
+    bool unanswered_ = false;  // Something arrived that we owe for, and no post followed.
+    Instant arrived_at_{};
+    Instant last_empty_poll_{};
+};
+
+}  // namespace feroce::process
