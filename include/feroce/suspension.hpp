@@ -93,6 +93,7 @@ protected:
     // Starts to wait. Returns 0, or ETIMEDOUT or ECANCELED if that is so already: then nothing
     // watches the limits, and who waits is to finish at once.
     int begin(std::coroutine_handle<> waiting, const Limits* outer);
+    bool limited() const { return deadline_.armed() || on_stop_.has_value(); }
     // Waits no more: nothing watches the limits from here on.
     void settle();
     // The coroutine may go on, in the loop's next round.

@@ -101,17 +101,22 @@ void Channel::on_receive(rdma::Operation& operation, const ibv_wc& completion) {
     if (self.used_receives_.size() == kReceiveBatch) self.flush();
 }
 
-bool Channel::wants_signal(std::size_t count) {
-    ASSERT(has_room(count));
+void Channel::take_room(std::size_t count) {
     free_sends_ -= static_cast<std::uint32_t>(count);
     unsignalled_ += static_cast<std::uint32_t>(count);
-    if (unsignalled_ < kSignalEvery && free_sends_ > shape_.sends / 2) return false;
+    posted_ += count;
+}
+
+bool Channel::wants_signal(std::size_t count, bool wanted) {
+    ASSERT(has_room(count));
+    take_room(count);
+    if (!wanted && unsignalled_ < kSignalEvery && free_sends_ > shape_.sends / 2) return false;
     signalled_.push(unsignalled_);
     unsignalled_ = 0;
     return true;
 }
 
-void Channel::post(std::span<ibv_send_wr> chain) {
+void Channel::post(std::span<ibv_send_wr> chain, bool signal) {
     std::size_t sges = 0;
     bool is_inline = false;
     for (const ibv_send_wr& wr : chain) {
@@ -121,7 +126,7 @@ void Channel::post(std::span<ibv_send_wr> chain) {
     ASSERT(chain.size() <= kBatch && sges <= kBatchSges);
     if (batch_.size() + chain.size() > kBatch || batch_sges_.size() + sges > kBatchSges) flush();
     if (qp_ == nullptr) return;
-    if (wants_signal(chain.size())) chain.back().send_flags |= IBV_SEND_SIGNALED;
+    if (wants_signal(chain.size(), signal)) chain.back().send_flags |= IBV_SEND_SIGNALED;
     for (ibv_send_wr& wr : chain) {
         wr.wr_id = rdma::to_wr_id(&send_);
         // Into place behind the others, where they stay until the device has seen them.
@@ -149,14 +154,13 @@ bool Channel::fits_packet(const ibv_send_wr& wr) {
     return size <= packet_size_ && size >= packet_size_ / 2;
 }
 
-void Channel::post_request(ibv_send_wr wr) {
+void Channel::post_request(ibv_send_wr wr, bool signal) {
     const bool small = fits_packet(wr);
     if (batch_.size() == kBatch) flush();
     if (qp_ == nullptr) return;
     // The second may be needed for the data.
-    --free_sends_;
-    ++unsignalled_;
-    post({&wr, 1});
+    take_room(1);
+    post({&wr, 1}, signal);
     if (small && !batch_.empty()) ++small_requests_;
 }
 
@@ -212,15 +216,22 @@ void Channel::on_sent(rdma::Operation& operation, const ibv_wc& completion) {
     if (completion.status != IBV_WC_SUCCESS)
         return self.broken(ibv_wc_status_str(completion.status));
     self.free_sends_ += self.signalled_.front();
+    self.acknowledged_ += self.signalled_.front();
     self.signalled_.pop();
     self.owner_.on_room(self);
 }
 
-void Channel::post_immediate(Immediate immediate) {
+void Channel::post_probe() {
+    ibv_send_wr wr{};
+    wr.opcode = IBV_WR_RDMA_WRITE;
+    post({&wr, 1}, true);
+}
+
+void Channel::post_immediate(Immediate immediate, bool signal) {
     ibv_send_wr wr{};
     wr.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
     wr.imm_data = htobe32(immediate.raw());
-    post({&wr, 1});
+    post({&wr, 1}, signal);
 }
 
 void Channel::post_message(std::size_t size) {
@@ -250,10 +261,7 @@ void Channel::bind(ibv_mw* window, const ibv_mw_bind_info& where, rdma::Operatio
     ibv_mw_bind request{};
     // A completion of somebody else's gives no room back; that of the next send does.
     const bool signal = operation == nullptr && wants_signal(1);
-    if (operation != nullptr) {
-        --free_sends_;
-        ++unsignalled_;
-    }
+    if (operation != nullptr) take_room(1);
     rdma::Operation& told = operation != nullptr ? *operation : send_;
     request.wr_id = rdma::to_wr_id(&told);
     if (signal || operation != nullptr) request.send_flags = IBV_SEND_SIGNALED;

@@ -59,14 +59,22 @@ public:
     void stop();
 
     bool has_room(std::size_t count) const { return free_sends_ >= count && qp_ != nullptr; }
+    // Positions in the order of posting: all that was posted up to acknowledged() has arrived, and
+    // the device needs its memory no more.
+    std::uint64_t posted() const { return posted_; }
+    std::uint64_t acknowledged() const { return acknowledged_; }
     // Posts a chain of work requests, links and signals are set here. There must be room.
-    void post(std::span<ibv_send_wr> chain);
+    // `signal`: its acknowledgement is to be noticed as soon as it comes.
+    void post(std::span<ibv_send_wr> chain, bool signal = false);
     // A WRITE WITH IMM whose last piece is the request's header; takes room for two. Where a round
     // has several whose data fits a packet, the data of all goes first and then the headers:
     // packets of one size travel together, and no header makes a packet of its own behind each.
-    void post_request(ibv_send_wr wr);
+    void post_request(ibv_send_wr wr, bool signal);
     void discard();  // What was posted and has not reached the device never will.
-    void post_immediate(Immediate immediate);                // An empty RDMA WRITE WITH IMM.
+    // An empty RDMA WRITE WITH IMM.
+    void post_immediate(Immediate immediate, bool signal = false);
+    // An empty RDMA WRITE: the peer's device acknowledges it, and its program sees nothing of it.
+    void post_probe();
     void post_message(std::size_t size);                     // A SEND of the outbox' first bytes.
     void post_inline_message(std::span<std::byte> message);  // At most kInlineSize.
     // Binds a type 1 window. `operation` completes if given; else unsignalled.
@@ -95,7 +103,8 @@ private:
     void flush();
     bool fits_packet(const ibv_send_wr& wr);
     ibv_send_wr* data_first(std::span<ibv_send_wr> data);
-    bool wants_signal(std::size_t count);
+    void take_room(std::size_t count);
+    bool wants_signal(std::size_t count, bool wanted = false);
     void broken(const char* why);
 
     Owner& owner_;
@@ -108,7 +117,9 @@ private:
     Send send_;
     std::uint32_t free_sends_;
     std::uint32_t unsignalled_ = 0;
-    Ring<std::uint32_t> signalled_;  // How much room each awaited completion gives back.
+    std::uint64_t posted_ = 0;        // Room taken since the start,
+    std::uint64_t acknowledged_ = 0;  // and given back.
+    Ring<std::uint32_t> signalled_;   // How much room each awaited completion gives back.
     // What the device gets at the end of the round; never grow beyond what they have reserved.
     std::vector<ibv_send_wr> batch_;
     std::vector<ibv_sge> batch_sges_;

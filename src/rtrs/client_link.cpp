@@ -43,8 +43,7 @@ ClientLink::ClientLink(rdma::Loop& loop, Plan plan, Owner& owner)
 
 ClientLink::~ClientLink() {
     ASSERT(inflight_.empty());
-    failed_ = true;
-    beat_.cancel();
+    shut();
     stop();
     areas_.reset();
     for (Line& line : lines_)
@@ -183,7 +182,8 @@ void ClientLink::start(SessionMemory& memory) {
     memory_ = &memory;
     areas_.emplace(memory, lines_[0].connection->domain());
     const HeartbeatOptions usual = extended() ? HeartbeatOptions{} : kKernelHeartbeat;
-    heartbeat_.emplace(plan_.options->heartbeat.value_or(usual), loop_.now());
+    heartbeat_.emplace(plan_.options->heartbeat.value_or(usual), loop_.now(),
+                       extended() ? Heartbeat::Peer::Ours : Heartbeat::Peer::Kernel);
     beat_.arm(heartbeat_->due());
 }
 
@@ -202,6 +202,12 @@ bool ClientLink::send(Request& request) {
     return !failed_;
 }
 
+bool ClientLink::uses_memory_of(const Request& request) const {
+    if (request.staged || request.data_size == 0) return false;
+    if (request.direction == Direction::Read) return true;
+    return channel_of(request).acknowledged() < request.position;
+}
+
 bool ClientLink::send_fence(const Fence& fence) {
     Channel& service = *lines_[0].channel;
     if (failed_ || !service.has_room(1)) return false;
@@ -212,9 +218,13 @@ bool ClientLink::send_fence(const Fence& fence) {
 }
 
 void ClientLink::on_beat() {
+    Channel& service = *lines_[0].channel;
     switch (heartbeat_->on_timer(loop_.now())) {
         case Heartbeat::Action::Send:
-            if (lines_[0].channel->has_room(1)) lines_[0].channel->post_immediate(kHeartbeat);
+            if (service.has_room(1)) service.post_immediate(kHeartbeat, true);
+            break;
+        case Heartbeat::Action::Probe:
+            if (service.has_room(1)) service.post_probe();
             break;
         case Heartbeat::Action::Dead:
             return fail("the server gave no sign of life");
@@ -224,13 +234,22 @@ void ClientLink::on_beat() {
     if (!failed_) beat_.arm(heartbeat_->due());
 }
 
+void ClientLink::shut() {
+    failed_ = true;
+    beat_.cancel();
+}
+
 void ClientLink::fail(const std::string& why) {
     if (failed_) return;
-    failed_ = true;
+    shut();
     why_ = why;
-    beat_.cancel();
     news_.notify_all();
     owner_.on_failed(*this);
+}
+
+void ClientLink::give_up(const std::string& why) {
+    if (!failed_) given_up_ = true;
+    fail(why);
 }
 
 void ClientLink::on_receive(Channel& channel, const ibv_wc& completion, ByteView data) {
@@ -284,7 +303,9 @@ void ClientLink::on_message(ByteView data) {
 }
 
 void ClientLink::on_room(Channel& /*channel*/) {
-    if (!failed_ && heartbeat_) owner_.on_room();
+    if (failed_ || !heartbeat_) return;
+    heartbeat_->on_acknowledged();
+    owner_.on_room();
 }
 
 void ClientLink::on_broken(Channel& /*channel*/, const char* why) {

@@ -59,6 +59,8 @@ public:
     Fence fence() const { return {plan_.path, plan_.incarnation, false}; }
     bool failed() const { return failed_; }
     const std::string& why() const { return why_; }
+    // Failed because a caller gave up a request, not by itself.
+    bool given_up() const { return given_up_; }
     Duration latency() const { return heartbeat_ ? heartbeat_->latency() : Duration{}; }
     InFlight& inflight() { return inflight_; }
     RegisteredAreas& areas() { return *areas_; }
@@ -66,7 +68,15 @@ public:
     bool has_room(const Request& request) const { return channel_of(request).has_room(kSpare); }
     bool send(Request& request);          // False, and failed, if the device refuses.
     bool send_fence(const Fence& fence);  // False if there is no room now.
+    // Whether the device or the server may still use the memory of a request's caller: the server
+    // that of a read, the device that of a write which has not arrived. Data that was copied into
+    // the session's own memory is none of the caller's.
+    bool uses_memory_of(const Request& request) const;
     void fail(const std::string& why);
+    void give_up(const std::string& why);
+    // As fail(), when the owner itself is destroyed and must not be told. All links of a session
+    // are shut before the first is destroyed: that one's drain polls the queue of them all.
+    void shut();
     void stop();  // The server can reach no memory through this any more.
 
 private:
@@ -104,6 +114,7 @@ private:
     std::optional<Heartbeat> heartbeat_;
     InFlight inflight_;
     bool failed_ = false;
+    bool given_up_ = false;
     std::string why_;
     std::optional<InfoResponse> info_;
     rdma::Signal news_;  // INFO has come, or it has failed.

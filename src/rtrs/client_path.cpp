@@ -41,19 +41,25 @@ rdma::Task<void> ClientPath::use_link() {
     }
     ++counts_.connects;
     counts_.state = PathState::Connected;
-    backoff_.reset();
+    const Instant since = loop_.now();
     up_ = true;
     owner_.on_up(*this);
     while (!link_->failed() && wanted_ && !removed_) (void)co_await changed_.wait();
     up_ = false;
     counts_.state = PathState::Waiting;
     note({ECONNRESET, link_->failed() ? link_->why() : "the user disconnected the path"});
+    blameless_ = !link_->failed() || link_->given_up();
+    if (!blameless_) backoff_.failed_after(loop_.now() - since);
     owner_.on_down(*this, *link_);
     link_.reset();
 }
 
 rdma::Task<void> ClientPath::pause() {
-    const auto wait = wanted_ ? backoff_.next() : std::nullopt;
+    // One that we ended ourselves is connected again soon, whatever happened before.
+    const bool soon = std::exchange(blameless_, false) && plan_.options->reconnect.attempts != 0;
+    const auto wait = !wanted_ ? std::nullopt
+                      : soon   ? std::optional(plan_.options->reconnect.first)
+                               : backoff_.next();
     counts_.state = wait ? PathState::Waiting : PathState::Disconnected;
     const Instant until = wait ? loop_.after(*wait) : kNever;
     hurry_ = false;

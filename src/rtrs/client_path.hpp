@@ -45,6 +45,9 @@ public:
     void remove();
     bool removed() const { return removed_; }
     bool ended() const { return ended_; }
+    void shut() {  // The session is destroyed: its link tells nothing any more.
+        if (link_) link_->shut();
+    }
     void wake() { changed_.notify_all(); }  // Its link has failed.
 
     PathStatistics& counts() { return counts_; }
@@ -66,7 +69,8 @@ private:
     bool removed_ = false;
     bool ended_ = false;
     bool up_ = false;
-    bool hurry_ = false;  // reconnect() ends a pause.
+    bool hurry_ = false;      // reconnect() ends a pause.
+    bool blameless_ = false;  // We ended the last link: it had not failed.
     PathStatistics counts_;
     std::optional<rdma::Error> last_error_;
     std::unique_ptr<ClientLink> link_;

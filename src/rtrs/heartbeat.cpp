@@ -14,6 +14,7 @@ Heartbeat::Action Heartbeat::on_timer(Instant now) {
         return Action::Nothing;
     }
     missed_ = 1;
+    if (unanswered_ && peer_ == Peer::Ours) return Action::Probe;
     sent_ = now;
     unanswered_ = true;
     return Action::Send;

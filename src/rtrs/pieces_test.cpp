@@ -96,7 +96,7 @@ TEST(PathChooser, FillFirstTurnsWhenABatchIsUnderWay) {
 
 TEST(Heartbeat, NoticesACutWithinThreeIntervals) {
     const Instant start{};
-    Heartbeat heart({200ms, 1}, start);
+    Heartbeat heart({200ms, 1}, start, Heartbeat::Peer::Ours);
     EXPECT_EQ(heart.on_timer(start + 199ms), Heartbeat::Action::Nothing);
     EXPECT_EQ(heart.on_timer(start + 200ms), Heartbeat::Action::Send);
     heart.on_ack(start + 201ms);  // The last sign of life.
@@ -108,17 +108,44 @@ TEST(Heartbeat, NoticesACutWithinThreeIntervals) {
 
 TEST(Heartbeat, AnyTrafficCounts) {
     Instant now{};
-    Heartbeat heart({200ms, 1}, now);
+    Heartbeat heart(kKernelHeartbeat, now, Heartbeat::Peer::Kernel);
     for (int i = 0; i < 100; ++i) {
-        now += 200ms;
+        now += 5s;
         EXPECT_EQ(heart.on_timer(now), Heartbeat::Action::Send);
         heart.on_traffic();
     }
 }
 
+TEST(Heartbeat, AProgramThatBlocksIsAliveWhileItsDeviceAcknowledges) {
+    Instant now{};
+    Heartbeat heart({200ms, 1}, now, Heartbeat::Peer::Ours);
+    EXPECT_EQ(heart.on_timer(now += 200ms), Heartbeat::Action::Send);
+    for (int i = 0; i < 100; ++i) {
+        heart.on_acknowledged();
+        EXPECT_EQ(heart.on_timer(now += 200ms), Heartbeat::Action::Probe);
+    }
+    heart.on_ack(now);
+    EXPECT_EQ(heart.latency(), 20s);
+    EXPECT_EQ(heart.on_timer(now += 200ms), Heartbeat::Action::Send);
+    heart.on_acknowledged();
+    EXPECT_EQ(heart.on_timer(now += 200ms), Heartbeat::Action::Probe);
+    EXPECT_EQ(heart.on_timer(now += 200ms), Heartbeat::Action::Nothing);
+    EXPECT_EQ(heart.on_timer(now += 200ms), Heartbeat::Action::Dead);
+}
+
+TEST(Heartbeat, TheKernelMustAnswer) {
+    Instant now{};
+    Heartbeat heart({200ms, 1}, now, Heartbeat::Peer::Kernel);
+    EXPECT_EQ(heart.on_timer(now += 200ms), Heartbeat::Action::Send);
+    heart.on_acknowledged();
+    EXPECT_EQ(heart.on_timer(now += 200ms), Heartbeat::Action::Nothing);
+    heart.on_acknowledged();
+    EXPECT_EQ(heart.on_timer(now += 200ms), Heartbeat::Action::Dead);
+}
+
 TEST(Heartbeat, OurOwnPauseIsNotThePeersSilence) {
     const Instant start{};
-    Heartbeat heart({200ms, 1}, start);
+    Heartbeat heart({200ms, 1}, start, Heartbeat::Peer::Ours);
     EXPECT_EQ(heart.on_timer(start + 200ms), Heartbeat::Action::Send);
     EXPECT_EQ(heart.on_timer(start + 5s), Heartbeat::Action::Nothing);
     EXPECT_EQ(heart.on_timer(start + 10s), Heartbeat::Action::Nothing);
@@ -128,7 +155,7 @@ TEST(Heartbeat, OurOwnPauseIsNotThePeersSilence) {
 
 TEST(Heartbeat, TheKernelsSettingsTakeThirtySeconds) {
     Instant now{};
-    Heartbeat heart(kKernelHeartbeat, now);
+    Heartbeat heart(kKernelHeartbeat, now, Heartbeat::Peer::Kernel);
     EXPECT_EQ(heart.on_timer(now += 5s), Heartbeat::Action::Send);
     for (int i = 0; i < 5; ++i) EXPECT_EQ(heart.on_timer(now += 5s), Heartbeat::Action::Nothing);
     EXPECT_EQ(heart.on_timer(now += 5s), Heartbeat::Action::Dead);
@@ -150,6 +177,24 @@ TEST(Backoff, GrowsToItsLimitWithJitter) {
     EXPECT_GT(drawn.size(), 45u);
     backoff.reset();
     EXPECT_LE(*backoff.next(), 100ms);
+}
+
+TEST(Backoff, APathThatComesUpAndDiesAtOnceIsNoSuccess) {
+    Prng random(1);
+    Backoff backoff({10ms, 1s, -1}, random);
+    for (int i = 0; i < 20; ++i) {
+        ASSERT_TRUE(backoff.next());
+        backoff.failed_after(1ms);
+    }
+    EXPECT_GE(*backoff.next(), 500ms);
+    backoff.failed_after(1s);
+    EXPECT_LE(*backoff.next(), 10ms);
+    Backoff limited({1ms, 1s, 3}, random);
+    for (int i = 0; i < 3; ++i) {
+        ASSERT_TRUE(limited.next());
+        limited.failed_after(1ms);
+    }
+    EXPECT_FALSE(limited.next());
 }
 
 TEST(Backoff, GivesUpAfterItsAttempts) {

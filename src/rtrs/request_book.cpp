@@ -14,6 +14,7 @@ bool RequestBook::idle() const {
 void RequestBook::submit(Request& request, Instant now) {
     ++present_;
     request.submitted = now;
+    request.losses = 0;
     request.state = Request::State::WaitsForPermit;
     if (permits_.take(request)) wait_for_path(request);
 }
@@ -26,14 +27,22 @@ void RequestBook::wait_for_path(Request& request) {
 }
 
 Request* RequestBook::next() {
-    return waiting_.empty() ? nullptr : &waiting_.front();
+    if (waiting_.empty()) return nullptr;
+    Request& first = waiting_.front();
+    return first.losses >= kSuspect && suspects_ > 0 ? nullptr : &first;
 }
 
 void RequestBook::sent(Request& request, InFlight& path) {
     request.unlink();
     path.push_back(request);
+    suspects_ += request.losses >= kSuspect;
     holders_[request.permit].path = &path;
     request.state = Request::State::InFlight;
+}
+
+void RequestBook::out_of_flight(Request& request, InFlight& path) {
+    path.remove(request);
+    suspects_ -= request.losses >= kSuspect;
 }
 
 Request* RequestBook::under_way(std::uint16_t permit, const InFlight& path) const {
@@ -47,19 +56,41 @@ Request* RequestBook::under_way(std::uint16_t permit, const InFlight& path) cons
 bool RequestBook::answered(std::uint16_t permit, InFlight& path, int error, Instant now) {
     Request* const request = under_way(permit, path);
     if (request == nullptr) return false;
-    path.remove(*request);
+    out_of_flight(*request, path);
     finish(*request, error, error == 0 ? "" : "the server refused or failed the request", now);
     return true;
 }
 
-void RequestBook::path_failed(InFlight& path, const std::optional<Fence>& fence) {
+bool RequestBook::answered_late(std::uint16_t permit, const InFlight& path) {
+    const Holder& holder = holders_[permit];
+    if (holder.request != nullptr || holder.path != &path) return false;
+    give_back(permit);
+    return true;
+}
+
+void RequestBook::path_failed(InFlight& path, const std::optional<Fence>& fence,
+                              unsigned attempts) {
+    for (std::uint16_t permit = 0; permit < holders_.size(); ++permit) {
+        Holder& left = holders_[permit];
+        if (left.request != nullptr || left.path != &path) continue;
+        left = {};
+        if (fence) wreck_of(*fence).abandoned.push_back(permit);
+        if (!fence) give_back(permit);
+    }
     // From the back to the front: those that were sent first are sent again first.
     while (Request* const request = path.pop_back()) {
+        suspects_ -= request->losses >= kSuspect;
+        if (attempts != 0) ++request->losses;
         request->state = fence ? Request::State::InWreck : Request::State::WaitsForPath;
         holders_[request->permit].failed_through = fence;
         rdma::List<Request>& list = fence ? wreck_of(*fence).requests : waiting_;
-        list.push_front(*request);
+        const bool exhausted = attempts != 0 && request->losses >= attempts;
+        (exhausted ? exhausted_ : list).push_front(*request);
     }
+}
+
+void RequestBook::fail_exhausted(int error, const char* why, Instant now) {
+    while (Request* const request = exhausted_.pop_front()) give_up(*request, error, why, now);
 }
 
 RequestBook::Wreck& RequestBook::wreck_of(const Fence& fence) {
@@ -127,9 +158,16 @@ bool RequestBook::cancel(Request& request, int error, const char* why, Instant n
     return true;
 }
 
+void RequestBook::leave(Request& request, InFlight& path, int error, const char* why, Instant now) {
+    ASSERT(request.state == Request::State::InFlight);
+    out_of_flight(request, path);
+    holders_[request.permit] = {.path = &path};
+    finish(request, error, why, now);
+}
+
 void RequestBook::abandon(Request& request, InFlight& path, const std::optional<Fence>& fence) {
     ASSERT(request.state == Request::State::InFlight);
-    path.remove(request);
+    out_of_flight(request, path);
     request.state = Request::State::Done;
     ++failed_;
     --present_;

@@ -35,7 +35,9 @@ public:
 
     // Takes a permit or waits for one.
     void submit(Request& request, Instant now);
-    // The request that has waited longest for a path; nullptr if none waits.
+    // The request that has waited longest for a path; nullptr if none may be sent now. One that has
+    // lost several paths is suspected of taking them down: it is sent when no other suspect is in
+    // flight, so that its innocent companions are answered before it has used up its attempts.
     Request* next();
     void sent(Request& request, InFlight& path);  // The one that next() gave.
     // The request with this permit, if it is under way on this path.
@@ -45,8 +47,10 @@ public:
     bool answered(std::uint16_t permit, InFlight& path, int error, Instant now);
 
     // The path is gone and nothing that it owned touches memory any more. With a fence its
-    // requests wait for fenced(), without they wait for a path.
-    void path_failed(InFlight& path, const std::optional<Fence>& fence);
+    // requests wait for fenced(), without they wait for a path. Those that have lost so many paths
+    // are exhausted; 0: this one does not count.
+    void path_failed(InFlight& path, const std::optional<Fence>& fence, unsigned attempts = 0);
+    void fail_exhausted(int error, const char* why, Instant now);
     // Fences that the server has yet to confirm. What was asked through a path that then failed
     // must be asked again.
     std::vector<Fence> open_fences() const;
@@ -58,9 +62,14 @@ public:
     // Gives up one that is not under way; false if it is.
     bool cancel(Request& request, int error, const char* why, Instant now);
 
-    // Its owner goes away while it is under way; nothing touches its memory any more. `fence` as in
-    // path_failed(), which is to follow.
+    // Its caller goes away while it is under way, and so does the path: nothing touches its memory
+    // any more. `fence` as in path_failed(), which is to follow.
     void abandon(Request& request, InFlight& path, const std::optional<Fence>& fence);
+    // Its caller goes away while it is under way; nothing touches the caller's memory, so the path
+    // stays. The permit is used again when the answer has come: the server may still be at work.
+    void leave(Request& request, InFlight& path, int error, const char* why, Instant now);
+    // The answer to a request that was left. False if none with this permit is under way there.
+    bool answered_late(std::uint16_t permit, const InFlight& path);
 
     bool waits_for_path() const { return !waiting_.empty(); }
     bool idle() const;  // Nobody's request is here.
@@ -70,6 +79,8 @@ public:
     std::uint64_t failed() const { return failed_; }
 
 private:
+    static constexpr unsigned kSuspect = 3;  // Lost paths.
+
     struct Wreck {
         Fence fence;
         rdma::List<Request> requests;
@@ -77,12 +88,14 @@ private:
     };
 
     struct Holder {
-        Request* request = nullptr;                // nullptr: nobody, or a wreck.
-        const InFlight* path = nullptr;            // Valid if the request is under way.
+        Request* request = nullptr;  // nullptr: nobody, a wreck, or left.
+        // Valid if the request is under way; with no request: of one that its caller has left.
+        const InFlight* path = nullptr;
         std::optional<Fence> failed_through = {};  // Where it was last sent in vain: may still run.
     };
 
     Wreck& wreck_of(const Fence& fence);
+    void out_of_flight(Request& request, InFlight& path);
     void wait_for_path(Request& request);
     void give_back(std::uint16_t permit);
     void give_up(Request& request, int error, const char* why, Instant now);
@@ -92,6 +105,8 @@ private:
     std::vector<Holder> holders_;  // By permit.
     rdma::List<Request> waiting_;  // For a path, the longest first.
     std::list<Wreck> wrecks_;
+    rdma::List<Request> exhausted_;
+    std::size_t suspects_ = 0;  // In flight.
     std::uint64_t sequence_ = 0;
     std::size_t present_ = 0;  // Requests submitted and not done.
     Histogram latency_;

@@ -90,6 +90,65 @@ TEST(RequestBook, WithoutFencesTheyGoOnAtOnce) {
     EXPECT_TRUE(book.open_fences().empty());
 }
 
+TEST(RequestBook, APermitThatWasLeftComesBackWithTheAnswer) {
+    RequestBook book(1);
+    InFlight path, other;
+    Tracked left, next;
+    book.submit(left, Instant{});
+    book.sent(left, path);
+    book.leave(left, path, ETIMEDOUT, "late", Instant{});
+    EXPECT_EQ(left.times_done, 1);
+    EXPECT_EQ(left.error, ETIMEDOUT);
+    EXPECT_TRUE(book.idle());
+    book.submit(next, Instant{});
+    EXPECT_EQ(book.next(), nullptr) << "the chunk is still in use";
+    EXPECT_EQ(book.under_way(0, path), nullptr);
+    EXPECT_FALSE(book.answered_late(0, other));
+    EXPECT_TRUE(book.answered_late(0, path));
+    EXPECT_EQ(book.next(), &next);
+    EXPECT_FALSE(book.answered_late(0, path));
+}
+
+TEST(RequestBook, APermitThatWasLeftOnAFailedPathWaitsForTheDrain) {
+    RequestBook book(1);
+    InFlight path;
+    Tracked left, next;
+    book.submit(left, Instant{});
+    book.sent(left, path);
+    book.leave(left, path, ETIMEDOUT, "late", Instant{});
+    book.path_failed(path, fence_of(1));
+    book.submit(next, Instant{});
+    ASSERT_EQ(book.open_fences().size(), 1u);
+    EXPECT_TRUE(book.open_fences()[0].drain);
+    EXPECT_EQ(book.next(), nullptr);
+    book.fenced(fence_of(1, true));
+    EXPECT_EQ(book.next(), &next);
+}
+
+// One of ten takes down every path that it is sent on.
+TEST(RequestBook, ARequestThatKillsItsPathsIsGivenUpAndItsCompanionsAreNot) {
+    RequestBook book(10);
+    std::deque<Tracked> requests(10);
+    for (Tracked& request : requests) book.submit(request, Instant{});
+    const Request& poison = requests[4];
+    std::uint16_t incarnation = 0;
+    for (int round = 0; round < 100 && !book.idle(); ++round) {
+        InFlight path;
+        while (Request* const request = book.next()) book.sent(*request, path);
+        // The path dies before anything else is answered, if the poison is on it.
+        while (!path.empty() && book.under_way(poison.permit, path) != &poison)
+            ASSERT_TRUE(book.answered(path.front().permit, path, 0, Instant{}));
+        book.path_failed(path, fence_of(++incarnation), 6);
+        book.fail_exhausted(ECONNABORTED, "", Instant{});
+        for (const Fence& fence : book.open_fences()) book.fenced(fence);
+    }
+    EXPECT_TRUE(book.idle());
+    for (Tracked& request : requests)
+        EXPECT_EQ(request.error, &request == &poison ? ECONNABORTED : 0);
+    EXPECT_EQ(poison.losses, 6u);
+    EXPECT_EQ(book.permits().taken(), 0);
+}
+
 TEST(RequestBook, APermitOfAnAbandonedRequestWaitsForTheDrain) {
     RequestBook book(1);
     InFlight path;

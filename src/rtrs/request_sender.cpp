@@ -123,10 +123,12 @@ bool send_request(Request& request, const SendPlan& plan, const RemoteChunk& chu
     wr.num_sge = static_cast<int>(pieces.count);
     wr.wr.rdma.remote_addr = chunk.address + (read ? request.data_size : 0);
     wr.wr.rdma.rkey = chunk.key;
+    const bool signal = request.limited && !read && !request.staged && request.data_size > 0;
     if (plan.extended)
-        channel.post_request(wr);
+        channel.post_request(wr, signal);
     else
-        channel.post({&wr, 1});
+        channel.post({&wr, 1}, signal);
+    request.position = channel.posted();
     return true;
 }
 

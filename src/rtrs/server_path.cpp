@@ -34,7 +34,7 @@ ServerPath::ServerPath(rdma::Loop& loop, const Identity& identity,
       owner_(owner),
       lines_(identity.connections),
       waiting_(identity.connections),
-      heartbeat_(kSetUpTime, loop.now()),
+      heartbeat_(kSetUpTime, loop.now(), Heartbeat::Peer::Kernel),
       beat_(loop, *this),
       tasks_(loop) {
     beat_.arm(heartbeat_.due());
@@ -42,7 +42,7 @@ ServerPath::ServerPath(rdma::Loop& loop, const Identity& identity,
 }
 
 ServerPath::~ServerPath() {
-    state_ = State::Closed;
+    shut();
     session_->path_closed(identity_.number);
     for (Line& line : lines_)
         if (line.connection) line.connection->close();
@@ -140,17 +140,23 @@ rdma::Task<void> ServerPath::serve(std::uint16_t number, rdma::PrivateData answe
 
 void ServerPath::close(const char* why) {
     if (closed()) return;
+    shut();
+    owner_.on_closed(*this, why);
+}
+
+void ServerPath::shut() {
     state_ = State::Closed;
     beat_.cancel();
-    owner_.on_closed(*this, why);
 }
 
 void ServerPath::on_beat() {
     const auto action = heartbeat_.on_timer(loop_.now());
     if (state_ == State::Connecting) return close("the path was not set up in time");
     if (action == Heartbeat::Action::Dead) return close("the client gave no sign of life");
-    if (action == Heartbeat::Action::Send && lines_[0].channel->has_room(1))
-        lines_[0].channel->post_immediate(kHeartbeat);
+    Channel& service = *lines_[0].channel;
+    if (action == Heartbeat::Action::Send && service.has_room(1))
+        service.post_immediate(kHeartbeat, true);
+    if (action == Heartbeat::Action::Probe && service.has_room(1)) service.post_probe();
     if (!closed()) beat_.arm(heartbeat_.due());
 }
 
@@ -214,7 +220,9 @@ void ServerPath::on_info(ByteView data) {
         return close("INFO came before all connections of the path");
     if (auto fine = owner_.on_info(*this, info->name); !fine) return close(fine.error().why);
     state_ = State::Connected;
-    heartbeat_ = Heartbeat(heartbeat_of(options_, session_->identity().extended), loop_.now());
+    const bool extended = session_->identity().extended;
+    heartbeat_ = Heartbeat(heartbeat_of(options_, extended), loop_.now(),
+                           extended ? Heartbeat::Peer::Ours : Heartbeat::Peer::Kernel);
     beat_.arm(heartbeat_.due());
     send_info();
 }

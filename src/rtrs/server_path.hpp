@@ -61,6 +61,9 @@ public:
     void answer(const Answer& answer) override;
     void close(const char* why) override;
     void confirm(const Fence& fence) override;
+    // As close(), when the owner itself is destroyed and must not be told. All paths of a server
+    // are shut before the first is destroyed: that one's drain polls the queue of them all.
+    void shut();
 
 private:
     enum class State : std::uint8_t { Connecting, Connected, Closed };

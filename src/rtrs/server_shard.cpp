@@ -29,6 +29,7 @@ ServerShard::ServerShard(std::shared_ptr<Common> common, std::size_t number)
 }
 
 ServerShard::~ServerShard() {
+    for (const auto& path : paths_) path->shut();
     for (const auto& [uuid, place] : sessions_) place.session->abandon();
 }
 

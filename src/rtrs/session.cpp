@@ -33,6 +33,7 @@ SessionTransfer::~SessionTransfer() {
 bool SessionTransfer::start(std::coroutine_handle<> handle, const rdma::Limits* outer) {
     code_ = begin(handle, outer);
     if (code_ != 0) return false;
+    request_.limited = limited();
     starting_ = true;
     session_.submit(request_);
     starting_ = false;

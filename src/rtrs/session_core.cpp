@@ -33,6 +33,7 @@ SessionCore::SessionCore(rdma::Loop& loop, std::string name, SessionOptions opti
 
 SessionCore::~SessionCore() {
     options_.on_link = {};
+    for (auto& path : paths_) path->shut();
     if (!book_) return;
     for (auto& path : paths_)
         if (path->link() != nullptr) book_->path_failed(path->link()->inflight(), std::nullopt);
@@ -110,14 +111,17 @@ void SessionCore::on_up(ClientPath& path) {
 void SessionCore::on_down(ClientPath& path, ClientLink& link) {
     path.counts().failovers += link.inflight().size();
     std::erase_if(asked_, [&](const Asked& asked) { return asked.through == &link; });
+    const bool by_itself = link.failed() && !link.given_up();
     book_->path_failed(link.inflight(),
-                       link.extended() ? std::optional(link.fence()) : std::nullopt);
+                       link.extended() ? std::optional(link.fence()) : std::nullopt,
+                       by_itself ? options_.request_attempts : 0);
     const bool last = --up_ == 0;
     tell(LinkEvent::PathDown, path);
     if (last) {
         tell(LinkEvent::Disconnected, path);
         no_path_.arm(loop_.after(options_.queue_if_no_path));
     }
+    book_->fail_exhausted(ECONNABORTED, "its path failed every time that it was sent", loop_.now());
     ask_fences();
     pump();
 }
@@ -134,7 +138,11 @@ void SessionCore::on_failed(ClientLink& link) {
 void SessionCore::on_answer(ClientLink& link, const Response& response) {
     const auto permit = static_cast<std::uint16_t>(response.chunk);
     const Request* const request = book_->under_way(permit, link.inflight());
-    if (request == nullptr) return link.fail("the server answered a request that was not sent");
+    if (request == nullptr) {
+        if (!book_->answered_late(permit, link.inflight()))
+            return link.fail("the server answered a request that was not sent");
+        return pump();
+    }
     if (response.error == 0) deliver_staged(*request, *memory_);
     const Instant now = loop_.now();
     for (auto& path : paths_) {
@@ -189,12 +197,7 @@ void SessionCore::refuse(Request& request, int error, const char* why) {
 }
 
 void SessionCore::cancel(Request& request, int error, const char* why) {
-    if (request.state == Request::State::InFlight) {
-        withdraw(request);
-        request.error = error;
-        request.why = why;
-        return request.done(request);
-    }
+    if (request.state == Request::State::InFlight) return withdraw(request, error, why);
     book_->cancel(request, error, why, loop_.now());
     ask_fences();
     pump();
@@ -205,16 +208,22 @@ void SessionCore::abandon(Request& request) {
     cancel(request, ECANCELED, "its owner went away");
 }
 
-void SessionCore::withdraw(Request& request) {
+void SessionCore::withdraw(Request& request, int error, const char* why) {
     for (auto& path : paths_) {
         ClientLink* const link = path->link();
         if (link == nullptr || book_->under_way(request.permit, link->inflight()) == nullptr)
             continue;
-        link->fail("a request was given up while it was under way");
+        if (!link->uses_memory_of(request)) {
+            book_->leave(request, link->inflight(), error, why, loop_.now());
+            return pump();
+        }
+        link->give_up("a request was given up whose caller's memory was still in use");
         link->stop();
         book_->abandon(request, link->inflight(),
                        link->extended() ? std::optional(link->fence()) : std::nullopt);
-        return;
+        request.error = error;
+        request.why = why;
+        return request.done(request);
     }
     ASSERT(false && "a request is under way on no path");
 }

@@ -42,6 +42,7 @@ PortTransfer::~PortTransfer() {
 bool PortTransfer::start(std::coroutine_handle<> handle, const rdma::Limits* outer) {
     code_ = begin(handle, outer);
     if (code_ != 0) return false;
+    request_.limited = limited();
     started_ = true;
     submit_.post();
     return true;

@@ -230,31 +230,6 @@ TEST_F(Sessions, TwoPathsOverTheSameAddressesAreRefused) {
     round_trip(*session, 1000);
 }
 
-TEST_F(Sessions, ADeadlineEndsARequestThatIsUnderWay) {
-    ServerRequest* kept = nullptr;
-    Server server = Server::open(loop, {.address = "127.0.0.1", .port = 0, .queue_depth = 16},
-                                 [&](ServerRequest& request) {
-                                     if (kept != nullptr) return disk.handle(request);
-                                     kept = &request;
-                                 })
-                        .value();
-    auto session = open(server);
-    ASSERT_TRUE(session) << session.error().why;
-    std::vector<std::byte> data(512);
-    const auto cut = session->read(message_of(0), data).within(50ms).wait();
-    ASSERT_FALSE(cut);
-    EXPECT_EQ(cut.error().code, ETIMEDOUT) << cut.error().why;
-    ASSERT_NE(kept, nullptr);
-    round_trip(*session, 1000);
-    EXPECT_EQ(session->statistics().paths[0].connects, 2u);
-    EXPECT_EQ(session->statistics().permits_taken, 1) << "the server still works on the chunk";
-    kept->respond();
-    for (int i = 0; i < 1000 && session->statistics().permits_taken > 0; ++i)
-        loop.poll_or_wait(loop.after(10ms));
-    EXPECT_EQ(session->statistics().permits_taken, 0);
-    EXPECT_EQ(data, std::vector<std::byte>(512)) << "what came too late was not delivered";
-}
-
 TEST_F(Sessions, AServerThatComesBackIsFound) {
     std::optional<Server> server = serve();
     const std::uint16_t port = server->port();

@@ -68,6 +68,9 @@ struct SessionOptions {
     ReconnectOptions reconnect = {};
     // How long requests wait while no path is up. Zero: they fail at once, as the kernel's do.
     Duration queue_if_no_path = std::chrono::seconds(30);
+    // How often a request is sent while each time its path fails by itself: one that takes the
+    // server or its paths down must not do so for ever. 0: without limit.
+    unsigned request_attempts = 16;
     // Offer servers of ours what makes failover safe. False: speak exactly as the kernel's client.
     bool extension = true;
     // Called from the loop. `path` is its place in the order of adding.

@@ -56,6 +56,9 @@ struct Request : PermitWaiter {
     State state = State::Idle;
     int error = 0;  // An errno; valid if done.
     const char* why = "";
+    bool limited = false;  // It may be given up: whether the device still reads its data matters.
+    unsigned losses = 0;   // Paths that failed by themselves while it was in flight there.
+    std::uint64_t position = 0;  // Of its work request among those of its connection, in flight.
     bool staged = false;         // The data went, or will come, through the session's own memory.
     std::uint64_t sequence = 0;  // Kept when it is sent again.
     std::uint64_t data_size = 0;

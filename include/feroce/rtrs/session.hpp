@@ -29,9 +29,11 @@ class SessionCore;
 class SessionDirectory;
 
 // A request that is awaited: co_await session.read(...), or session.read(...).wait() to block.
-// Lives in the awaiting expression, allocates nothing. A deadline or stop ends it wherever it is;
-// if it is under way its path ends with it and is connected anew, since the server could still
-// write the caller's memory through it.
+// Lives in the awaiting expression, allocates nothing. A deadline or stop ends it wherever it is,
+// and then nothing touches the caller's memory any more. Only where that memory is the session's
+// (SessionBuffer) and still in use, by a read in flight or a write that has not arrived, its path
+// is closed for that and connected again; else the path stays and only the permit is away until
+// the server has answered.
 class [[nodiscard]] SessionTransfer : public rdma::Limited<SessionTransfer> {
 public:
     // `data` is what Request::set_data takes.
@@ -41,7 +43,7 @@ public:
         request_.message = message;
         request_.set_data(data);
     }
-    // One that goes away before it is done takes its path with it: the device may still use memory.
+    // One that is destroyed before it is done is given up as by a deadline.
     ~SessionTransfer();
     SessionTransfer(const SessionTransfer&) = delete;
     SessionTransfer& operator=(const SessionTransfer&) = delete;
