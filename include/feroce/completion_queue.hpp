@@ -4,6 +4,8 @@
 
 #include <infiniband/verbs.h>
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 
@@ -30,9 +32,18 @@ public:
     void release(std::uint32_t entries) { reserved_ -= entries; }
 
 private:
+    // What is answered together is sent together: see Deferred. More at a time and two peers would
+    // take turns, each idle while the other works through everything that is in flight.
+    static constexpr std::size_t kPollMax = 16;
+
     Loop& loop_;
     ibv_comp_channel* channel_;
     ibv_cq* cq_;
+    // Taken off the queue, and told up to `next_`. Members: an operation that polls (it blocks, or
+    // ends a connection) finds the rest of its batch.
+    std::array<ibv_wc, kPollMax> batch_;
+    std::size_t next_ = 0;
+    std::size_t count_ = 0;
     std::uint32_t reserved_ = 0;
     bool armed_ = false;    // Since events were last taken.
     bool calling_ = false;  // Operations of this queue, which must not end it.

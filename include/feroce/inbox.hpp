@@ -74,7 +74,6 @@ private:
 
     Core& core_;
     Slot* slot_ = nullptr;
-    int code_ = 0;
 };
 
 }  // namespace feroce::rdma

@@ -76,8 +76,14 @@ public:
     Instant now() { return runtime_.now(); }
     Instant after(Duration time) { return now() + time; }
 
-    // One round without waiting; true if anything happened.
+    // One round without waiting; true if anything happened. What user code throws (a posted
+    // function, a spawned task, a callback) disturbs nothing else of the round: it comes out of the
+    // outermost poll() when the round is over, one exception at a time, or goes to the handler that
+    // was set.
     bool poll();
+    void on_exception(std::function<void(std::exception_ptr)> handler) {
+        on_exception_ = std::move(handler);
+    }
     // Whoever asks is called by a round: what is put off to its end is not put off for long.
     bool in_round() const { return in_round_; }
     // A round that waits, at most until then, if there is nothing to do.
@@ -89,6 +95,10 @@ public:
         while (!task.done()) poll_or_wait();
         return task.await_resume();
     }
+    // Drives everything until stop(): what a server's main does. StopSignals calls it for signals.
+    void run();
+    // Any thread, also a signal's handler. Before run(): that returns at once.
+    void stop() noexcept;
     // This thread has polled, saw in memory what it waited for, and may not poll again soon: what
     // arrives meanwhile must not wait for it. A soft device serves others by whoever polls.
     void rest();
@@ -100,6 +110,9 @@ public:
     class Sleep;
     Sleep sleep_until(Instant when);
     Sleep sleep(Duration time);
+    // Lets everything else that is ready run first: co_await loop.yield(). So does a sleep that is
+    // over already.
+    Sleep yield();
 
     // For what is built on loops.
     Result<rdma_event_channel*> cm_channel();
@@ -109,7 +122,16 @@ public:
     // Null if the device refuses.
     PolledQueue* common_queue(ibv_context* device);
     void make_ready(Suspension& waiting) { ready_.push_back(waiting); }
-    void throw_later(std::exception_ptr exception) { exception_ = std::move(exception); }
+    void throw_later(std::exception_ptr exception) { exceptions_.push_back(std::move(exception)); }
+    // Calls user code: what it throws is kept for the end of the round.
+    template <class Function>
+    void contain(Function&& call) {
+        try {
+            call();
+        } catch (...) {
+            throw_later(std::current_exception());
+        }
+    }
 
 private:
     friend class Timer;
@@ -127,6 +149,7 @@ private:
     bool poll_cm();
     bool resume_ready();
     void run_deferred();
+    void tell_exceptions();
     void wait_for_news(Instant until);
 
     std::unique_ptr<Runtime> own_runtime_;
@@ -134,11 +157,14 @@ private:
     const Options options_;
     TimerHeap timers_;
     List<Suspension> ready_;
+    List<Suspension>
+        resuming_;  // Of the round; a member, so that a call that blocks in it goes on.
     List<Deferred> deferred_;
     // Posted messages, newest first. Release when pushed, acquire when taken: a message's content
     // is seen by its delivery.
     std::atomic<Message*> mail_ = nullptr;
-    List<Message> inbox_;  // Taken off mail_, oldest first.
+    List<Message> inbox_;       // Taken off mail_, oldest first.
+    List<Message> delivering_;  // Of the round; a member for the same reason.
     // Sequentially consistent with mail_: either who posts sees the sleeper, or it sees the mail.
     std::atomic<bool> sleeping_ = false;
     // Threads that are posting. They touch the loop even after their message was delivered, which
@@ -153,7 +179,9 @@ private:
     Duration spin_ = options_.spin;  // As it has grown.
     std::vector<std::pair<ibv_context*, std::unique_ptr<CompletionQueue>>> common_queues_;
     std::vector<int> fds_;
-    std::exception_ptr exception_;
+    std::vector<std::exception_ptr> exceptions_;  // Not told yet, oldest first.
+    std::function<void(std::exception_ptr)> on_exception_;
+    std::atomic<bool> stopping_ = false;  // Release with acquire: what came before stop() is seen.
     std::unique_ptr<TaskGroup> background_;  // Ends first: its tasks use the rest.
 };
 
@@ -168,7 +196,7 @@ public:
 
 private:
     Instant when_;
-    int code_ = 0;
+    Instant limit_ = kNever;
 };
 
 }  // namespace feroce::rdma

@@ -68,6 +68,10 @@ private:
     detail::Owned<ibv_mr, ibv_dereg_mr> mr_;
 };
 
+// Memory that is not there is an error, ENOMEM, and not an exception.
+Result<std::byte*> allocate(std::pmr::memory_resource& memory, std::size_t bytes,
+                            std::size_t alignment);
+
 // Memory of its own, zeroed and registered; from Runtime::memory(), as all that is registered.
 class Buffer {
 public:

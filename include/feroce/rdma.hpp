@@ -11,6 +11,8 @@
 #include "feroce/memory.hpp"           // IWYU pragma: export
 #include "feroce/runtime.hpp"          // IWYU pragma: export
 #include "feroce/shared_receives.hpp"  // IWYU pragma: export
+#include "feroce/shelter.hpp"          // IWYU pragma: export
+#include "feroce/stop_signals.hpp"     // IWYU pragma: export
 #include "feroce/task_group.hpp"       // IWYU pragma: export
 #include "feroce/transfer.hpp"         // IWYU pragma: export
 #include "feroce/workers.hpp"          // IWYU pragma: export

@@ -39,7 +39,6 @@ private:
     friend class Signal;
 
     Signal& signal_;
-    int code_ = 0;
 };
 
 }  // namespace feroce::rdma

@@ -3,7 +3,6 @@
 // allocates nothing. It is in one list at a time: of who waits for something, or of who may go on.
 #pragma once
 
-#include <algorithm>
 #include <atomic>
 #include <coroutine>
 #include <cstddef>
@@ -74,6 +73,16 @@ private:
     void (*run_)(Deferred&);
 };
 
+class Suspension;
+
+namespace detail {
+
+// Called where a coroutine or a blocking call begins to wait, so that a test can cancel it there.
+// Null in programs. Set while no other thread runs.
+inline void (*at_suspension)(Suspension&) = nullptr;
+
+}  // namespace detail
+
 class Suspension : public ListNode {
 public:
     Suspension(const Suspension&) = delete;
@@ -83,12 +92,20 @@ public:
     bool done() const { return done_; }
 
 protected:
+    // A limit ends the wait, with its code().
+    explicit Suspension(Loop& loop);
     // `interrupt` is called with ETIMEDOUT or ECANCELED and sees to it that finish() is called.
     Suspension(Loop& loop, void (*interrupt)(Suspension&, int code));
     ~Suspension() = default;
 
     Limits& limits() { return own_; }
+    // Limits of the awaiting task do not reach it.
+    void shield() { shielded_ = true; }
+    Instant deadline_within(const Limits* outer) const;
     Instant after(Duration time) const;
+    // Why it ended early: ETIMEDOUT or ECANCELED; 0 if it did not.
+    int code() const { return code_; }
+    void set_code(int code) { code_ = code; }
 
     // Starts to wait. Returns 0, or ETIMEDOUT or ECANCELED if that is so already: then nothing
     // watches the limits, and who waits is to finish at once.
@@ -119,6 +136,8 @@ private:
     void (*interrupt_)(Suspension&, int);
     std::coroutine_handle<> waiting_;
     bool done_ = false;
+    bool shielded_ = false;
+    int code_ = 0;
     Limits own_;
     Deadline deadline_;
     Stop stop_;
@@ -147,18 +166,24 @@ template <class Self, class Base = Suspension>
 class Limited : public Base {
 public:
     Awaiter<Self> operator co_await() { return Awaiter<Self>(self()); }
-    // The stricter one counts, also of those that the task inherits.
+    // The earliest one counts, also of those that the task inherits.
     Self& until(Instant deadline) {
-        this->limits().deadline = std::min(this->limits().deadline, deadline);
+        this->limits().add(deadline);
         return self();
     }
     Self& within(Duration time) { return until(this->after(time)); }
-    // Instead of the one that the task inherits.
+    // Beside the ones that the task inherits.
     Self& with(const std::stop_token& stop) {
-        this->limits().stop = stop;
+        this->limits().add(stop);
         return self();
     }
-    // Blocks, driving the loop.
+    // Without the limits that the task inherits.
+    Self& shielded() {
+        this->shield();
+        return self();
+    }
+    // Blocks, driving the loop; in a coroutine too, without the limits of its task. Calls that
+    // block on one thread return in reverse order: the last one first.
     auto wait() {
         if (self().start(nullptr, nullptr)) this->drive();
         return self().result();

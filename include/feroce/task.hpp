@@ -2,11 +2,12 @@
 // symmetric transfer, and ends with its owner. Start one with Loop::run or TaskGroup::spawn.
 //
 // Limits travel inwards: a task with a deadline or a stop token gives them to everything it awaits,
-// so that one `.until()` outside bounds a whole exchange. Arguments of coroutines are taken by
-// value or must outlive the task.
+// so that one `.until()` outside bounds a whole exchange. They add up on the way: an inner limit
+// never replaces an outer one. A shielded task is reached by none from outside: for a section that
+// must not be left in its middle; where the caller must not wait for its end either, see
+// shelter.hpp. Arguments of coroutines are taken by value or must outlive the task.
 #pragma once
 
-#include <algorithm>
 #include <coroutine>
 #include <exception>
 #include <optional>
@@ -15,14 +16,10 @@
 #include <variant>
 
 #include "feroce/frame.hpp"
+#include "feroce/limits.hpp"
 #include "feroce/time.hpp"
 
 namespace feroce::rdma {
-
-struct Limits {
-    Instant deadline = kNever;
-    std::stop_token stop;
-};
 
 namespace detail {
 
@@ -46,15 +43,13 @@ public:
         limits_ = &*own_;
         return *own_;
     }
-    // The stricter deadline counts; a stop token of its own replaces the outer one.
+    void shield() { shielded_ = true; }
     void inherit(const Limits* outer) {
-        if (outer == nullptr) return;
-        if (!own_) {
+        if (outer == nullptr || shielded_) return;
+        if (own_)
+            own_->add(*outer);
+        else
             limits_ = outer;
-            return;
-        }
-        own_->deadline = std::min(own_->deadline, outer->deadline);
-        if (!own_->stop.stop_possible()) own_->stop = outer->stop;
     }
     void continue_with(std::coroutine_handle<> parent) { continuation_ = parent; }
 
@@ -62,12 +57,13 @@ private:
     std::coroutine_handle<> continuation_ = std::noop_coroutine();
     const Limits* limits_ = nullptr;
     std::optional<Limits> own_;
+    bool shielded_ = false;
 };
 
 template <class T>
 class Promise : public PromiseBase {
 public:
-    template <class U>
+    template <class U = T>
     void return_value(U&& value) {
         state_.template emplace<1>(std::forward<U>(value));
     }
@@ -127,13 +123,17 @@ public:
 
     // Before it is started: what it awaits fails with ETIMEDOUT from then on.
     Task until(Instant deadline) && {
-        Limits& own = handle_.promise().own_limits();
-        own.deadline = std::min(own.deadline, deadline);
+        handle_.promise().own_limits().add(deadline);
         return std::move(*this);
     }
     // Before it is started: what it awaits fails with ECANCELED once a stop is requested.
     Task with(const std::stop_token& stop) && {
-        handle_.promise().own_limits().stop = stop;
+        handle_.promise().own_limits().add(stop);
+        return std::move(*this);
+    }
+    // Before it is started: limits of who awaits it do not reach it; its own do.
+    Task shielded() && {
+        handle_.promise().shield();
         return std::move(*this);
     }
 
@@ -146,9 +146,14 @@ public:
     }
     T await_resume() { return handle_.promise().take(); }
 
-    // For who drives tasks: Loop::run.
+    // For what drives tasks: Loop::run, Shelter.
     void start() { handle_.resume(); }
     bool done() const { return handle_.done(); }
+    // Where it goes on when it has ended; returns the task itself, to be resumed.
+    std::coroutine_handle<> continue_with(std::coroutine_handle<> next) {
+        handle_.promise().continue_with(next);
+        return handle_;
+    }
 
 private:
     explicit Task(std::coroutine_handle<promise_type> handle) : handle_(handle) {}

@@ -15,9 +15,11 @@ public:
     TaskGroup(const TaskGroup&) = delete;
     TaskGroup& operator=(const TaskGroup&) = delete;
 
-    // Runs the task until it first waits. What it throws comes out of Loop::poll.
+    // Runs the task until it first waits, with the limits that it was given and no others. What it
+    // throws comes out of Loop::poll and ends no other task.
     void spawn(Task<void> task);
     bool empty() const { return running_.empty(); }
+    Loop& loop() const { return loop_; }
     // Until all have ended; fails only with ETIMEDOUT or ECANCELED, and the tasks go on then.
     Task<Result<>> join();
 

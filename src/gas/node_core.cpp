@@ -69,8 +69,9 @@ Result<> Node::Core::make_segment() {
         if (!made) return made.error();
         registered = *std::move(made);
     } else {
-        unregistered =
-            static_cast<std::byte*>(runtimes.front()->memory().allocate(bytes, kSegmentAlignment));
+        const auto made = rdma::allocate(runtimes.front()->memory(), bytes, kSegmentAlignment);
+        if (!made) return made.error();
+        unregistered = *made;
         std::memset(unregistered, 0, bytes);
     }
     if (reinterpret_cast<std::uint64_t>(segment().data()) % kSegmentAlignment != 0)

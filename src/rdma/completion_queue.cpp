@@ -3,20 +3,14 @@
 #include <fcntl.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
+#include <utility>
 
 #include "base/assert.hpp"
 #include "feroce/operation.hpp"
 #include "rdma/failure.hpp"
 
 namespace feroce::rdma {
-
-namespace {
-// What is answered together is sent together: see Deferred. More at a time and two peers would take
-// turns, each idle while the other works through everything that is under way.
-constexpr std::size_t kPollMax = 16;
-}  // namespace
 
 PolledQueue::PolledQueue(Loop& loop, ibv_comp_channel* channel, ibv_cq* cq)
     : loop_(loop), channel_(channel), cq_(cq) {
@@ -31,14 +25,18 @@ PolledQueue::~PolledQueue() {
 }
 
 bool PolledQueue::poll() {
-    std::array<ibv_wc, kPollMax> completions;
-    const int count = ::ibv_poll_cq(cq_, completions.size(), completions.data());
-    if (count <= 0) return false;
+    if (next_ == count_) {
+        const int count = ::ibv_poll_cq(cq_, batch_.size(), batch_.data());
+        if (count <= 0) return false;
+        next_ = 0;
+        count_ = static_cast<std::size_t>(count);
+    }
     const bool nested = std::exchange(calling_, true);
-    for (int i = 0; i < count; ++i) {
-        const ibv_wc& wc = completions[static_cast<std::size_t>(i)];
+    while (next_ < count_) {
+        const ibv_wc wc =
+            batch_[next_++];  // A copy: a poll in the operation fills the batch again.
         auto* operation = reinterpret_cast<Operation*>(wc.wr_id);
-        if (operation != nullptr) operation->complete(*operation, wc);
+        if (operation != nullptr) loop_.contain([&] { operation->complete(*operation, wc); });
     }
     calling_ = nested;
     return true;

@@ -5,6 +5,7 @@
 
 #include <csignal>
 #include <optional>
+#include <stdexcept>
 #include <thread>
 
 #include "rdma/test_programs.hpp"
@@ -151,6 +152,44 @@ TEST_F(Failures, AConnectionThatEndsTellsWhatWasPosted) {
     near.reset();
     EXPECT_EQ(flushed.completions, 1);
     EXPECT_EQ(flushed.last.status, IBV_WC_WR_FLUSH_ERR);
+}
+
+struct Throws : Operation {
+    Throws() {
+        complete = [](Operation&, const ibv_wc&) { throw std::runtime_error("oops"); };
+    }
+};
+
+TEST_F(Failures, AnOperationThatThrowsLosesNoOtherCompletion) {
+    Throws throws;
+    test::Counter flushed;
+    ASSERT_TRUE(near->post_receive(here->local(), throws));
+    ASSERT_TRUE(near->post_receive(here->local(), flushed));
+    near.reset();  // Its completion queue asserts that it is in no call.
+    EXPECT_EQ(flushed.completions, 1);
+    EXPECT_THROW(loop.poll(), std::runtime_error);
+}
+
+TEST_F(Failures, AnOperationThatPollsFindsTheRestOfItsBatch) {
+    struct Polls : Operation {
+        Loop* loop;
+        test::Counter other;
+    } polls;
+    polls.loop = &loop;
+    polls.complete = [](Operation& operation, const ibv_wc&) {
+        Polls& self = static_cast<Polls&>(operation);
+        for (int i = 0; i < 1000 && self.other.completions == 0; ++i) self.loop->poll();
+        EXPECT_EQ(self.other.completions, 1);
+    };
+    ASSERT_TRUE(near->post_receive(here->local(), polls));
+    ASSERT_TRUE(near->post_receive(here->local(), polls.other));
+    near.reset();
+}
+
+TEST_F(Failures, MemoryThatIsNotThereIsAnError) {
+    const Result<Buffer> none = near->allocate(std::size_t{1} << 62);
+    ASSERT_FALSE(none);
+    EXPECT_EQ(none.error().code, ENOMEM);
 }
 
 TEST_F(Failures, TransfersWaitForRoomInTheSendQueue) {

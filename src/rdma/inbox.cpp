@@ -117,15 +117,7 @@ Inbox::Next Inbox::next() {
     return Next(*core_);
 }
 
-Inbox::Next::Next(Core& core)
-    : Limited(core.loop(),
-              [](Suspension& waiting, int code) {
-                  Next& self = static_cast<Next&>(waiting);
-                  if (self.done()) return;
-                  self.code_ = code;
-                  self.finish();
-              }),
-      core_(core) {}
+Inbox::Next::Next(Core& core) : Limited(core.loop()), core_(core) {}
 
 Inbox::Next::~Next() {
     if (slot_ != nullptr) core_.deliver(*slot_);
@@ -136,16 +128,16 @@ bool Inbox::Next::start(std::coroutine_handle<> handle, const Limits* outer) {
         slot_ = core_.take();
         return false;
     }
-    code_ = begin(handle, outer);
-    if (code_ != 0) return false;
+    set_code(begin(handle, outer));
+    if (code() != 0) return false;
     core_.wait(*this);
     return true;
 }
 
 Result<Inbox::Arrival> Inbox::Next::result() {
     if (slot_ != nullptr) return Arrival(*std::exchange(slot_, nullptr));
-    if (code_ == ETIMEDOUT) return Error(ETIMEDOUT, "no message came in time");
-    if (code_ != 0) return Error(code_, "the program asked to stop waiting for a message");
+    if (code() == ETIMEDOUT) return Error(ETIMEDOUT, "no message came in time");
+    if (code() != 0) return Error(code(), "the program asked to stop waiting for a message");
     return core_.closed_error();
 }
 

@@ -113,15 +113,14 @@ void Loop::fetch_mail() {
 
 bool Loop::deliver_mail() {
     fetch_mail();
-    List<Message> delivering;
-    delivering.splice(inbox_);
+    if (delivering_.empty()) delivering_.splice(inbox_);
     bool any = false;
-    while (Message* message = delivering.pop_front()) {
+    while (Message* message = delivering_.pop_front()) {
         any = true;
         // From here on it may be posted again. Acquire: what was written before it was posted while
         // it lay here is seen by its one delivery.
         message->posted_.exchange(false, std::memory_order_acq_rel);
-        message->deliver_(*message);
+        contain([message] { message->deliver_(*message); });
     }
     return any;
 }
@@ -129,7 +128,7 @@ bool Loop::deliver_mail() {
 bool Loop::poll_sources() {
     bool any = false;
     // By index: operations may make sources, though not end any that is being polled.
-    for (std::size_t i = 0; i < sources_.size(); ++i) any |= sources_[i]->poll();
+    for (std::size_t i = 0; i < sources_.size(); ++i) contain([&] { any |= sources_[i]->poll(); });
     return any;
 }
 
@@ -144,24 +143,42 @@ bool Loop::poll_cm() {
         const rdma_cm_id* addressee = is_request ? event->listen_id : event->id;
         auto* handler = static_cast<CmHandler*>(addressee->context);
         ::rdma_ack_cm_event(event);
-        if (handler != nullptr) handler->on_cm_event(copy);
+        if (handler != nullptr) contain([&] { handler->on_cm_event(copy); });
     }
     return any;
 }
 
 bool Loop::resume_ready() {
-    List<Suspension> resuming;
-    resuming.splice(ready_);
+    if (resuming_.empty()) resuming_.splice(ready_);
     bool any = false;
-    while (Suspension* next = resuming.pop_front()) {
+    while (Suspension* next = resuming_.pop_front()) {
         any = true;
-        next->waiting_.resume();
+        contain([next] { next->waiting_.resume(); });
     }
     return any;
 }
 
 void Loop::run_deferred() {
-    while (Deferred* next = deferred_.pop_front()) next->run_(*next);
+    while (Deferred* next = deferred_.pop_front()) contain([next] { next->run_(*next); });
+}
+
+void Loop::tell_exceptions() {
+    while (!exceptions_.empty()) {
+        const std::exception_ptr oldest = exceptions_.front();
+        exceptions_.erase(exceptions_.begin());
+        if (!on_exception_) std::rethrow_exception(oldest);
+        on_exception_(oldest);
+    }
+}
+
+void Loop::run() {
+    while (!stopping_.load(std::memory_order_acquire)) poll_or_wait();
+    stopping_.store(false, std::memory_order_relaxed);
+}
+
+void Loop::stop() noexcept {
+    stopping_.store(true, std::memory_order_release);
+    runtime_.wake();
 }
 
 bool Loop::poll() {
@@ -178,7 +195,8 @@ bool Loop::poll() {
     any |= resume_ready();
     run_deferred();
     in_round_ = nested;
-    if (exception_) std::rethrow_exception(std::exchange(exception_, nullptr));
+    // In a round of a call that blocks in another one, it is nothing of that call's.
+    if (!nested) tell_exceptions();
     return any;
 }
 
@@ -252,26 +270,37 @@ Loop::Sleep Loop::sleep(Duration time) {
     return {*this, after(time)};
 }
 
+Loop::Sleep Loop::yield() {
+    return {*this, Instant::min()};
+}
+
 Loop::Sleep::Sleep(Loop& loop, Instant when)
     : Limited(loop,
               [](Suspension& waiting, int code) {
                   Sleep& self = static_cast<Sleep&>(waiting);
                   if (self.done()) return;
-                  self.code_ = code;
+                  // The timer is that of the earlier one, the pause's end or the limit.
+                  self.set_code(code == ETIMEDOUT && self.when_ <= self.limit_ ? 0 : code);
                   self.finish();
               }),
-      when_(when) {
-    limits().deadline = when;
-}
+      when_(when) {}
 
 bool Loop::Sleep::start(std::coroutine_handle<> handle, const Limits* outer) {
-    code_ = begin(handle, outer);
-    return code_ == 0;
+    limit_ = deadline_within(outer);
+    limits().add(when_);
+    set_code(begin(handle, outer));
+    if (code() != ETIMEDOUT || limit_ <= loop().now()) return code() == 0;
+    // Its end has come already, and no limit has: others run first nevertheless.
+    set_code(0);
+    if (detail::at_suspension != nullptr) [[unlikely]]
+        detail::at_suspension(*this);
+    finish();
+    return true;
 }
 
 Result<> Loop::Sleep::result() {
-    if (code_ == ECANCELED) return Error(ECANCELED, "the program asked to stop waiting");
-    if (loop().now() >= when_) return {};
+    if (code() == ECANCELED) return Error(ECANCELED, "the program asked to stop waiting");
+    if (code() == 0) return {};
     return Error(ETIMEDOUT, "the time of the task ended before its pause did");
 }
 

@@ -8,32 +8,12 @@
 #include <vector>
 
 #include "feroce/rdma.hpp"
+#include "rdma/fake_runtime.hpp"
 
 namespace feroce::rdma {
 namespace {
 
 using namespace std::chrono_literals;
-
-// Time goes on only where a loop waits or relaxes.
-class FakeRuntime final : public Runtime {
-public:
-    Instant now() override { return now_; }
-    void wait(Instant until, std::span<const int>) override {
-        now_ = std::max(now_, until == kNever ? now_ + 1ms : until);
-    }
-    void wake() override {}
-    void relax() override {
-        now_ += 1us;
-        spun_ += 1us;
-    }
-    Duration spun() { return std::exchange(spun_, {}); }
-    std::pmr::memory_resource& memory() override { return *std::pmr::get_default_resource(); }
-    std::uint64_t random() override { return 4; }
-
-private:
-    Instant now_{};
-    Duration spun_{};
-};
 
 class Loops : public testing::Test {
 public:

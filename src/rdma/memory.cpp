@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <cstring>
 #include <limits>
+#include <new>
 #include <string>
 
 #include "rdma/failure.hpp"
@@ -49,13 +50,23 @@ void Buffer::GiveBack::operator()(std::byte* memory) const {
     to->deallocate(memory, size, kAlignment);
 }
 
+Result<std::byte*> allocate(std::pmr::memory_resource& memory, std::size_t bytes,
+                            std::size_t alignment) {
+    try {
+        return static_cast<std::byte*>(memory.allocate(bytes, alignment));
+    } catch (const std::bad_alloc&) {
+        return Error(ENOMEM, "there is no memory of " + std::to_string(bytes) + " bytes");
+    }
+}
+
 Result<Buffer> Buffer::create(ibv_pd* domain, std::pmr::memory_resource& memory, std::size_t bytes,
                               Access access) {
     if (bytes == 0) return Error(EINVAL, "a buffer needs at least one byte");
-    auto* start = static_cast<std::byte*>(memory.allocate(bytes, kAlignment));
-    Memory owned(start, {&memory, bytes});
-    std::memset(start, 0, bytes);
-    Result<MemoryRegion> region = MemoryRegion::create(domain, {start, bytes}, access);
+    const Result<std::byte*> start = allocate(memory, bytes, kAlignment);
+    if (!start) return start.error();
+    Memory owned(*start, {&memory, bytes});
+    std::memset(*start, 0, bytes);
+    Result<MemoryRegion> region = MemoryRegion::create(domain, {*start, bytes}, access);
     if (!region) return region.error();
     return Buffer(std::move(owned), *std::move(region));
 }

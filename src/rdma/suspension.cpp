@@ -48,18 +48,34 @@ Suspension::Stop::Stop(Loop& loop, Suspension& of)
 Suspension::Suspension(Loop& loop, void (*interrupt)(Suspension&, int))
     : loop_(loop), interrupt_(interrupt), deadline_(loop, *this), stop_(loop, *this) {}
 
+Suspension::Suspension(Loop& loop)
+    : Suspension(loop, [](Suspension& self, int code) {
+          if (self.done()) return;
+          self.code_ = code;
+          self.finish();
+      }) {}
+
+Instant Suspension::deadline_within(const Limits* outer) const {
+    if (outer == nullptr || shielded_) return own_.deadline();
+    return std::min(own_.deadline(), outer->deadline());
+}
+
 int Suspension::begin(std::coroutine_handle<> waiting, const Limits* outer) {
     waiting_ = waiting;
-    Instant deadline = own_.deadline;
-    const std::stop_token* stop = &own_.stop;
-    if (outer != nullptr) {
-        deadline = std::min(deadline, outer->deadline);
-        if (!stop->stop_possible()) stop = &outer->stop;
+    const Instant deadline = deadline_within(outer);
+    const std::stop_token* stop = &own_.stop();
+    if (outer != nullptr && !shielded_) {
+        if (stop->stop_possible())
+            own_.add(outer->stop());
+        else
+            stop = &outer->stop();
     }
     if (stop->stop_requested()) return ECANCELED;
     if (deadline != kNever && deadline <= loop_.now()) return ETIMEDOUT;
     deadline_.arm(deadline);
     if (stop->stop_possible()) on_stop_.emplace(*stop, OnStop{&stop_});
+    if (detail::at_suspension != nullptr) [[unlikely]]
+        detail::at_suspension(*this);
     return 0;
 }
 
@@ -82,26 +98,18 @@ void Suspension::drive() {
     while (!done_) loop_.poll_or_wait();
 }
 
-Signal::Wait::Wait(Signal& signal)
-    : Limited(signal.loop_,
-              [](Suspension& waiting, int code) {
-                  Wait& self = static_cast<Wait&>(waiting);
-                  if (self.done()) return;
-                  self.code_ = code;
-                  self.finish();
-              }),
-      signal_(signal) {}
+Signal::Wait::Wait(Signal& signal) : Limited(signal.loop_), signal_(signal) {}
 
 bool Signal::Wait::start(std::coroutine_handle<> handle, const Limits* outer) {
-    code_ = begin(handle, outer);
-    if (code_ != 0) return false;
+    set_code(begin(handle, outer));
+    if (code() != 0) return false;
     signal_.waiting_.push_back(*this);
     return true;
 }
 
 Result<> Signal::Wait::result() {
-    if (code_ == ETIMEDOUT) return Error(ETIMEDOUT, "what was waited for did not come in time");
-    if (code_ != 0) return Error(code_, "the program asked to stop waiting");
+    if (code() == ETIMEDOUT) return Error(ETIMEDOUT, "what was waited for did not come in time");
+    if (code() != 0) return Error(code(), "the program asked to stop waiting");
     return {};
 }
 

@@ -46,7 +46,7 @@ bool TimerHeap::fire(Instant now) {
         if (fired == most || heap_.empty() || heap_.front()->at_ > now) return fired > 0;
         Timer& due = *heap_.front();
         remove(due);
-        due.expired_(due);
+        due.loop_.contain([&due] { due.expired_(due); });
     }
 }
 

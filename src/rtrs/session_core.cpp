@@ -271,9 +271,10 @@ rdma::Result<Geometry> SessionCore::geometry() const {
 
 rdma::Result<SessionCore::Area> SessionCore::allocate(std::size_t bytes) {
     if (!memory_) return rdma::Error(ENOTCONN, "the session is not open yet");
-    void* const start = loop_.runtime().memory().allocate(bytes, kAreaAlignment);
-    std::memset(start, 0, bytes);
-    const ByteSpan area(static_cast<std::byte*>(start), bytes);
+    const auto start = rdma::allocate(loop_.runtime().memory(), bytes, kAreaAlignment);
+    if (!start) return start.error();
+    std::memset(*start, 0, bytes);
+    const ByteSpan area(*start, bytes);
     return Area{memory_->add(area), area};
 }
 
