@@ -9,6 +9,7 @@
 #include "device/completion_queue.hpp"
 #include "host/rendezvous.hpp"
 #include "process/process.hpp"
+#include "transport/ud/grh.hpp"
 #include "wire/mad.hpp"
 
 namespace feroce::process {
@@ -28,8 +29,7 @@ public:
 private:
     static constexpr std::uint32_t kReceives = 1024;
     static constexpr std::uint32_t kSends = 256;
-    static constexpr std::uint32_t kGrhBytes = 40;
-    static constexpr std::uint32_t kBufferBytes = kGrhBytes + wire::kMadSize;
+    static constexpr std::uint32_t kBufferBytes = transport::kGrhBytes + wire::kMadSize;
 
     CmGsi(Process& process, std::function<void()> ring);
     Result<void> create();

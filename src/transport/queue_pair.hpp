@@ -23,9 +23,9 @@
 #include "transport/reason.hpp"
 #include "transport/receive_queue.hpp"
 #include "transport/send_queue.hpp"
+#include "transport/send_window.hpp"
 #include "transport/transmit_batch.hpp"
 #include "transport/types.hpp"
-#include "transport/window.hpp"
 #include "transport/work.hpp"
 #include "wire/packet.hpp"
 

@@ -37,7 +37,7 @@ enum class Rule : std::uint8_t {
     ReceiveQueueGone,      // An XRC receive queue was destroyed under a message.
     Misaligned,            // An atomic on an address that is not a multiple of eight.
     TooManyReads,          // More outstanding READs and atomics than dest_read_atomic_max.
-    InvalidateRefused,     // SEND with invalidate named a key it may not invalidate.
+    InvalidateRefused,     // An invalidate named a key that it may not.
     BindRefused,           // A memory window bind that the rules forbid.
     CompletionOverflow,    // The completion queue was full.
     MovedToError,          // The program itself moved the queue pair to ERR.

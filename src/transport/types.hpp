@@ -17,6 +17,11 @@ enum class QpType : std::uint8_t { Rc = 2, Uc = 3, Ud = 4, XrcInitiator = 9, Xrc
 
 enum class QpState : std::uint8_t { Reset, Init, Rtr, Rts, Sqd, Sqe, Err };
 
+constexpr bool receives(QpState state) {  // Packets are taken.
+    return state == QpState::Rtr || state == QpState::Rts || state == QpState::Sqd ||
+           state == QpState::Sqe;
+}
+
 // Where packets go. `flow` only picks the UDP source port, so that one conversation keeps one port.
 struct Path {
     Gid source;

@@ -31,6 +31,10 @@ enum class SendOp : std::uint8_t {
     BindWindow,
 };
 
+constexpr bool is_local(SendOp op) {  // Sends nothing.
+    return op == SendOp::LocalInvalidate || op == SendOp::BindWindow;
+}
+
 struct SendWr {
     std::uint64_t wr_id = 0;
     SendOp op = SendOp::Send;

@@ -3,21 +3,17 @@
 #include <cstring>
 
 #include "base/assert.hpp"
+#include "transport/ud/grh.hpp"
 
 namespace feroce::sim {
 
 using mem::Access;
 using transport::Completion;
+using transport::kGrhBytes;
 using transport::QpType;
 using transport::SendOp;
 using transport::WcOpcode;
 using transport::WcStatus;
-
-namespace {
-
-constexpr std::uint32_t kGrhBytes = 40;  // In front of every datagram received.
-
-}  // namespace
 
 Endpoint::Endpoint(Context& context, Station& station, const ConnectionPlan& plan, QpType type)
     : context_(context), station_(station), plan_(plan), type_(type) {}

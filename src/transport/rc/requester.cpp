@@ -5,6 +5,7 @@
 
 #include "base/assert.hpp"
 #include "base/ring_tools.hpp"
+#include "transport/local_work.hpp"
 
 namespace feroce::transport::rc {
 
@@ -20,10 +21,6 @@ std::uint32_t read_piece_bytes(std::uint32_t outstanding_max) {
 
 // The first message has number 0 on the wire; here as many lie before it as a peer can name.
 constexpr std::uint64_t kFirstSequence = std::uint64_t{1} << 24;
-
-bool is_local(SendOp op) {
-    return op == SendOp::LocalInvalidate || op == SendOp::BindWindow;
-}
 
 bool takes_receive(SendOp op) {
     return op == SendOp::Send || op == SendOp::SendImmediate || op == SendOp::SendInvalidate ||
@@ -247,7 +244,7 @@ bool Requester::send_next(Instant now) {
     switch (wqe.op) {
         case SendOp::LocalInvalidate:
         case SendOp::BindWindow:
-            return execute_local(now, wqe);
+            return run_local(now, wqe);
         case SendOp::Read:
             return send_read(now, wqe);
         case SendOp::CompareSwap:
@@ -379,22 +376,11 @@ void Requester::advance_position(const SendWqe& wqe, std::uint32_t packets) {
     }
 }
 
-bool Requester::execute_local(Instant now, SendWqe& wqe) {
+bool Requester::run_local(Instant now, SendWqe& wqe) {
     if (!wqe.executed) {
-        mem::Memory& memory = qp_.services().memory;
-        bool done = false;
-        if (wqe.op == SendOp::LocalInvalidate) {
-            done = memory.invalidate_local(qp_.init().pd, qp_.qpn(), RKey{wqe.operand}) ==
-                   mem::Fault::None;
-        } else {
-            mem::WindowBind bind = qp_.send_queue().bind(position_.index);
-            bind.qpn = qp_.qpn();
-            bind.pd = qp_.init().pd;
-            done = mem::succeeded(memory.bind_window(bind));
-        }
-        if (!done) {
-            fail_head(now, wqe.op == SendOp::BindWindow ? Rule::BindRefused : Rule::LocalKey,
-                      WcStatus::WindowBindError, 0);
+        const SendFailure failure = execute_local(qp_, position_.index);
+        if (failure.rule != Rule::None) {
+            fail_head(now, failure.rule, failure.status, 0, failure.fault);
             return false;
         }
         wqe.executed = true;

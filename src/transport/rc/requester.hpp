@@ -99,7 +99,7 @@ private:
     bool send_message_packet(Instant now, SendWqe& wqe);
     bool send_read(Instant now, SendWqe& wqe);
     bool send_single(Instant now, SendWqe& wqe);  // Atomics, ATOMIC WRITE and FLUSH.
-    bool execute_local(Instant now, SendWqe& wqe);
+    bool run_local(Instant now, SendWqe& wqe);
     bool transmit(Instant now, SendWqe& wqe, PacketSpec& spec, std::uint32_t packets);
     bool wants_ack(bool last, std::uint32_t packet_cost);
     void advance_position(const SendWqe& wqe, std::uint32_t packets);

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "mem/touch.hpp"
+#include "transport/local_work.hpp"
 #include "transport/packet_builder.hpp"
 #include "transport/send_error.hpp"
 
@@ -14,10 +15,6 @@ namespace {
 using wire::Header;
 using wire::Opcode;
 using wire::Verb;
-
-bool is_local(SendOp op) {
-    return op == SendOp::BindWindow || op == SendOp::LocalInvalidate;
-}
 
 Opcode opcode_of(SendOp op, bool is_first, bool is_last) {
     const bool is_write = op == SendOp::Write || op == SendOp::WriteImmediate;
@@ -30,11 +27,6 @@ Opcode opcode_of(SendOp op, bool is_first, bool is_last) {
     if (!is_last) return is_write ? Opcode::UcWriteMiddle : Opcode::UcSendMiddle;
     if (is_write) return is_immediate ? Opcode::UcWriteLastImmediate : Opcode::UcWriteLast;
     return is_immediate ? Opcode::UcSendLastImmediate : Opcode::UcSendLast;
-}
-
-bool receives(QpState state) {
-    return state == QpState::Rtr || state == QpState::Rts || state == QpState::Sqd ||
-           state == QpState::Sqe;
 }
 
 }  // namespace
@@ -55,7 +47,7 @@ bool UcMachine::advance_head(Instant now) {
     SendQueue& queue = qp_.send_queue();
     const SendWqe& wqe = queue.at(queue.head());
     if (is_local(wqe.op)) {
-        execute_local(now, wqe);
+        run_local(now, wqe);
         return false;
     }
     send_packet(now, wqe);
@@ -93,19 +85,8 @@ void UcMachine::send_packet(Instant now, const SendWqe& wqe) {
     queue.retire();
 }
 
-void UcMachine::execute_local(Instant now, const SendWqe& wqe) {
-    mem::Memory& memory = qp_.services().memory;
-    SendFailure failure{.status = WcStatus::WindowBindError};
-    if (wqe.op == SendOp::BindWindow) {
-        SendQueue& queue = qp_.send_queue();
-        mem::WindowBind bind = queue.bind(queue.head());
-        bind.qpn = qp_.qpn();
-        bind.pd = qp_.init().pd;
-        if (!mem::succeeded(memory.bind_window(bind))) failure.rule = Rule::BindRefused;
-    } else {
-        failure.fault = memory.invalidate_local(qp_.init().pd, qp_.qpn(), RKey{wqe.operand});
-        if (failure.fault != mem::Fault::None) failure.rule = Rule::InvalidateRefused;
-    }
+void UcMachine::run_local(Instant now, const SendWqe& wqe) {
+    const SendFailure failure = execute_local(qp_, qp_.send_queue().head());
     if (failure.rule != Rule::None) return fail_unreliable_send(now, qp_, next_psn_, failure);
     qp_.complete_send(now, wqe, WcStatus::Success, 0);
     qp_.send_queue().retire();

@@ -36,7 +36,7 @@ private:
     // Requester.
     bool advance_head(Instant now);  // False if it was a local operation: no packet.
     void send_packet(Instant now, const SendWqe& wqe);
-    void execute_local(Instant now, const SendWqe& wqe);
+    void run_local(Instant now, const SendWqe& wqe);
     void tell_when_drained();
 
     // Responder. Each check returns true to go on; on false the packet was dropped and counted.

@@ -14,11 +14,6 @@ namespace {
 // only those who may set that one can use the controlled half of all Q_Keys.
 constexpr std::uint32_t kControlledQkey = 0x8000'0000;
 
-bool receives(QpState state) {
-    return state == QpState::Rtr || state == QpState::Rts || state == QpState::Sqd ||
-           state == QpState::Sqe;
-}
-
 }  // namespace
 
 void UdMachine::pump(Instant now, std::uint32_t packets_max) {

@@ -17,7 +17,7 @@
 #include "base/ring.hpp"
 #include "base/time.hpp"
 #include "transport/queue_pair.hpp"
-#include "transport/window.hpp"
+#include "transport/send_window.hpp"
 
 namespace feroce::device {
 

@@ -1,4 +1,4 @@
-#include "device/windows.hpp"
+#include "device/send_windows.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "transport/window.hpp"
+#include "transport/send_window.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -15,8 +15,8 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 // Two time slices of a busy machine; less would take sleeping processes for full queues.
-constexpr Duration kTargetCalm = milliseconds(10);
-constexpr Duration kTargetMin = microseconds(30);
+constexpr Duration kTargetDelayMax = milliseconds(10);
+constexpr Duration kTargetDelayMin = microseconds(30);
 // After this long without a loss the learned target is doubled: the network may have changed.
 constexpr Duration kTargetMemory = seconds(1);
 constexpr Duration kBasePeriod = seconds(5);
@@ -24,8 +24,8 @@ constexpr Duration kBasePeriod = seconds(5);
 constexpr Duration kJitter = microseconds(40);
 // A decrease is recent for so many round trips.
 constexpr int kPacingRounds = 64;
-// Rounds without a decrease before growth gets faster than one packet a round.
-constexpr std::uint32_t kPatienceRounds = 8;
+// Rounds without a decrease after which growth gets faster by one packet a round.
+constexpr std::uint32_t kRoundsPerStep = 8;
 
 constexpr double kCutAtCongestion = 0.6;
 constexpr double kCutAtRandomLoss = 0.875;
@@ -43,7 +43,7 @@ double count(Duration d) {
 }  // namespace
 
 SendWindow::SendWindow(const Limits& limits)
-    : limits_(limits), window_bytes_(limits.initial_bytes), target_(kTargetCalm) {
+    : limits_(limits), window_bytes_(limits.initial_bytes), target_delay_(kTargetDelayMax) {
     ASSERT(limits.bytes_min > 0 && limits.bytes_min <= limits.initial_bytes &&
            limits.initial_bytes <= limits.bytes_max);
 }
@@ -73,12 +73,13 @@ bool SendWindow::is_pacing(Instant now) const {
 }
 
 // Small windows put up with more queueing than large ones: that is what makes flows that share a
-// bottleneck converge (as in Swift), whoever came first. Nine packets get what was learned.
-Duration SendWindow::target() const {
-    if (target_ == kTargetCalm) return target_;
+// bottleneck converge (as in Swift), however long each has been there. Nine packets get what was
+// learned.
+Duration SendWindow::target_delay() const {
+    if (target_delay_ == kTargetDelayMax) return target_delay_;
     const double packets = std::max(window_bytes_ / packet_bytes_, 1.0);
     const double scale = std::clamp(3.0 / std::sqrt(packets), 0.5, 1.7);
-    return Duration(static_cast<Duration::rep>(count(target_) * scale));
+    return Duration(static_cast<Duration::rep>(count(target_delay_) * scale));
 }
 
 // Not less than what a timer of the kernel may be late by.
@@ -86,7 +87,7 @@ Duration SendWindow::burst() const {
     return std::max(smoothed_rtt_ / 8, Duration(microseconds(50)));
 }
 
-Duration SendWindow::queueing(Duration rtt) const {
+Duration SendWindow::queueing_delay(Duration rtt) const {
     return std::max(rtt - base_rtt_, Duration(0));
 }
 
@@ -106,11 +107,11 @@ void SendWindow::on_acked(Instant now, std::uint32_t bytes) {
     const bool is_limited = in_flight_ >= window_bytes_ / 2;
     in_flight_ -= bytes;
     if (now - round_start_ >= smoothed_rtt_) end_round(now);
-    if (!is_limited || queueing(recent_rtt_) > target()) return;
-    const auto boldness = 1 + calm_rounds_ / kPatienceRounds;  // Whole steps only.
-    const double step = packet_bytes_ * boldness;
-    const double unit = std::max<double>(window_bytes_, packet_bytes_);
-    const double growth = is_starting_ ? bytes : step * bytes / unit;
+    if (!is_limited || queueing_delay(recent_rtt_) > target_delay()) return;
+    const auto packets_a_round = 1 + rounds_since_decrease_ / kRoundsPerStep;  // Whole ones only.
+    const double additive_step = packet_bytes_ * packets_a_round;
+    const double round_bytes = std::max<double>(window_bytes_, packet_bytes_);
+    const double growth = in_slow_start_ ? bytes : additive_step * bytes / round_bytes;
     window_bytes_ = std::min<double>(window_bytes_ + growth, limits_.bytes_max);
 }
 
@@ -144,16 +145,17 @@ void SendWindow::note_base(Instant now, Duration sample) {
 void SendWindow::end_round(Instant now) {
     const Duration shortest = std::exchange(round_rtt_min_, Duration(0));
     round_start_ = now;
-    ++calm_rounds_;
-    if (target_ < kTargetCalm && now - target_learned_ >= kTargetMemory) {
-        target_ = std::min(target_ * 2, kTargetCalm);
+    ++rounds_since_decrease_;
+    if (target_delay_ < kTargetDelayMax && now - target_learned_ >= kTargetMemory) {
+        target_delay_ = std::min(target_delay_ * 2, kTargetDelayMax);
         target_learned_ = now;
     }
-    if (shortest == Duration(0) || queueing(shortest) <= target()) return;
-    is_starting_ = false;
-    const double excess = count(queueing(shortest) - target()) / count(queueing(shortest));
+    if (shortest == Duration(0) || queueing_delay(shortest) <= target_delay()) return;
+    in_slow_start_ = false;
+    const double excess =
+        count(queueing_delay(shortest) - target_delay()) / count(queueing_delay(shortest));
     const double factor = std::max(kCutAtDelayMin, 1.0 - kDelayGain * excess);
-    const bool has_learned = target_ < kTargetCalm;
+    const bool has_learned = target_delay_ < kTargetDelayMax;
     decrease(now, factor, has_learned ? kPaceBytesMin : limits_.initial_bytes);
 }
 
@@ -165,19 +167,19 @@ void SendWindow::decrease(Instant now, double factor, double floor_bytes) {
     window_bytes_ = smaller;
     last_decrease_ = now;
     has_decreased_ = true;
-    calm_rounds_ = 0;
+    rounds_since_decrease_ = 0;
 }
 
 // Two thirds of the queueing at which packets were lost: short of the queue's end, but enough to
 // keep the line busy while several senders take turns in backing off.
 void SendWindow::learn_target(Instant now, Duration seen) {
-    target_ = std::clamp(seen * 2 / 3, kTargetMin, kTargetCalm);
+    target_delay_ = std::clamp(seen * 2 / 3, kTargetDelayMin, kTargetDelayMax);
     target_learned_ = now;
 }
 
 void SendWindow::on_loss(Instant now) {
-    is_starting_ = false;
-    const Duration seen = queueing(recent_rtt_);
+    in_slow_start_ = false;
+    const Duration seen = queueing_delay(recent_rtt_);
     const bool is_congested = seen > std::max(kJitter, base_rtt_ / 2);
     if (is_congested) learn_target(now, seen);
     decrease(now, is_congested ? kCutAtCongestion : kCutAtRandomLoss,
@@ -185,8 +187,8 @@ void SendWindow::on_loss(Instant now) {
 }
 
 void SendWindow::on_congestion_mark(Instant now) {
-    is_starting_ = false;
-    if (queueing(recent_rtt_) > kJitter) learn_target(now, queueing(recent_rtt_));
+    in_slow_start_ = false;
+    if (queueing_delay(recent_rtt_) > kJitter) learn_target(now, queueing_delay(recent_rtt_));
     decrease(now, kCutAtMark, limits_.bytes_min);
 }
 

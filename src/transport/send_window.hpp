@@ -50,16 +50,16 @@ private:
     void decrease(Instant now, double factor, double floor_bytes);
     void learn_target(Instant now, Duration queueing);
     bool is_pacing(Instant now) const;
-    Duration target() const;
-    Duration queueing(Duration rtt) const;  // What is beyond the shortest round trip known.
-    Duration burst() const;                 // How far ahead of its pace a sender may be.
+    Duration target_delay() const;
+    Duration queueing_delay(Duration rtt) const;  // What is beyond the shortest round trip known.
+    Duration burst() const;                       // How far ahead of its pace a sender may be.
 
     Limits limits_;
     double window_bytes_;
     std::uint32_t in_flight_ = 0;
-    std::uint32_t packet_bytes_ = 1024;  // The largest sent of late: the unit of growth.
-    bool is_starting_ = true;            // Doubling; ends at the first sign of congestion.
-    std::uint32_t calm_rounds_ = 0;      // Since the last decrease.
+    std::uint32_t packet_bytes_ = 1024;        // The largest sent recently: the unit of growth.
+    bool in_slow_start_ = true;                // Doubling; ends at the first sign of congestion.
+    std::uint32_t rounds_since_decrease_ = 0;  // Since the last decrease.
 
     // Round trips. All zero until the first sample.
     Duration smoothed_rtt_{0};
@@ -73,7 +73,7 @@ private:
 
     Duration round_rtt_min_{0};  // Zero: no sample in this round yet.
     Instant round_start_{};
-    Duration target_;  // Queueing that is put up with.
+    Duration target_delay_;  // Queueing that is put up with.
     Instant target_learned_{};
     Instant last_decrease_{};
     bool has_decreased_ = false;

@@ -1,7 +1,7 @@
 // The window against a simulated bottleneck: go-back-N senders that ask for acknowledgements as the
 // reliable requester does (four times a window), a drop-tail queue, random loss, sleeping
 // receivers.
-#include "transport/window.hpp"
+#include "transport/send_window.hpp"
 
 #include <gtest/gtest.h>
 

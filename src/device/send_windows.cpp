@@ -1,4 +1,4 @@
-#include "device/windows.hpp"
+#include "device/send_windows.hpp"
 
 #include "base/assert.hpp"
 #include "base/ring_tools.hpp"
