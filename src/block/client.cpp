@@ -73,7 +73,8 @@ rdma::Task<rdma::Result<Disk>> Client::open(std::string session,
         co_return rdma::Error(EBUSY,
                               "towards a kernel's server a session holds one disk; give "
                               "this one a session name of its own");
-    auto core = std::make_shared<DiskCore>(loop_, *std::move(made), std::move(disk), access);
+    auto core = std::make_shared<DiskCore>(loop_, *std::move(made), std::move(disk), access,
+                                           ++last_handle_);
     others.push_back(core);
     if (auto opened = co_await core->refresh(); !opened) co_return opened.error();
     co_return Disk(core);

@@ -50,6 +50,11 @@ Result<void> check_data(const IoRequest& io, const rtrs::ServerRequest& request)
     return Error{EINVAL, "a request's data is not what it says"};
 }
 
+// Its success says that something is durable.
+bool promises(IoKind kind, bool fua, bool preflush) {
+    return kind == IoKind::Flush || fua || preflush;
+}
+
 bool changes(IoKind kind) {
     return kind != IoKind::Read && kind != IoKind::Flush;
 }
@@ -71,17 +76,8 @@ std::uint32_t device_number(const std::string& name) {
     return hash;
 }
 
-Desk::Opened::Opened(std::shared_ptr<Place> of, AccessMode mode)
-    : place(std::move(of)), access(mode) {
-    if (access != AccessMode::ReadOnly) ++place->writers;
-}
-
-Desk::Opened::~Opened() {
-    if (access != AccessMode::ReadOnly) --place->writers;
-}
-
 Desk::~Desk() {
-    ASSERT(statistics_.under_way == 0);
+    ASSERT(under_way() == 0);
 }
 
 rdma::Result<> Desk::add(Export what) {
@@ -90,27 +86,27 @@ rdma::Result<> Desk::add(Export what) {
         return rdma::Error(EINVAL, "an export's name has 1 to 254 characters and no '..' in it");
     auto guests = GuestList::parse(what.sessions, what.addresses);
     if (!guests) return rdma::Error(guests.error().code, what.name + ": " + guests.error().why);
-    auto& place = places_[device_number(what.name)];
-    if (place != nullptr)
-        return rdma::Error(EEXIST, "the exports " + place->what.name + " and " + what.name +
+    auto& disk = disks_[device_number(what.name)];
+    if (disk != nullptr)
+        return rdma::Error(EEXIST, "the exports " + disk->what().name + " and " + what.name +
                                        " have the same name or number; rename one");
-    const Shape shape = what.backend->shape();
-    place = std::make_shared<Place>(Place{std::move(what), *std::move(guests), 0, shape});
+    disk = std::make_shared<ExportedDisk>(std::move(what), *std::move(guests), keeping_);
     return {};
 }
 
 bool Desk::withdraw(const std::string& name) {
     const std::uint32_t number = device_number(name);
-    const auto found = places_.find(number);
-    if (found == places_.end() || found->second->what.name != name) return false;
-    places_.erase(found);
-    for (auto& [id, session] : sessions_) session.devices.erase(number);
+    const auto found = disks_.find(number);
+    if (found == disks_.end() || found->second->what().name != name) return false;
+    disks_.erase(found);
+    for (auto& [id, session] : sessions_)
+        std::erase_if(session.devices, [&](const auto& one) { return one.first.device == number; });
     return true;
 }
 
 std::vector<std::shared_ptr<Backend>> Desk::backends() const {
     std::vector<std::shared_ptr<Backend>> out;
-    for (const auto& [number, place] : places_) out.push_back(place->what.backend);
+    for (const auto& [number, disk] : disks_) out.push_back(disk->what().backend);
     return out;
 }
 
@@ -122,9 +118,10 @@ ServerStatistics Desk::statistics() const {
 
 int Desk::admit(const rtrs::Visitor& visitor) {
     Session& session = sessions_[visitor.session];
-    for (const auto& [number, device] : session.devices)
-        if (!device->place->guests.admits_address(visitor.peer)) return EACCES;
+    for (const auto& [key, device] : session.devices)
+        if (!device->disk->guests().admits_address(visitor.peer)) return EACCES;
     session.name = visitor.name;
+    session.client = visitor.uuid;
     session.addresses.insert(visitor.peer);
     return 0;
 }
@@ -179,48 +176,69 @@ Result<void> Desk::open(rtrs::ServerRequest& request, ByteView message) {
     if (!asked) return asked.error();
     const auto room = room_for_answer<OpenResponse::kSize>(request);
     if (!room) return room.error();
-    const auto granted = grant(session_of(request), *asked);
-    if (!granted) return granted.error();
-    describe(*(*granted)->place).emit(*room);
-    request.respond();
+    const Grant held = Grant::parse_behind(message, OpenRequest::kSize);
+    const auto opened = grant(request.session(), *asked, held);
+    if (!opened) return opened.error();
+    const Key key{device_number((*opened)->disk->what().name), held.handle};
+    session_of(request).devices[key] = *opened;
+    // What is granted is durable before the client hears of it.
+    (*opened)->disk->settle([this, &request, key, opened = *opened](int error) {
+        granted(request, key, *opened, error);
+    });
     return {};
 }
 
-std::shared_ptr<Desk::Place> Desk::find(const Session& session, const std::string& name) const {
+void Desk::granted(rtrs::ServerRequest& request, Key key, const Opened& opened, int error) {
+    if (error != 0) {
+        const auto session = sessions_.find(request.session());
+        if (session != sessions_.end()) session->second.devices.erase(key);
+        statistics_.last_refusal = "the disk's writer record could not be kept";
+        ++statistics_.refused;
+        return request.respond(error);
+    }
+    const std::span<std::byte> room = request.data();
+    describe(*opened.disk).emit(room.first<OpenResponse::kSize>());
+    const std::uint64_t generation = opened.hold != nullptr ? opened.hold->generation : 0;
+    if (room.size() >= OpenResponse::kSize + Grant::kSize)
+        Grant{key.handle, opened.disk->record().store, generation}.emit(
+            room.subspan<OpenResponse::kSize, Grant::kSize>());
+    request.respond();
+}
+
+std::shared_ptr<ExportedDisk> Desk::find(const Session& session, const std::string& name) const {
     for (const std::string& full : {session.name + "/" + name, name}) {
-        const auto found = places_.find(device_number(full));
-        if (found != places_.end() && found->second->what.name == full) return found->second;
+        const auto found = disks_.find(device_number(full));
+        if (found != disks_.end() && found->second->what().name == full) return found->second;
     }
     return nullptr;
 }
 
-Result<std::shared_ptr<Desk::Opened>> Desk::grant(Session& session, const OpenRequest& asked) {
-    const std::shared_ptr<Place> place = find(session, asked.name);
-    if (place == nullptr) return Error{ENOENT, "no disk of this name is exported"};
-    const auto admitted = [&](const std::string& at) { return place->guests.admits_address(at); };
-    if (!place->guests.admits_name(session.name) ||
+Result<std::shared_ptr<Desk::Opened>> Desk::grant(std::uint64_t id, const OpenRequest& asked,
+                                                  const Grant& held) {
+    Session& session = sessions_[id];
+    const std::shared_ptr<ExportedDisk> disk = find(session, asked.name);
+    if (disk == nullptr) return Error{ENOENT, "no disk of this name is exported"};
+    const GuestList& guests = disk->guests();
+    const auto admitted = [&](const std::string& at) { return guests.admits_address(at); };
+    if (!guests.admits_name(session.name) ||
         !std::all_of(session.addresses.begin(), session.addresses.end(), admitted))
         return Error{EACCES, "the disk is not exported to this client"};
-    const std::uint32_t number = device_number(place->what.name);
-    const auto old = session.devices.find(number);
+    const auto old = session.devices.find({device_number(disk->what().name), held.handle});
     // Asked again: for its size, or after a reconnect.
     if (old != session.devices.end()) return old->second;
-    if (asked.access != AccessMode::ReadOnly) {
-        if (place->what.read_only) return Error{EROFS, "the disk is exported for reading only"};
-        const int limit = asked.access == AccessMode::Migration ? 2 : 1;
-        if (place->writers >= limit)
-            return Error{EPERM, "another client has the disk open for writing"};
+    if (asked.access == AccessMode::ReadOnly) {
+        TRY(disk->check_store(held));
+        return std::make_shared<Opened>(Opened{disk, nullptr});
     }
-    auto opened = std::make_shared<Opened>(place, asked.access);
-    session.devices[number] = opened;
-    return opened;
+    auto hold = disk->claim({id, session.name, session.client, asked.access, held});
+    if (!hold) return hold.error();
+    return std::make_shared<Opened>(Opened{disk, *std::move(hold)});
 }
 
-OpenResponse Desk::describe(Place& place) const {
-    place.shape = place.what.backend->shape();
-    const Shape& shape = place.shape;
+OpenResponse Desk::describe(ExportedDisk& disk) const {
+    const Shape& shape = disk.look();
     OpenResponse response;
-    response.device = device_number(place.what.name);
+    response.device = device_number(disk.what().name);
     response.sectors = shape.size / kSectorSize;
     response.max_io_sectors = max_io_ / kSectorSize;
     response.max_zeroes_sectors = shape.zeroes ? kMaxSpan : 0;
@@ -239,7 +257,11 @@ OpenResponse Desk::describe(Place& place) const {
 Result<void> Desk::close(rtrs::ServerRequest& request, ByteView message) {
     const auto asked = CloseRequest::parse(message);
     if (!asked) return asked.error();
-    if (session_of(request).devices.erase(asked->device) == 0)
+    const Key key{asked->device, Grant::parse_behind(message, CloseRequest::kSize).handle};
+    Session& session = session_of(request);
+    const auto disk = disks_.find(key.device);
+    if (disk != disks_.end() && key.handle == 0) disk->second->closed_by(session.client);
+    if (session.devices.erase(key) == 0)
         return Error{ENOTCONN, "this session has no such disk open"};
     request.respond();
     return {};
@@ -248,17 +270,20 @@ Result<void> Desk::close(rtrs::ServerRequest& request, ByteView message) {
 Result<void> Desk::start(rtrs::ServerRequest& request, ByteView message) {
     const auto io = IoRequest::parse(message);
     if (!io) return io.error();
+    const Grant held = Grant::parse_behind(message, IoRequest::kSize);
     const auto& devices = session_of(request).devices;
-    const auto found = devices.find(io->device);
+    const auto found = devices.find({io->device, held.handle});
     if (found == devices.end()) return Error{ENOTCONN, "this session has no such disk open"};
     TRY(check_data(*io, request));
-    Place& place = *found->second->place;
-    if (!check_range(*io, place.shape)) {
-        place.shape = place.what.backend->shape();  // It may have grown.
-        TRY(check_range(*io, place.shape));
-    }
-    if (changes(io->kind) && found->second->access == AccessMode::ReadOnly)
+    ExportedDisk& disk = *found->second->disk;
+    if (!check_range(*io, disk.shape())) TRY(check_range(*io, disk.look()));  // It may have grown.
+    const auto& hold = found->second->hold;
+    if (changes(io->kind) && hold == nullptr)
         return Error{EROFS, "the disk was opened for reading only"};
+    if (hold != nullptr && held.generation != 0 && held.generation != hold->generation)
+        return Error{ESTALE, "a request of a generation that is over"};
+    if (disk.record().flush_failed && promises(io->kind, io->fua, io->preflush))
+        return Error{EIO, "a flush has failed since the disk was opened"};
     submit(request, *io, found->second);
     return {};
 }
@@ -271,13 +296,14 @@ void Desk::submit(rtrs::ServerRequest& request, const IoRequest& io,
     job.fua = io.fua;
     job.preflush = io.preflush;
     job.no_unmap = io.no_unmap;
+    job.lost = false;
     job.offset = io.sector * kSectorSize;
     job.length = io.size;
     job.data = request.data();
     job.request = &request;
     job.device = std::move(device);
     ++statistics_.under_way;
-    job.device->place->what.backend->submit(job);
+    job.device->disk->what().backend->submit(job);
 }
 
 void Desk::count(IoKind kind) {
@@ -314,13 +340,20 @@ Desk::Job& Desk::take_job() {
 }
 
 void Desk::job_done(Job& job, int error) {
+    const std::shared_ptr<Opened> device = std::move(job.device);
+    ExportedDisk& disk = *device->disk;
+    // One of several flushes side by side is told of a loss, and it concerns all of them.
+    if (error == 0 && disk.record().flush_failed && promises(job.kind, job.fua, job.preflush))
+        error = EIO;
+    const bool lost = error != 0 && (job.kind == IoKind::Flush || job.lost);
     // The 9 bits of an answer carry any errno of Linux.
     if (error != 0) ++statistics_.failed;
     --statistics_.under_way;
     rtrs::ServerRequest& request = *std::exchange(job.request, nullptr);
-    job.device.reset();
     free_.push_back(job);
-    request.respond(error);
+    if (!lost) return request.respond(error);
+    disk.flush_failed();
+    disk.settle([&request, error](int) { request.respond(error); });
 }
 
 }  // namespace feroce::block

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "base/bytes.hpp"
-#include "block/guest_list.hpp"
+#include "block/exported_disk.hpp"
 #include "block/messages.hpp"
 #include "feroce/block/server.hpp"
 
@@ -39,31 +39,26 @@ public:
     void end_session(std::uint64_t session) { sessions_.erase(session); }
     void handle(rtrs::ServerRequest& request);
 
-    std::size_t under_way() const { return statistics_.under_way; }
+    std::size_t under_way() const { return statistics_.under_way + keeping_; }
     ServerStatistics statistics() const;
 
 private:
-    struct Place {  // An export with its rules.
-        Export what;
-        GuestList guests;
-        int writers = 0;
-        Shape shape;  // As it was when last looked at: asking a file costs a call.
-    };
-    // A disk that a session has open. Requests under way keep it, and with it the right to write:
-    // the next writer comes when the last request of this one has ended.
+    // A disk that a session has open by a handle. Requests in flight keep it, and with it the right
+    // to write.
     struct Opened {
-        Opened(std::shared_ptr<Place> of, AccessMode mode);
-        ~Opened();
-        Opened(const Opened&) = delete;
-        Opened& operator=(const Opened&) = delete;
-
-        std::shared_ptr<Place> place;
-        AccessMode access;
+        std::shared_ptr<ExportedDisk> disk;
+        std::shared_ptr<ExportedDisk::Hold> hold;  // Null: for reading only.
+    };
+    struct Key {
+        std::uint32_t device = 0;
+        std::uint32_t handle = 0;
+        friend auto operator<=>(const Key&, const Key&) = default;
     };
     struct Session {
         std::string name;
+        ClientId client{};
         std::set<std::string> addresses;
-        std::map<std::uint32_t, std::shared_ptr<Opened>> devices;
+        std::map<Key, std::shared_ptr<Opened>> devices;
     };
     struct Job : BackendRequest {
         Desk* desk = nullptr;
@@ -76,10 +71,12 @@ private:
     Result<void> open(rtrs::ServerRequest& request, ByteView message);
     Result<void> close(rtrs::ServerRequest& request, ByteView message);
     Result<void> start(rtrs::ServerRequest& request, ByteView message);
-    Result<std::shared_ptr<Opened>> grant(Session& session, const OpenRequest& asked);
+    Result<std::shared_ptr<Opened>> grant(std::uint64_t session, const OpenRequest& asked,
+                                          const Grant& held);
+    void granted(rtrs::ServerRequest& request, Key key, const Opened& opened, int error);
     // Its own disk of that name comes before everybody's.
-    std::shared_ptr<Place> find(const Session& session, const std::string& name) const;
-    OpenResponse describe(Place& place) const;
+    std::shared_ptr<ExportedDisk> find(const Session& session, const std::string& name) const;
+    OpenResponse describe(ExportedDisk& disk) const;
     Session& session_of(const rtrs::ServerRequest& request);
     void submit(rtrs::ServerRequest& request, const IoRequest& io, std::shared_ptr<Opened> device);
     void count(IoKind kind);
@@ -87,7 +84,8 @@ private:
     void job_done(Job& job, int error);
 
     std::uint32_t max_io_;
-    std::map<std::uint32_t, std::shared_ptr<Place>> places_;  // By device number.
+    std::size_t keeping_ = 0;  // Writer records that back ends have not kept yet.
+    std::map<std::uint32_t, std::shared_ptr<ExportedDisk>> disks_;  // By device number.
     std::map<std::uint64_t, Session> sessions_;
     std::deque<Job> jobs_;  // All there are; grows to the most that were ever under way.
     rdma::List<BackendRequest> free_;

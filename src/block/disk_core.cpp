@@ -17,6 +17,27 @@ namespace {
 // Between two of them the server must have forgotten the disk again.
 constexpr int kMaxReopens = 16;
 
+// A message of the kernel's, and what servers of ours want to know behind it.
+template <class Content>
+struct Message {
+    std::span<const std::byte> fill(const Content& content, const Grant& grant, bool extended) {
+        content.emit(std::span(bytes).template first<Content::kSize>());
+        grant.emit(std::span(bytes).template last<Grant::kSize>());
+        return std::span(bytes).first(extended ? bytes.size() : Content::kSize);
+    }
+    std::array<std::byte, Content::kSize + Grant::kSize> bytes;
+};
+
+// Its success says that something is durable.
+bool promises(const IoRequest& io) {
+    return io.kind == IoKind::Flush || io.fua || io.preflush;
+}
+
+// Of a back end that has lost something, not of a network.
+bool is_loss(int code) {
+    return code == EIO || code == ENOSPC || code == EDQUOT || code == EREMOTEIO;
+}
+
 bool is_write(IoKind kind) {
     return kind == IoKind::Write || kind == IoKind::WriteZeroes || kind == IoKind::Discard;
 }
@@ -27,21 +48,29 @@ struct DiskCore::Pieces {
     rdma::Result<> result;
 };
 
-DiskCore::DiskCore(rdma::Loop& loop, rtrs::Session session, std::string name, AccessMode access)
+DiskCore::DiskCore(rdma::Loop& loop, rtrs::Session session, std::string name, AccessMode access,
+                   std::uint32_t handle)
     : loop_(loop),
       session_(std::move(session)),
       name_(std::move(name)),
       access_(access),
-      opened_(loop) {}
-
-DiskCore::~DiskCore() {
-    if (life_ > 0 && !closed_) loop_.spawn(say_goodbye(session_, device_));
+      opened_(loop) {
+    grant_.handle = handle;
 }
 
-rdma::Task<void> DiskCore::say_goodbye(rtrs::Session session, std::uint32_t device) {
-    std::array<std::byte, CloseRequest::kSize> message;
-    CloseRequest{device}.emit(message);
-    (void)co_await session.write(message, std::span<const rtrs::ConstSegment>{}).service();
+DiskCore::~DiskCore() {
+    if (life_ > 0 && !closed_) loop_.spawn(say_goodbye(session_, device_, grant_));
+}
+
+rdma::Task<rdma::Result<>> DiskCore::ask_to_close(rtrs::Session session, std::uint32_t device,
+                                                  Grant grant) {
+    Message<CloseRequest> message;
+    const auto bytes = message.fill(CloseRequest{device}, grant, session.extended());
+    co_return co_await session.write(bytes, std::span<const rtrs::ConstSegment>{}).service();
+}
+
+rdma::Task<void> DiskCore::say_goodbye(rtrs::Session session, std::uint32_t device, Grant grant) {
+    (void)co_await ask_to_close(std::move(session), device, grant);
 }
 
 rdma::Error DiskCore::refusal(int code) const {
@@ -58,6 +87,10 @@ rdma::Error DiskCore::refusal(int code) const {
             break;
         case EACCES:
             why += "it is not exported to this session name and address";
+            break;
+        case ESTALE:
+            why +=
+                "another client was granted it since, or its content was replaced; open it again";
             break;
         default:
             why += std::strerror(code);
@@ -85,21 +118,35 @@ rdma::Task<rdma::Result<>> DiskCore::introduce() {
 }
 
 rdma::Task<rdma::Result<>> DiskCore::ask_to_open() {
-    std::array<std::byte, OpenRequest::kSize> message;
-    std::array<std::byte, OpenResponse::kSize> answer{};
-    OpenRequest{access_, name_}.emit(message);
-    auto done = co_await session_.read(message, answer).service();
-    if (!done) co_return refusal(done.error().code);
+    Message<OpenRequest> message;
+    std::array<std::byte, OpenResponse::kSize + Grant::kSize> answer{};
+    const bool extended = session_.extended();
+    const auto bytes = message.fill(OpenRequest{access_, name_}, grant_, extended);
+    const auto room = std::span(answer).first(extended ? answer.size() : OpenResponse::kSize);
+    auto done = co_await session_.read(bytes, room).service();
+    if (!done) {
+        const rdma::Error why = refusal(done.error().code);
+        // It stays so: whoever was granted it since may write until it is opened anew.
+        if (why.code == ESTALE && life_ > 0) gone_ = why.why;
+        co_return why;
+    }
     const auto response = OpenResponse::parse(answer);
     if (!response) co_return rdma::Error(response.error());
-    co_return learn(*response);
+    co_return learn(*response, Grant::parse_behind(answer, OpenResponse::kSize));
 }
 
-rdma::Result<> DiskCore::learn(const OpenResponse& response) {
+rdma::Result<> DiskCore::learn(const OpenResponse& response, const Grant& grant) {
     const std::uint64_t before = info_.shape.cache_identity;
     const bool changed = life_ > 0 && before != 0 && before != response.cache_identity;
-    if (changed && !response.volatile_cache) gone_ = true;
-    if (changed && written_ != flushed_) ++losses_;
+    if (changed && !response.volatile_cache)
+        gone_ =
+            "the content of the disk " + name_ + " was lost when its server ended; open it again";
+    if (changed && written_ != flushed_)
+        lost_ = "the server of the disk " + name_ +
+                " lost what was written since the last flush when its machine ended; close the "
+                "disk and open it again";
+    grant_.store = grant.store;
+    grant_.generation = grant.generation;
     ++life_;
     device_ = response.device;
     fua_ = response.fua;
@@ -122,9 +169,7 @@ rdma::Result<> DiskCore::learn(const OpenResponse& response) {
 
 rdma::Task<rdma::Result<>> DiskCore::close() {
     if (std::exchange(closed_, true)) co_return rdma::Result<>{};
-    std::array<std::byte, CloseRequest::kSize> message;
-    CloseRequest{device_}.emit(message);
-    auto done = co_await session_.write(message, std::span<const rtrs::ConstSegment>{}).service();
+    auto done = co_await ask_to_close(session_, device_, grant_);
     // A server that does not know the disk any more has it closed.
     if (!done && done.error().code == ENOTCONN) co_return rdma::Result<>{};
     co_return done;
@@ -150,30 +195,41 @@ rdma::Task<rdma::Result<>> DiskCore::reopen(std::uint64_t life) {
     co_return co_await open();
 }
 
+rdma::Result<> DiskCore::check_alive(const IoRequest& io) const {
+    if (!gone_.empty()) return rdma::Error(ESTALE, gone_);
+    if (!lost_.empty() && promises(io)) return rdma::Error(EIO, lost_);
+    return {};
+}
+
 rdma::Task<rdma::Result<>> DiskCore::request(IoRequest io, std::span<std::byte> data) {
-    std::array<std::byte, IoRequest::kSize> message;
+    Message<IoRequest> message;
+    const std::uint64_t before = written_;
     const rtrs::Segment into = data;
     const rtrs::ConstSegment from = data;
     const std::size_t parts = data.empty() ? 0 : 1;
     for (int i = 0; i < kMaxReopens; ++i) {
         if (closed_) co_return rdma::Error(EBADF, "the disk " + name_ + " is closed");
-        if (gone_)
-            co_return rdma::Error(ESTALE, "the content of the disk " + name_ +
-                                              " was lost when its server ended; open it anew");
+        if (auto fine = check_alive(io); !fine) co_return fine;
         const std::uint64_t life = life_;
         io.device = device_;
-        io.emit(message);
+        const auto bytes = message.fill(io, grant_, session_.extended());
         rdma::Result<> done;
         // The kernel's client sends a flush as a read of nothing.
         if (io.kind == IoKind::Read || io.kind == IoKind::Flush)
-            done = co_await session_.read(message, std::span(&into, parts));
+            done = co_await session_.read(bytes, std::span(&into, parts));
         else
-            done = co_await session_.write(message, std::span(&from, parts));
+            done = co_await session_.write(bytes, std::span(&from, parts));
         // An answer may overtake that to a reopening, and only that tells what was lost.
         while (opening_)
             if (auto waited = co_await opened_.wait(); !waited) co_return waited;
-        if (done && gone_) continue;
+        if (done)
+            if (auto fine = check_alive(io); !fine) co_return fine;
         if (done && is_write(io.kind) && !io.fua) ++written_;
+        if (done && (io.preflush || io.kind == IoKind::Flush))
+            flushed_ = std::max(flushed_, before);
+        if (!done && io.kind == IoKind::Flush && is_loss(done.error().code))
+            lost_ = "a flush of the disk " + name_ + " failed (" + done.error().why +
+                    "); close the disk and open it again";
         if (done || done.error().code != ENOTCONN) co_return done;
         if (auto opened = co_await reopen(life); !opened) co_return opened;
     }
@@ -240,24 +296,12 @@ rdma::Task<rdma::Result<>> DiskCore::write_with_flushes(std::uint64_t offset,
 }
 
 rdma::Task<rdma::Result<>> DiskCore::flush() {
-    if (!info_.shape.volatile_cache && !gone_) co_return check(0, 0);
+    if (!info_.shape.volatile_cache && gone_.empty() && lost_.empty()) co_return check(0, 0);
     IoRequest io;
     io.kind = IoKind::Flush;
     io.sync = io.fua = true;  // As the kernel's client sends it.
     io.preflush = true;
-    const std::uint64_t before = written_;
-    const std::uint64_t told = told_;
-    auto done = co_await request(io, {});
-    if (!done) co_return done;
-    flushed_ = std::max(flushed_, before);
-    // Every flush that was under way or came next must tell it: each has its own writes in mind.
-    if (losses_ > told) {
-        told_ = losses_;
-        co_return rdma::Error(EIO, "the server of the disk " + name_ +
-                                       " lost what was written since the last flush when its "
-                                       "machine ended");
-    }
-    co_return done;
+    co_return co_await request(io, {});
 }
 
 rdma::Task<rdma::Result<>> DiskCore::clear(IoRequest what, std::uint64_t offset,

@@ -14,7 +14,9 @@ namespace feroce::block {
 
 class DiskCore {
 public:
-    DiskCore(rdma::Loop& loop, rtrs::Session session, std::string name, AccessMode access);
+    // `handle`: another for each disk that the session opens.
+    DiskCore(rdma::Loop& loop, rtrs::Session session, std::string name, AccessMode access,
+             std::uint32_t handle);
     ~DiskCore();  // Lets the server know, in the background.
     DiskCore(const DiskCore&) = delete;
     DiskCore& operator=(const DiskCore&) = delete;
@@ -37,7 +39,9 @@ public:
 private:
     struct Pieces;  // Of a transfer that is larger than one request.
 
-    static rdma::Task<void> say_goodbye(rtrs::Session session, std::uint32_t device);
+    static rdma::Task<rdma::Result<>> ask_to_close(rtrs::Session session, std::uint32_t device,
+                                                   Grant grant);
+    static rdma::Task<void> say_goodbye(rtrs::Session session, std::uint32_t device, Grant grant);
     rdma::Result<> check(std::uint64_t offset, std::uint64_t length) const;
     // One request; opens the disk anew and tries again while the server does not know it.
     rdma::Task<rdma::Result<>> request(IoRequest io, std::span<std::byte> data);
@@ -53,8 +57,10 @@ private:
     rdma::Task<rdma::Result<>> open();
     rdma::Task<rdma::Result<>> introduce();
     rdma::Task<rdma::Result<>> ask_to_open();
-    rdma::Result<> learn(const OpenResponse& response);
+    rdma::Result<> learn(const OpenResponse& response, const Grant& grant);
     rdma::Error refusal(int code) const;
+    // Why a request cannot be sent, or its success not be believed.
+    rdma::Result<> check_alive(const IoRequest& io) const;
 
     rdma::Loop& loop_;
     rtrs::Session session_;
@@ -64,16 +70,16 @@ private:
     std::uint32_t device_ = 0;
     bool fua_ = false;
     bool closed_ = false;
-    bool gone_ = false;       // Its content was lost with its server.
+    Grant grant_;             // What the server granted last; zeroes of a kernel's.
+    std::string gone_;        // Why nothing can be done with it any more; empty: it can.
     std::uint64_t life_ = 0;  // How often it was opened.
     bool opening_ = false;
     rdma::Signal opened_;
     // Writes done, and how many of them the last flush made durable.
     std::uint64_t written_ = 0;
     std::uint64_t flushed_ = 0;
-    // How often writes that were not flushed were lost, and what of it a flush has told.
-    std::uint64_t losses_ = 0;
-    std::uint64_t told_ = 0;
+    // Why what was acknowledged cannot be made durable any more; empty: it can.
+    std::string lost_;
 };
 
 }  // namespace feroce::block

@@ -229,15 +229,15 @@ TEST_F(Disks, ErrorsOfABackEndComeBackAsTheyAre) {
 }
 
 TEST_F(Disks, WithdrawnWhileOpen) {
-    serve(all_kinds());
+    const auto memory = memory_backend(kTestDiskSize, 1).value();
+    serve({{.name = "memory", .backend = memory}});
     const Disk disk = open("memory");
     Bytes data(512);
     expect_done(disk.read(0, data));
     ASSERT_TRUE(server->withdraw("memory"));
     EXPECT_FALSE(server->withdraw("memory"));
     EXPECT_EQ(code_of(disk.read(0, data)), ENOENT);
-    ASSERT_TRUE(
-        server->add({.name = "memory", .backend = memory_backend(kTestDiskSize, 1).value()}));
+    ASSERT_TRUE(server->add({.name = "memory", .backend = memory}));
     EXPECT_EQ(server->add({.name = "memory", .backend = null_backend(512)}).error().code, EEXIST);
     EXPECT_EQ(server->add({.name = "x", .backend = null_backend(512), .addresses = {"10/8"}})
                   .error()

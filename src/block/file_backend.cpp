@@ -15,10 +15,12 @@
 #include <cstring>
 #include <fstream>
 #include <memory>
+#include <optional>
 
 #include "base/assert.hpp"
 #include "block/file_call.hpp"
 #include "block/io_ring.hpp"
+#include "block/record_file.hpp"
 
 namespace feroce::block {
 
@@ -51,8 +53,13 @@ public:
     }
 
     rdma::Result<> probe(const FileOptions& options);
+    // Finds the writer record, or makes one.
+    rdma::Result<> remember(const std::string& path, const FileOptions& options,
+                            std::uint64_t random);
     Shape shape() override;
     void submit(BackendRequest& request) override;
+    std::optional<WriterRecord> writer_record() override { return record_; }
+    void keep(RecordRequest& request) override;
 
 private:
     rdma::Result<> probe_device();
@@ -73,6 +80,9 @@ private:
     std::shared_ptr<IoRing> ring_;
     Shape shape_;
     bool is_device_ = false;
+    std::uint64_t identity_ = 0;  // Of the backing store.
+    WriterRecord record_;
+    std::optional<RecordFile> record_file_;  // Not for one that is only read.
     std::size_t under_way_ = 0;
 };
 
@@ -94,6 +104,33 @@ rdma::Result<> FileBackend::probe(const FileOptions& options) {
         is_device_ || options.read_only || ::fallocate(fd_, punch, end, kAlignment) == 0;
     shape_.discard_granularity = punches ? std::max(shape_.logical_block, 4096u) : 0;
     return {};
+}
+
+rdma::Result<> FileBackend::remember(const std::string& path, const FileOptions& options,
+                                     std::uint64_t random) {
+    identity_ = backing_identity(fd_);
+    RecordFile file(path, is_device_, options.state);
+    auto found = file.load(identity_);
+    if (!found && !options.read_only) return found.error();
+    if (found && *found) record_ = **std::move(found);
+    if (options.read_only) {
+        if (record_.store == 0) record_.store = identity_;
+        return {};
+    }
+    record_file_ = std::move(file);
+    if (record_.store != 0) return {};
+    record_.store = random | 1;
+    if (const int error = record_file_->save(record_, identity_); error != 0)
+        return rdma::Error(error, "its writer record " + record_file_->path() +
+                                      " cannot be kept (" + std::strerror(error) +
+                                      "); give a folder for it with state=FOLDER");
+    return {};
+}
+
+void FileBackend::keep(RecordRequest& request) {
+    const int error = record_file_ ? record_file_->save(request.record, identity_) : EROFS;
+    if (error == 0) record_ = request.record;
+    request.done(request, error);
 }
 
 rdma::Result<> FileBackend::probe_device() {
@@ -266,7 +303,9 @@ rdma::Result<std::shared_ptr<Backend>> file_backend(rdma::Loop& loop, const std:
         return rdma::Error(code, path + " cannot be opened: " + std::strerror(code));
     }
     auto backend = std::make_shared<FileBackend>(fd, options.io_uring ? IoRing::of(loop) : nullptr);
-    if (auto fine = backend->probe(options); !fine)
+    auto fine = backend->probe(options);
+    if (fine) fine = backend->remember(path, options, loop.runtime().random());
+    if (!fine)
         return rdma::Error(fine.error().code, path + " cannot be exported: " + fine.error().why);
     return std::shared_ptr<Backend>(std::move(backend));
 }

@@ -40,6 +40,20 @@ Result<MessageType> message_type(ByteView data) {
     return static_cast<MessageType>(load_le16(data.first<2>()));
 }
 
+Grant Grant::parse_behind(ByteView data, std::size_t size) {
+    if (data.size() < size + kSize) return {};
+    const ByteView at = data.subspan(size);
+    return {load_le32(at.first<4>()), load_le64(at.subspan<8, 8>()),
+            load_le64(at.subspan<16, 8>())};
+}
+
+void Grant::emit(std::span<std::byte, kSize> out) const {
+    std::fill(out.begin(), out.end(), std::byte{0});
+    store_le32(out.first<4>(), handle);
+    store_le64(out.subspan<8, 8>(), store);
+    store_le64(out.subspan<16, 8>(), generation);
+}
+
 Result<SessionInfo> SessionInfo::parse(ByteView data, MessageType type) {
     TRY(check(data, kSize, type, "this is no SESS_INFO of RNBD"));
     const SessionInfo info{load_u8(data.subspan<4, 1>())};

@@ -17,7 +17,7 @@ namespace feroce::block {
 
 inline constexpr std::uint8_t kVersion = 2;          // Major; minors do not travel.
 inline constexpr std::size_t kMaxNameSize = 254;     // A NUL must follow in its 255 bytes.
-inline constexpr std::size_t kMaxMessageSize = 264;  // Of requests.
+inline constexpr std::size_t kMaxMessageSize = 288;  // Of requests.
 
 enum class MessageType : std::uint16_t {
     SessionInfo = 0,
@@ -41,6 +41,22 @@ struct SessionInfo {
     void emit(std::span<std::byte, kSize> out, MessageType type) const;
 
     friend bool operator==(const SessionInfo&, const SessionInfo&) = default;
+};
+
+// What peers of ours add behind the kernel's messages (docs/adr/0018). A message without it means
+// the same as one that has zeroes there.
+struct Grant {
+    static constexpr std::size_t kSize = 24;
+
+    std::uint32_t handle = 0;  // Of an opened disk, unique in its session; 0: the kernel's.
+    std::uint64_t store = 0;   // What the handle was granted; 0: nothing yet.
+    std::uint64_t generation = 0;
+
+    // What follows the first `size` bytes of a message, if it is there.
+    static Grant parse_behind(ByteView data, std::size_t size);
+    void emit(std::span<std::byte, kSize> out) const;
+
+    friend bool operator==(const Grant&, const Grant&) = default;
 };
 
 struct OpenRequest {

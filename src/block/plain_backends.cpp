@@ -15,7 +15,9 @@ namespace {
 class MemoryBackend final : public Backend {
 public:
     MemoryBackend(std::byte* bytes, std::uint64_t size, std::uint64_t identity)
-        : bytes_(bytes), size_(size), identity_(identity) {}
+        : bytes_(bytes), size_(size), identity_(identity) {
+        record_.store = identity;
+    }
     ~MemoryBackend() override { ::munmap(bytes_, size_); }
 
     Shape shape() override {
@@ -47,6 +49,12 @@ public:
         request.done(request, 0);
     }
 
+    std::optional<WriterRecord> writer_record() override { return record_; }
+    void keep(RecordRequest& request) override {
+        record_ = request.record;
+        request.done(request, 0);
+    }
+
 private:
     static void zero(std::byte* at, std::uint64_t length) {
         constexpr std::uintptr_t kPage = 4096;
@@ -67,6 +75,7 @@ private:
     std::byte* bytes_;
     std::uint64_t size_;
     std::uint64_t identity_;
+    WriterRecord record_;
 };
 
 class NullBackend final : public Backend {
@@ -85,6 +94,7 @@ public:
             std::fill(request.data.begin(), request.data.end(), std::byte{0});
         request.done(request, request.kind == IoKind::SecureErase ? EOPNOTSUPP : 0);
     }
+    std::optional<WriterRecord> writer_record() override { return std::nullopt; }
 
 private:
     std::uint64_t size_;

@@ -32,8 +32,8 @@ rdma::Result<std::shared_ptr<block::Backend>> open_backend(rdma::Loop& loop,
         case ExportSpec::Kind::File:
             break;
     }
-    return block::file_backend(loop, spec.path,
-                               {.read_only = spec.read_only, .direct = spec.direct});
+    return block::file_backend(
+        loop, spec.path, {.read_only = spec.read_only, .direct = spec.direct, .state = spec.state});
 }
 
 rdma::Result<std::vector<block::Export>> open_all(rdma::Loop& loop, const ExportConfig& config) {

@@ -42,12 +42,16 @@ void set_option(ExportSpec& spec, std::string_view option) {
         spec.direct = false;
     else if (key == "session" && !value.empty())
         spec.sessions.emplace_back(trimmed(value));
+    else if (key == "state" && !value.empty())
+        spec.state = trimmed(value);
     else if (key == "from" && !value.empty())
         spec.addresses.emplace_back(trimmed(value));
     else
-        throw UsageError(fmt::format(
-            "the export {} has an option {}; there are ro, buffered, session=NAME and from=NETWORK",
-            spec.name, option));
+        throw UsageError(
+            fmt::format("the export {} has an option {}; there are ro, buffered, session=NAME, "
+                        "from=NETWORK and "
+                        "state=FOLDER",
+                        spec.name, option));
 }
 
 void set_place(ExportSpec& spec, std::string_view place) {

@@ -24,6 +24,7 @@ struct ExportSpec {
     bool direct = true;
     std::vector<std::string> sessions = {};
     std::vector<std::string> addresses = {};
+    std::string state = {};  // The folder of the writer record; empty: the back end's choice.
 };
 
 struct ExportConfig {

@@ -139,7 +139,8 @@ Result<void> ServerShard::on_info(ServerPath& path, const std::string& name) {
         shard == number_ ? yield() : common_->loops[shard]->post(yield);
     }
     if (common_->options.on_path) {
-        const Visitor visitor{session.identity().epoch, name, path.peer()};
+        const Visitor visitor{session.identity().epoch, name, path.peer(),
+                              session.identity().uuid.bytes};
         if (const int error = common_->options.on_path(visitor); error != 0)
             return Error{error, "the server's owner does not let this client in"};
     }

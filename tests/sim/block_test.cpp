@@ -87,30 +87,55 @@ private:
 
     rdma::Task<void> use_disk(rdma::Loop& loop) {
         block::Client client(loop);
+        client_ = &client;
+        co_await open_disk();
+        rdma::TaskGroup group(loop);
+        for (int i = 0; i < kWorkers; ++i) group.spawn(work(loop, i));
+        (void)co_await group.join();
+        open_.reset();
+    }
+
+    rdma::Task<void> open_disk() {
         rtrs::SessionOptions options;
         options.connect_timeout = 1s;
         options.queue_if_no_path = 1h;
         std::vector<rtrs::PathAddress> paths;
         for (std::size_t rail = 0; rail < 2; ++rail)
             paths.push_back({to_string(world_.node(0).address(rail))});
-        std::optional<block::Disk> disk;
-        while (!disk) {
-            auto opened = co_await client.open("simulated", paths, "disk",
-                                               block::AccessMode::ReadWrite, options);
-            if (opened) disk = *std::move(opened);
+        open_.reset();
+        while (!open_) {
+            auto opened = co_await client_->open("simulated", paths, "disk",
+                                                 block::AccessMode::ReadWrite, options);
+            if (opened) open_ = *std::move(opened);
         }
-        rdma::TaskGroup group(loop);
-        for (int i = 0; i < kWorkers; ++i) group.spawn(work(loop, *disk, i));
-        (void)co_await group.join();
     }
 
-    rdma::Task<void> work(rdma::Loop& loop, block::Disk disk, int worker) {
+    // A loss was told: no flush of that handle succeeds any more. One of the workers closes it,
+    // when nobody uses it, and opens the disk again; the others find the new one.
+    rdma::Task<void> reopen(rdma::Loop& loop) {
+        if (reopening_) {
+            while (reopening_) (void)co_await loop.sleep(1ms);
+            co_return;
+        }
+        reopening_ = true;
+        while (busy_ > 0) (void)co_await loop.sleep(1ms);
+        const auto again = co_await open_->flush();
+        if (again) blame("a failed flush was followed by one that succeeded", 0);
+        (void)co_await open_->close();
+        co_await open_disk();
+        lost_ = reopening_ = false;
+    }
+
+    rdma::Task<void> work(rdma::Loop& loop, int worker) {
         std::vector<Sector> sectors(kSectors);
         const auto base = static_cast<std::uint32_t>(worker) * kSectors;
         std::uint32_t version = 0;
         int told = told_;  // When everything of ours was durable last.
         for (int i = 0; i < kSteps; ++i) {
             (void)co_await loop.sleep(std::chrono::milliseconds(random_.below(200)));
+            if (lost_) co_await reopen(loop);
+            const block::Disk disk = *open_;
+            ++busy_;
             const std::size_t count = 1 + random_.below(8);
             const std::size_t first = random_.below(kSectors - count + 1);
             const auto part = std::span(sectors).subspan(first, count);
@@ -124,6 +149,7 @@ private:
             } else {
                 co_await flush(disk, base, sectors, told);
             }
+            --busy_;
         }
     }
 
@@ -136,6 +162,7 @@ private:
             sectors[i].latest = version;
         }
         auto done = co_await disk.write(std::uint64_t{number} * kSectorSize, data, {.fua = fua});
+        if (!done && fua) co_return was_told(done.error());
         EXPECT_TRUE(done) << done.error().why;
         for (Sector& sector : sectors)
             if (fua) sector.durable = version;
@@ -160,19 +187,23 @@ private:
     rdma::Task<void> flush(block::Disk disk, std::uint32_t base, std::span<Sector> sectors,
                            int& told) {
         auto done = co_await disk.flush();
-        if (!done) {
-            EXPECT_EQ(done.error().code, EIO);
-            ++told_;
-            ++outcome_.told;
-        } else {
+        if (!done)
+            was_told(done.error());
+        else
             ++outcome_.flushed;
-        }
         // A loss is told to one of us and concerns all: what it left must be looked at.
         const bool sure = done && told == told_;
         for (Sector& sector : sectors)
             if (sure) sector.durable = sector.latest;
         told = told_;
         co_await look(disk, base, sectors);
+    }
+
+    void was_told(const rdma::Error& error) {
+        EXPECT_EQ(error.code, EIO) << error.why;
+        ++told_;
+        ++outcome_.told;
+        lost_ = true;
     }
 
     void blame(const char* what, std::uint32_t sector) {
@@ -205,6 +236,11 @@ private:
     Outcome outcome_;
     std::uint64_t lives_ = 0;
     int told_ = 0;
+    block::Client* client_ = nullptr;
+    std::optional<block::Disk> open_;
+    int busy_ = 0;  // Workers that use it.
+    bool lost_ = false;
+    bool reopening_ = false;
     bool crash_ = false;
     bool over_ = false;
 };

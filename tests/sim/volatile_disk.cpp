@@ -84,6 +84,12 @@ rdma::Task<void> VolatileBackend::work(block::BackendRequest& request) {
     request.done(request, crashed() ? EIO : 0);
 }
 
+rdma::Task<void> VolatileBackend::keep_slowly(block::RecordRequest& request) {
+    (void)co_await loop_.sleep(std::chrono::microseconds(random_.below(2000)));
+    if (!crashed()) disk_.record = request.record;
+    request.done(request, crashed() ? EIO : 0);
+}
+
 void VolatileBackend::execute(block::BackendRequest& request) {
     switch (request.kind) {
         case block::IoKind::Read:

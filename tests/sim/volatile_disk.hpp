@@ -32,6 +32,8 @@ public:
     void end_flush(std::size_t mark);
     void crash();
 
+    block::WriterRecord record{.store = 1};  // Durable at once.
+
 private:
     struct Write {
         std::uint64_t offset;
@@ -62,9 +64,12 @@ public:
 
     block::Shape shape() override;
     void submit(block::BackendRequest& request) override { jobs_.spawn(work(request)); }
+    std::optional<block::WriterRecord> writer_record() override { return disk_.record; }
+    void keep(block::RecordRequest& request) override { jobs_.spawn(keep_slowly(request)); }
 
 private:
     rdma::Task<void> work(block::BackendRequest& request);
+    rdma::Task<void> keep_slowly(block::RecordRequest& request);
     void execute(block::BackendRequest& request);
     bool crashed() const { return disk_.life() != life_; }
 

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -27,10 +28,20 @@ struct BackendRequest : rdma::ListNode {
     std::span<std::byte> data;  // Of reads and writes.
     void (*done)(BackendRequest& request, int error) = nullptr;
 
+    // Set before `done` with an error: something that was done before may be lost as well. Of a
+    // flush that goes without saying.
+    bool lost = false;
+
     // The back end's.
     void* owner = nullptr;
     std::uint64_t progress = 0;
     std::uint8_t step = 0;
+};
+
+// To keep a writer record. Lives in its submitter until `done` is called, with 0 or an errno.
+struct RecordRequest {
+    WriterRecord record;
+    void (*done)(RecordRequest& request, int error) = nullptr;
 };
 
 class Backend {
@@ -42,6 +53,19 @@ public:
 
     virtual Shape shape() = 0;  // As it is now: the size may change.
     virtual void submit(BackendRequest& request) = 0;
+
+    // What keep() was given last, of servers before this one too; nothing if there is nothing that
+    // a late writer could spoil. A back end whose content outlives it overrides both: otherwise
+    // clients that come back after the server was started again get ESTALE.
+    virtual std::optional<WriterRecord> writer_record() { return record_; }
+    // Done when the record is as durable as a flush makes the disk's content. One at a time.
+    virtual void keep(RecordRequest& request) {
+        record_ = request.record;
+        request.done(request, 0);
+    }
+
+private:
+    WriterRecord record_;
 };
 
 // Forgets when it ends; so its identity is to be another each time, drawn at random.
@@ -55,6 +79,9 @@ struct FileOptions {
     bool direct = true;
     // Without it, and where the kernel refuses it, every call blocks the loop.
     bool io_uring = true;
+    // The folder of the writer record. Empty: the file's own; for a block device the folder that
+    // systemd gives ($STATE_DIRECTORY), or /var/lib/feroce.
+    std::string state = {};
 };
 
 // A file or a block device. Reads and writes of many files of one loop share an io_uring.

@@ -7,8 +7,10 @@
 //     co_await disk.flush();
 //
 // Requests survive the loss of paths as those of sessions do. When a server was started anew the
-// disk is opened again by itself; should it have lost what was written but not flushed, the next
-// flush fails, once. Everything belongs to its loop's thread.
+// disk is opened again by itself, unless another client was granted it for writing in between: then
+// every request fails with ESTALE. Should the server have lost what was written but not flushed, or
+// a flush have failed, then flushes and writes with FUA or preflush fail with EIO until the disk is
+// closed and opened again. Everything belongs to its loop's thread.
 #pragma once
 
 #include <cstddef>
@@ -88,6 +90,7 @@ private:
     rdma::Loop& loop_;
     rtrs::Client sessions_;
     std::map<std::string, std::vector<std::weak_ptr<DiskCore>>> disks_;  // By session.
+    std::uint32_t last_handle_ = 0;
 };
 
 }  // namespace feroce::block

@@ -2,7 +2,10 @@
 // like. The numbers are those of the Linux kernel's RNBD.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
+#include <vector>
 
 namespace feroce::block {
 
@@ -35,6 +38,23 @@ struct Shape {
     // Another value than before: what had not been flushed may be lost since then, and without a
     // volatile cache the whole content is. 0: not known.
     std::uint64_t cache_identity = 0;
+};
+
+// A client of RTRS as its session names itself, also after a reconnect. All zero: none.
+using ClientId = std::array<std::byte, 16>;
+
+// Who may write a disk; kept as long as the disk's content is (docs/adr/0018).
+struct WriterRecord {
+    std::uint64_t store = 0;       // Another value: another content.
+    std::uint64_t generation = 0;  // Goes up with each new grant for writing.
+    // Something acknowledged under this generation is lost: no flush of it succeeds any more.
+    bool flush_failed = false;
+    // Clients that know no generations, as the kernel's: the one that has the disk open, and those
+    // that had it open when another was granted, newest last.
+    ClientId holder{};
+    std::vector<ClientId> overtaken = {};
+
+    friend bool operator==(const WriterRecord&, const WriterRecord&) = default;
 };
 
 }  // namespace feroce::block

@@ -2,6 +2,7 @@
 // Linux kernel's rtrs the kernel's own heartbeat is used unless one is given here.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -82,6 +83,9 @@ struct Visitor {
     std::uint64_t session = 0;  // As ServerRequest::session() tells; never used again.
     std::string name;           // Of the session, as its client calls it.
     std::string peer;           // The client's address, without port.
+    // The session as its client names it on the wire: the same when it comes back after its session
+    // was forgotten here.
+    std::array<std::byte, 16> uuid{};
 };
 
 struct ServerOptions {

@@ -1,0 +1,128 @@
+// See exported_disk.hpp.
+#include "block/exported_disk.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+namespace feroce::block {
+
+namespace {
+
+constexpr std::size_t kMaxOvertaken = 64;
+constexpr Error kOvertaken{ESTALE, "another client was granted the disk in between"};
+
+}  // namespace
+
+ExportedDisk::Hold::Hold(std::shared_ptr<ExportedDisk> of, std::uint64_t with, std::string called)
+    : disk(std::move(of)),
+      session(with),
+      name(std::move(called)),
+      generation(disk->record_.generation) {
+    disk->holds_.push_back(this);
+}
+
+ExportedDisk::Hold::~Hold() {
+    std::erase(disk->holds_, this);
+}
+
+ExportedDisk::ExportedDisk(Export what, GuestList guests, std::size_t& keeping)
+    : what_(std::move(what)),
+      guests_(std::move(guests)),
+      keeping_count_(keeping),
+      shape_(what_.backend->shape()) {
+    auto record = what_.backend->writer_record();
+    recorded_ = record.has_value();
+    if (recorded_) record_ = *std::move(record);
+    keeping_.disk = this;
+    keeping_.done = [](RecordRequest& request, int error) {
+        static_cast<Keeping&>(request).disk->kept(error);
+    };
+}
+
+bool ExportedDisk::is_overtaken(const ClientId& client) const {
+    const auto& all = record_.overtaken;
+    return std::find(all.begin(), all.end(), client) != all.end();
+}
+
+Result<void> ExportedDisk::check_store(const Grant& held) const {
+    if (recorded_ && held.store != 0 && held.store != record_.store)
+        return Error{ESTALE, "the disk's content was replaced in between"};
+    return {};
+}
+
+Result<std::shared_ptr<ExportedDisk::Hold>> ExportedDisk::claim(const Claim& claim) {
+    if (what_.read_only) return Error{EROFS, "the disk is exported for reading only"};
+    TRY(check_store(claim.held));
+    const bool has_generation = claim.held.handle != 0;
+    const bool comes_back = has_generation
+                                ? claim.held.generation != 0
+                                : claim.client != ClientId{} && claim.client == record_.holder;
+    if (recorded_ && has_generation && comes_back && claim.held.generation != record_.generation)
+        return kOvertaken;
+    if (!has_generation && is_overtaken(claim.client)) return kOvertaken;
+    for (Hold* const hold : holds_)
+        if (hold->session == claim.session) return hold->shared_from_this();
+    const bool beside = claim.access == AccessMode::Migration;
+    if (holds_.size() >= (beside ? 2u : 1u))
+        return Error{EPERM, "another client has the disk open for writing"};
+    const bool joins = beside && !holds_.empty();
+    if (recorded_ && !comes_back && !joins) begin_generation(claim);
+    return std::make_shared<Hold>(shared_from_this(), claim.session, claim.name);
+}
+
+void ExportedDisk::begin_generation(const Claim& claim) {
+    ++record_.generation;
+    record_.flush_failed = false;
+    auto& overtaken = record_.overtaken;
+    if (record_.holder != ClientId{}) overtaken.push_back(record_.holder);
+    if (overtaken.size() > kMaxOvertaken) overtaken.erase(overtaken.begin());
+    record_.holder = claim.held.handle == 0 ? claim.client : ClientId{};
+    dirty_ = true;
+}
+
+void ExportedDisk::closed_by(const ClientId& client) {
+    if (!recorded_ || client == ClientId{}) return;
+    const bool held = record_.holder == client;
+    if (held) record_.holder = {};
+    const bool overtaken = std::erase(record_.overtaken, client) > 0;
+    if (!held && !overtaken) return;
+    dirty_ = true;
+    settle([](int) {});
+}
+
+void ExportedDisk::flush_failed() {
+    if (record_.flush_failed) return;
+    record_.flush_failed = true;
+    dirty_ = recorded_;
+}
+
+void ExportedDisk::settle(std::function<void(int error)> then) {
+    const bool keeps = kept_alive_ != nullptr;
+    if (dirty_)
+        waiting_.push_back(std::move(then));
+    else if (keeps)
+        told_.push_back(std::move(then));
+    else
+        then(0);
+    if (dirty_ && !keeps) keep();
+}
+
+void ExportedDisk::keep() {
+    kept_alive_ = shared_from_this();
+    ++keeping_count_;
+    dirty_ = false;
+    told_ = std::exchange(waiting_, {});
+    keeping_.record = record_;
+    what_.backend->keep(keeping_);
+}
+
+void ExportedDisk::kept(int error) {
+    const std::shared_ptr<ExportedDisk> self = std::move(kept_alive_);
+    --keeping_count_;
+    if (error != 0) dirty_ = true;  // The next change takes it along.
+    for (const auto& then : std::exchange(told_, {})) then(error);
+    if (!waiting_.empty() && kept_alive_ == nullptr) keep();
+}
+
+}  // namespace feroce::block

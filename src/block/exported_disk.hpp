@@ -1,0 +1,87 @@
+// ExportedDisk: an export with its rules and its writer record. Decides which client may write it
+// under which generation (docs/adr/0018), and has the record kept before anybody is told.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/result.hpp"
+#include "block/guest_list.hpp"
+#include "block/messages.hpp"
+#include "feroce/block/server.hpp"
+
+namespace feroce::block {
+
+class ExportedDisk : public std::enable_shared_from_this<ExportedDisk> {
+public:
+    // The right to write, shared by the handles of a session and by their requests in flight: the
+    // next writer is granted when the last of these has ended.
+    struct Hold : std::enable_shared_from_this<Hold> {
+        Hold(std::shared_ptr<ExportedDisk> of, std::uint64_t session, std::string name);
+        ~Hold();
+        Hold(const Hold&) = delete;
+        Hold& operator=(const Hold&) = delete;
+
+        std::shared_ptr<ExportedDisk> disk;
+        std::uint64_t session;
+        std::string name;  // Of the session.
+        std::uint64_t generation;
+    };
+    // A client that wants to write.
+    struct Claim {
+        std::uint64_t session = 0;
+        std::string name;
+        ClientId client{};
+        AccessMode access = AccessMode::ReadWrite;
+        Grant held;  // As the client sent it.
+    };
+
+    // `keeping` counts the records that back ends have not kept yet; outlives the disk.
+    ExportedDisk(Export what, GuestList guests, std::size_t& keeping);
+
+    const Export& what() const { return what_; }
+    const GuestList& guests() const { return guests_; }
+    const Shape& shape() const { return shape_; }
+    const Shape& look() { return shape_ = what_.backend->shape(); }
+    const WriterRecord& record() const { return record_; }
+    const std::vector<Hold*>& holds() const { return holds_; }
+
+    // A grant that the record does not know yet must not be told before settle() says so.
+    Result<std::shared_ptr<Hold>> claim(const Claim& claim);
+    // For a reader that comes back: whether the content is the one it knew.
+    Result<void> check_store(const Grant& held) const;
+    // A client without generations has closed the disk.
+    void closed_by(const ClientId& client);
+    // What was acknowledged under this generation may be lost.
+    void flush_failed();
+    // Calls when all that was decided before is kept, with 0 or an errno; perhaps at once.
+    void settle(std::function<void(int error)> then);
+
+private:
+    bool is_overtaken(const ClientId& client) const;
+    void begin_generation(const Claim& claim);
+    void keep();
+    void kept(int error);
+
+    struct Keeping : RecordRequest {
+        ExportedDisk* disk = nullptr;
+    };
+
+    Export what_;
+    GuestList guests_;
+    std::size_t& keeping_count_;
+    Shape shape_;  // As it was when last looked at: asking a file costs a call.
+    bool recorded_;
+    WriterRecord record_;
+    std::vector<Hold*> holds_;
+    bool dirty_ = false;  // The record has changed since the back end got it.
+    Keeping keeping_;
+    std::shared_ptr<ExportedDisk> kept_alive_;       // While the back end has the record.
+    std::vector<std::function<void(int)>> waiting_;  // For a record that is not kept yet,
+    std::vector<std::function<void(int)>> told_;     // and for the one that is being kept.
+};
+
+}  // namespace feroce::block

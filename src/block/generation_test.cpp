@@ -1,0 +1,316 @@
+// Who may write a disk, and what a flush still promises, over restarts, losses and second clients.
+#include <cerrno>
+#include <cstring>
+
+#include "block/messages.hpp"
+#include "block/test_server.hpp"
+#include "feroce/task_group.hpp"
+
+namespace feroce::block {
+namespace {
+
+using namespace std::chrono_literals;
+using Bytes = std::vector<std::byte>;
+
+// Content and record that outlive the back ends on it, as a file's do. What it is told to lose or
+// to fail happens once, as in Linux.
+struct Store {
+    Bytes bytes = Bytes(kTestDiskSize);
+    WriterRecord record{.store = 7};
+    std::uint64_t cache = 1;
+    int failing_flushes = 0;
+};
+
+class StoreBackend final : public Backend {
+public:
+    explicit StoreBackend(Store& store) : store_(store) {}
+    Shape shape() override {
+        Shape shape;
+        shape.size = store_.bytes.size();
+        shape.volatile_cache = true;
+        shape.cache_identity = store_.cache;
+        return shape;
+    }
+    std::optional<WriterRecord> writer_record() override { return store_.record; }
+    void keep(RecordRequest& request) override {
+        store_.record = request.record;
+        request.done(request, 0);
+    }
+    void submit(BackendRequest& request) override {
+        std::byte* const at = store_.bytes.data() + request.offset;
+        const bool flushes = request.kind == IoKind::Flush || request.preflush;
+        if (flushes && store_.failing_flushes > 0) {
+            --store_.failing_flushes;
+            request.lost = true;
+            return request.done(request, EIO);
+        }
+        if (request.kind == IoKind::Read) std::memcpy(request.data.data(), at, request.length);
+        if (request.kind == IoKind::Write) std::memcpy(at, request.data.data(), request.length);
+        request.done(request, 0);
+    }
+
+private:
+    Store& store_;
+};
+
+class Generations : public ServedDisks {
+protected:
+    std::vector<Export> exports() {
+        return {{.name = "data", .backend = std::make_shared<StoreBackend>(store)}};
+    }
+    void restart() {
+        const std::uint16_t port = server->port();
+        stop();
+        serve(exports(), port);
+    }
+    rdma::Result<Disk> open_by(Client& by, const std::string& session,
+                               AccessMode access = AccessMode::ReadWrite) {
+        rtrs::SessionOptions options;
+        options.port = server->port();
+        return loop.run(by.open(session, {{"127.0.0.1"}}, "data", access, options));
+    }
+    int write(const Disk& disk, char value, WriteOptions options = {}) {
+        page.assign(4096, static_cast<std::byte>(value));
+        return code_of(disk.write(0, page, options));
+    }
+    char content() const { return static_cast<char>(store.bytes[0]); }
+
+    Store store;
+    Bytes page;
+    Client other{loop};
+};
+
+rdma::Task<void> write_late(Disk disk, std::span<const std::byte> page, int& code) {
+    const auto done = co_await disk.write(0, page);
+    code = done ? 0 : done.error().code;
+}
+
+TEST_F(Generations, AWriteOfAnOlderOneNeverLands) {
+    serve(exports());
+    const Disk first = open("data", AccessMode::ReadWrite, "first");
+    ASSERT_EQ(write(first, 'a'), 0);
+    const std::uint16_t port = server->port();
+    stop();
+    ASSERT_TRUE(first.session().disconnect_path(0));
+    const Bytes late(4096, std::byte{'A'});
+    int code = -1;
+    rdma::TaskGroup group(loop);
+    group.spawn(write_late(first, late, code));
+    serve(exports(), port);
+    const Disk second = open_by(other, "second").value();
+    ASSERT_EQ(write(second, 'B', {.fua = true}), 0);
+    expect_done(second.close());
+    ASSERT_TRUE(first.session().reconnect_path(0));
+    ASSERT_TRUE(loop.run(group.join()));
+    EXPECT_EQ(code, ESTALE);
+    EXPECT_EQ(content(), 'B');
+    EXPECT_EQ(write(first, 'A'), ESTALE) << "it stays so";
+    EXPECT_EQ(code_of(first.flush()), ESTALE);
+    EXPECT_EQ(code_of(first.read(0, page)), ESTALE);
+    EXPECT_EQ(content(), 'B');
+    const Disk again = open("data", AccessMode::ReadWrite, "first");
+    EXPECT_EQ(write(again, 'C'), 0);
+    EXPECT_EQ(content(), 'C');
+}
+
+TEST_F(Generations, AWriterWhoComesBackToAFreeDiskGoesOn) {
+    serve(exports());
+    const Disk disk = open("data");
+    ASSERT_EQ(write(disk, 'a'), 0);
+    const std::uint64_t generation = store.record.generation;
+    EXPECT_GT(generation, 0u);
+    restart();
+    EXPECT_EQ(write(disk, 'b'), 0);
+    EXPECT_EQ(store.record.generation, generation);
+    expect_done(disk.flush());
+}
+
+TEST_F(Generations, AReaderIsToldThatTheContentIsAnother) {
+    serve(exports());
+    const Disk reader = open("data", AccessMode::ReadOnly);
+    page.resize(4096);
+    expect_done(reader.read(0, page));
+    restart();
+    expect_done(reader.read(0, page));
+    store.record = {.store = 8};
+    restart();
+    EXPECT_EQ(code_of(reader.read(0, page)), ESTALE);
+}
+
+TEST_F(Generations, AFileKeepsItsRecordBesideIt) {
+    const auto files = [&] {
+        return std::vector<Export>{{.name = "data", .backend = file_backend(loop, path).value()}};
+    };
+    serve(files());
+    const std::uint16_t port = server->port();
+    const Disk first = open("data", AccessMode::ReadWrite, "first");
+    ASSERT_EQ(write(first, 'a'), 0);
+    stop();
+    EXPECT_TRUE(std::filesystem::exists(path + ".feroce"));
+    ASSERT_TRUE(first.session().disconnect_path(0));
+    serve(files(), port);
+    const Disk second = open_by(other, "second").value();
+    ASSERT_EQ(write(second, 'B', {.fua = true}), 0);
+    expect_done(second.close());
+    stop();
+    serve(files(), port);
+    ASSERT_TRUE(first.session().reconnect_path(0));
+    EXPECT_EQ(write(first, 'A'), ESTALE);
+    // Another file of that name is another disk.
+    const Disk third = open_by(other, "third").value();
+    stop();
+    std::filesystem::remove(path);
+    const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL, 0600);
+    ASSERT_EQ(::ftruncate(fd, kTestDiskSize), 0);
+    ::close(fd);
+    serve(files(), port);
+    EXPECT_EQ(code_of(third.read(0, page)), ESTALE);
+    EXPECT_EQ(write(third, 'D'), ESTALE);
+}
+
+TEST_F(Generations, FlushFuaAndPreflushAgreeOnALoss) {
+    serve(exports());
+    for (const WriteOptions options : {WriteOptions{.preflush = true}, WriteOptions{.fua = true},
+                                       WriteOptions{.fua = true, .preflush = true}}) {
+        const Disk disk = open("data");
+        ASSERT_EQ(write(disk, 'a'), 0);
+        ++store.cache;  // The server's machine ends.
+        restart();
+        EXPECT_EQ(write(disk, 'C', options), EIO) << "a commit record over lost data";
+        EXPECT_EQ(content(), 'a');
+        EXPECT_EQ(code_of(disk.flush()), EIO);
+        EXPECT_EQ(code_of(disk.flush()), EIO) << "again";
+        EXPECT_EQ(write(disk, 'b'), 0) << "this promises nothing";
+        expect_done(disk.close());
+        const Disk fresh = open("data");
+        EXPECT_EQ(write(fresh, 'd', options), 0);
+        expect_done(fresh.flush());
+        expect_done(fresh.close());
+    }
+}
+
+TEST_F(Generations, WithoutUnflushedWritesNothingIsLost) {
+    serve(exports());
+    const Disk disk = open("data");
+    ASSERT_EQ(write(disk, 'a'), 0);
+    ASSERT_EQ(write(disk, 'b', {.fua = true, .preflush = true}), 0);
+    ++store.cache;
+    restart();
+    ASSERT_EQ(write(disk, 'c', {.fua = true, .preflush = true}), 0);
+    expect_done(disk.flush());
+}
+
+TEST_F(Generations, AFailedFlushStaysFailed) {
+    serve(exports());
+    const Disk disk = open("data");
+    ASSERT_EQ(write(disk, 'a'), 0);
+    store.failing_flushes = 1;
+    EXPECT_EQ(code_of(disk.flush()), EIO);
+    EXPECT_EQ(code_of(disk.flush()), EIO) << "the kernel says it once, and the pages are gone";
+    EXPECT_EQ(write(disk, 'b', {.fua = true}), EIO);
+    restart();
+    EXPECT_EQ(code_of(disk.flush()), EIO);
+    expect_done(disk.close());
+    const Disk fresh = open("data");
+    expect_done(fresh.flush());
+}
+
+TEST_F(Generations, TwoHandlesOfASessionHaveTheirOwnAccess) {
+    serve(exports());
+    const Disk reader = open("data", AccessMode::ReadOnly);
+    const Disk first = open("data");
+    const Disk second = open("data");
+    EXPECT_EQ(write(reader, 'r'), EROFS);
+    EXPECT_EQ(write(first, 'a'), 0);
+    expect_done(reader.close());
+    expect_done(first.close());
+    EXPECT_EQ(open_by(other, "thief").error().code, EPERM);
+    EXPECT_EQ(write(second, 'b'), 0);
+    expect_done(second.close());
+    EXPECT_TRUE(open_by(other, "thief"));
+}
+
+// A client that speaks as the kernel's: it opens a disk again when its session is back, with no
+// CLOSE before, and knows no generations.
+class KernelClient : public Generations {
+protected:
+    void connect(const std::string& name = "kernel") {
+        rtrs::SessionOptions options;
+        options.port = server->port();
+        options.extension = false;
+        session = loop.run(sessions.open(name, {{"127.0.0.1"}}, options)).value();
+    }
+    template <class Message>
+    Bytes bytes_of(const Message& message) {
+        Bytes out(Message::kSize);
+        message.emit(std::span<std::byte, Message::kSize>(out));
+        return out;
+    }
+    int open_disk() {
+        Bytes answer(OpenResponse::kSize);
+        const auto done =
+            session->read(bytes_of(OpenRequest{AccessMode::ReadWrite, "data"}), answer).wait();
+        if (done) device = OpenResponse::parse(answer).value().device;
+        return done ? 0 : done.error().code;
+    }
+    int close_disk() {
+        const auto done = session->write(bytes_of(CloseRequest{device}), Bytes{}).wait();
+        return done ? 0 : done.error().code;
+    }
+    int ask(IoKind kind) {
+        IoRequest io;
+        io.device = device;
+        io.kind = kind;
+        io.size = kind == IoKind::Flush ? 0 : 4096;
+        const Bytes data(io.size, std::byte{'K'});
+        Bytes nothing;
+        const auto done = kind == IoKind::Flush ? session->read(bytes_of(io), nothing).wait()
+                                                : session->write(bytes_of(io), data).wait();
+        return done ? 0 : done.error().code;
+    }
+
+    rtrs::Client sessions{loop};
+    std::optional<rtrs::Session> session;
+    std::uint32_t device = 0;
+};
+
+TEST_F(KernelClient, ItsOwnReopenClearsNoFailedFlush) {
+    serve(exports());
+    connect();
+    ASSERT_EQ(open_disk(), 0);
+    ASSERT_EQ(ask(IoKind::Write), 0);
+    store.failing_flushes = 1;
+    EXPECT_EQ(ask(IoKind::Flush), EIO);
+    EXPECT_EQ(ask(IoKind::Flush), EIO);
+    restart();
+    ASSERT_EQ(open_disk(), 0) << "it comes back, and may";
+    EXPECT_EQ(ask(IoKind::Flush), EIO) << "but what it lost is lost";
+    EXPECT_EQ(close_disk(), 0);
+    ASSERT_EQ(open_disk(), 0);
+    EXPECT_EQ(ask(IoKind::Flush), 0);
+}
+
+TEST_F(KernelClient, ItIsToldThatAnotherWasGranted) {
+    serve(exports());
+    connect();
+    ASSERT_EQ(open_disk(), 0);
+    ASSERT_EQ(ask(IoKind::Write), 0);
+    const std::uint16_t port = server->port();
+    stop();
+    ASSERT_TRUE(session->disconnect_path(0));
+    serve(exports(), port);
+    const Disk second = open_by(other, "second").value();
+    ASSERT_EQ(write(second, 'B', {.fua = true}), 0);
+    expect_done(second.close());
+    ASSERT_TRUE(session->reconnect_path(0));
+    EXPECT_EQ(open_disk(), ESTALE);
+    EXPECT_EQ(open_disk(), ESTALE);
+    EXPECT_EQ(ask(IoKind::Write), ENOTCONN);
+    EXPECT_EQ(content(), 'B');
+    EXPECT_EQ(close_disk(), ENOTCONN) << "it gives up,";
+    EXPECT_EQ(open_disk(), 0) << "and begins again";
+    EXPECT_EQ(ask(IoKind::Write), 0);
+}
+
+}  // namespace
+}  // namespace feroce::block

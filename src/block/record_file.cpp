@@ -1,0 +1,189 @@
+// See record_file.hpp.
+#include "block/record_file.hpp"
+
+#include <fcntl.h>
+#include <linux/fs.h>
+#include <sys/ioctl.h>
+#include <sys/statfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+namespace feroce::block {
+
+namespace {
+
+constexpr const char* kTitle = "feroce-writer-record 1";
+
+std::uint64_t mix(std::uint64_t hash, std::uint64_t value) {
+    for (int i = 0; i < 8; ++i) hash = (hash ^ (value >> 8 * i & 0xff)) * 0x100000001b3u;
+    return hash;
+}
+
+std::string to_text(const ClientId& client) {
+    std::string out;
+    std::array<char, 3> two{};
+    for (const std::byte byte : client) {
+        std::snprintf(two.data(), two.size(), "%02x", static_cast<unsigned>(byte));
+        out += two.data();
+    }
+    return out;
+}
+
+bool from_text(const std::string& text, ClientId& out) {
+    if (text.size() != 2 * out.size()) return false;
+    for (std::size_t i = 0; i < out.size(); ++i) {
+        unsigned value = 0;
+        const char* const at = text.data() + 2 * i;
+        const auto read = std::from_chars(at, at + 2, value, 16);
+        if (read.ec != std::errc() || read.ptr != at + 2) return false;
+        out[i] = static_cast<std::byte>(value);
+    }
+    return true;
+}
+
+std::string emit(const WriterRecord& record, std::uint64_t backing) {
+    std::ostringstream out;
+    out << kTitle << "\nbacking " << backing << "\nstore " << record.store << "\ngeneration "
+        << record.generation << "\nflush_failed " << record.flush_failed << '\n';
+    if (record.holder != ClientId{}) out << "holder " << to_text(record.holder) << '\n';
+    for (const ClientId& client : record.overtaken) out << "overtaken " << to_text(client) << '\n';
+    out << "end\n";
+    return out.str();
+}
+
+// False: it is none, or a part of one.
+bool parse(std::istream& in, WriterRecord& record, std::uint64_t& backing) {
+    std::string line, key, text;
+    if (!std::getline(in, line) || line != kTitle) return false;
+    while (in >> key) {
+        if (key == "end") return record.store != 0;
+        bool fine = true;
+        ClientId client{};
+        if (key == "backing") {
+            fine = static_cast<bool>(in >> backing);
+        } else if (key == "store") {
+            fine = static_cast<bool>(in >> record.store);
+        } else if (key == "generation") {
+            fine = static_cast<bool>(in >> record.generation);
+        } else if (key == "flush_failed") {
+            fine = static_cast<bool>(in >> record.flush_failed);
+        } else {
+            fine = in >> text && from_text(text, client);
+            if (key == "holder")
+                record.holder = client;
+            else if (key == "overtaken")
+                record.overtaken.push_back(client);
+            else
+                fine = false;
+        }
+        if (!fine) return false;
+    }
+    return false;
+}
+
+int write_all(int fd, const std::string& text) {
+    std::size_t at = 0;
+    while (at < text.size()) {
+        const ssize_t wrote = ::write(fd, text.data() + at, text.size() - at);
+        if (wrote < 0 && errno == EINTR) continue;
+        if (wrote <= 0) return wrote < 0 ? errno : EIO;
+        at += static_cast<std::size_t>(wrote);
+    }
+    return ::fsync(fd) == 0 ? 0 : errno;
+}
+
+int sync_folder(const std::string& of) {
+    const std::string folder = std::filesystem::path(of).parent_path();
+    const int fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) return errno;
+    const int error = ::fsync(fd) == 0 ? 0 : errno;
+    ::close(fd);
+    return error;
+}
+
+std::string state_folder() {
+    // As systemd's StateDirectory= gives it; the first of several.
+    const char* const given = ::secure_getenv("STATE_DIRECTORY");
+    if (given == nullptr || *given == 0) return "/var/lib/feroce";
+    const std::string all = given;
+    return all.substr(0, all.find(':'));
+}
+
+}  // namespace
+
+std::uint64_t backing_identity(int fd) {
+    struct stat status {};
+    if (::fstat(fd, &status) != 0) return 0;
+    std::uint64_t hash = 0xcbf29ce484222325u;
+    if (S_ISBLK(status.st_mode)) return mix(hash, status.st_rdev);
+    struct statfs system {};
+    if (::fstatfs(fd, &system) == 0) {
+        std::array<std::uint32_t, 2> id{};
+        std::memcpy(id.data(), &system.f_fsid, sizeof id);
+        hash = mix(mix(hash, id[0]), id[1]);
+    }
+    hash = mix(hash, status.st_ino);
+    int version = 0;  // The kernel writes an int, whatever the ioctl's number says.
+    long room[2] = {};
+    if (::ioctl(fd, FS_IOC_GETVERSION, room) == 0) std::memcpy(&version, room, sizeof version);
+    hash = mix(hash, static_cast<std::uint32_t>(version));
+    struct statx more {};
+    if (::statx(fd, "", AT_EMPTY_PATH, STATX_BTIME, &more) == 0 &&
+        (more.stx_mask & STATX_BTIME) != 0)
+        hash = mix(mix(hash, static_cast<std::uint64_t>(more.stx_btime.tv_sec)),
+                   more.stx_btime.tv_nsec);
+    return hash;
+}
+
+RecordFile::RecordFile(const std::string& backing, bool is_device, const std::string& folder) {
+    // The same under every name that leads to it.
+    std::error_code ignored;
+    const auto full = std::filesystem::canonical(backing, ignored);
+    std::filesystem::path at = ignored ? std::filesystem::path(backing) : full;
+    if (is_device || !folder.empty()) {
+        std::string name = at.string().substr(1);
+        std::replace(name.begin(), name.end(), '/', '-');
+        at = std::filesystem::path(folder.empty() ? state_folder() : folder) / name;
+        std::filesystem::create_directories(at.parent_path(), ignored);
+    }
+    path_ = std::filesystem::absolute(at).string() + ".feroce";
+}
+
+rdma::Result<std::optional<WriterRecord>> RecordFile::load(std::uint64_t backing) const {
+    std::ifstream in(path_);
+    if (!in) {
+        if (errno == ENOENT) return std::optional<WriterRecord>();
+        return rdma::Error(errno, path_ + " cannot be read: " + std::strerror(errno));
+    }
+    WriterRecord record;
+    std::uint64_t of = 0;
+    if (!parse(in, record, of))
+        return rdma::Error(EINVAL, path_ +
+                                       " is no writer record of ours; move it away, if no client "
+                                       "has the disk open");
+    if (of != backing) return std::optional<WriterRecord>();
+    return std::optional(std::move(record));
+}
+
+int RecordFile::save(const WriterRecord& record, std::uint64_t backing) const {
+    const std::string fresh = path_ + ".new";
+    const int fd =
+        ::open(fresh.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0) return errno;
+    int error = write_all(fd, emit(record, backing));
+    ::close(fd);
+    if (error == 0 && ::rename(fresh.c_str(), path_.c_str()) != 0) error = errno;
+    return error != 0 ? error : sync_folder(path_);
+}
+
+}  // namespace feroce::block
