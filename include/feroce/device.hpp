@@ -1,4 +1,5 @@
-// Device: the device that has an address of this machine. For programs that want a protection
+// Device: the device that has an address of this machine; for a loopback address the one that
+// connections to it use. For programs that want a protection
 // domain or a completion queue before they have a connection.
 #pragma once
 

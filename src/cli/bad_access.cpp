@@ -128,7 +128,9 @@ ibv_wc_status write_with_wrong_key(const Fabric& f, void* memory) {
 
 int main(int argc, char** argv) {
     const bool waits = argc > 1 && std::strcmp(argv[1], "--wait") == 0;
-    const char* device = argc > (waits ? 2 : 1) ? argv[argc - 1] : "feroce_lo";
+    const bool names_device = argc > (waits ? 2 : 1);
+    const char* device = names_device ? argv[argc - 1] : "feroce_lo";
+    if (!names_device) ::setenv("FEROCE_DEVICES", "lo", 0);
     static std::uint64_t memory[8];
     const Fabric fabric = set_up(device, memory, sizeof memory);
     const ibv_wc_status status = write_with_wrong_key(fabric, memory);

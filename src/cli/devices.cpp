@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 
 namespace feroce::cli {
@@ -89,6 +90,17 @@ std::vector<DeviceInfo> list_devices() {
     }
     if (list != nullptr) ::ibv_free_device_list(list);
     return out;
+}
+
+bool hides_loopback(const std::vector<DeviceInfo>& devices) {
+    const char* restricted = std::getenv("FEROCE_DEVICES");
+    if (devices.empty() || (restricted != nullptr && restricted[0] != '\0')) return false;
+    DeviceInfo loopback;
+    loopback.interface = "lo";
+    add_interface(loopback);
+    return !loopback.gids.empty() &&
+           std::none_of(devices.begin(), devices.end(),
+                        [](const DeviceInfo& d) { return d.interface == "lo"; });
 }
 
 std::string guid_text(std::uint64_t guid) {

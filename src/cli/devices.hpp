@@ -24,6 +24,9 @@ struct DeviceInfo {
 
 std::vector<DeviceInfo> list_devices();
 
+// True if feroce_lo is left out of them, because there are others and nothing names it.
+bool hides_loopback(const std::vector<DeviceInfo>& devices);
+
 std::string guid_text(std::uint64_t guid);  // 0011:22ff:fe33:4455
 
 }  // namespace feroce::cli

@@ -96,6 +96,12 @@ Findings check_devices() {
                  "ip link set lo up"}};
     Findings out;
     for (const DeviceInfo& device : devices) out.push_back(check_device(device));
+    if (hides_loopback(devices))
+        out.push_back(
+            {Verdict::Note, "devices",
+             "feroce_lo is listed only to programs that name it, by an argument or in the "
+             "environment; rdma_cm to a loopback address uses the first device",
+             "FEROCE_DEVICES=lo"});
     const bool only_loopback = devices.size() == 1 && devices.front().interface == "lo";
     if (only_loopback)
         out.push_back({Verdict::Note, "devices",

@@ -1,5 +1,7 @@
 #include "cli/show.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <iterator>
 
@@ -114,20 +116,31 @@ void add(const process::StateResources& from, process::StateResources& to) {
     to.srqs += from.srqs;
 }
 
+// The listed ones, and what processes have open beyond them.
+std::vector<std::string> names_in_use(const std::vector<DeviceInfo>& devices,
+                                      const std::vector<process::StateSnapshot>& processes) {
+    std::vector<std::string> names;
+    for (const DeviceInfo& device : devices) names.push_back(device.name);
+    for (const process::StateSnapshot& process : processes)
+        for (const process::StateResources& r : process.resources)
+            if (std::count(names.begin(), names.end(), r.device) == 0) names.push_back(r.device);
+    return names;
+}
+
 Json summary(const Filter& filter, const std::vector<DeviceInfo>& devices) {
     const std::vector<process::StateSnapshot> processes = live_processes();
     Json records = Json::array();
-    for (const DeviceInfo& device : devices) {
-        if (!filter.wants_device(device.name)) continue;
+    for (const std::string& name : names_in_use(devices, processes)) {
+        if (!filter.wants_device(name)) continue;
         std::size_t qps = 0;
         process::StateResources total;
         for (const process::StateSnapshot& process : processes) {
             for (const process::StateResources& r : process.resources)
-                if (r.device == device.name) add(r, total);
+                if (r.device == name) add(r, total);
             for (const process::StateQp& qp : process.qps)
-                qps += device_of(process, qp) == device.name ? 1 : 0;
+                qps += device_of(process, qp) == name ? 1 : 0;
         }
-        Json record = device_record(devices, device.name);
+        Json record = device_record(devices, name);
         record["pd"] = total.pds;
         record["cq"] = total.cqs;
         record["qp"] = qps;
@@ -171,6 +184,8 @@ void show_devices(const std::vector<std::string>& words, const OutputOptions& op
             records.push_back(std::move(record));
     }
     print_records(records, options);
+    if (!options.json && words.empty() && hides_loopback(devices))
+        fmt::print(stderr, "feroce: feroce_lo is there as well, for programs that name it\n");
 }
 
 void show_links(const std::vector<std::string>& words, const OutputOptions& options) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "cm/connection_manager.hpp"
+#include "wire/cma.hpp"
 
 namespace feroce::cm {
 
@@ -72,7 +73,8 @@ void ConnectionManager::on_req(const Arrival& a, Patience patience) {
     if (Connection* c = table_.find_live_qpn(a.source, req.local_qpn)) return on_stale(a, *c);
     if (!is_supported(req)) return refuse(a, RejectReason::InvalidTransportType);
     if (req.path_mtu < 1 || req.path_mtu > 5) return refuse(a, RejectReason::InvalidPathMtu);
-    Listener* listener = listeners_.match(req.service_id, a.destination);
+    const Gid named = wire::named_address(a.source, a.destination, a.mad);
+    Listener* listener = listeners_.match(req.service_id, named);
     if (listener == nullptr) return on_unserved(a, patience);
     deliver_req(a, req, *listener);
 }
@@ -84,7 +86,8 @@ void ConnectionManager::on_sidr_req(const Arrival& a, Patience patience) {
         if (c->state == State::Timewait) return replay(a.now, *c);
         return drop(Drop::WrongState);
     }
-    Listener* listener = listeners_.match(req.service_id, a.destination);
+    const Gid named = wire::named_address(a.source, a.destination, a.mad);
+    Listener* listener = listeners_.match(req.service_id, named);
     if (listener == nullptr) return on_unserved(a, patience);
     deliver_sidr_req(a, req, *listener);
 }
@@ -186,7 +189,8 @@ void ConnectionManager::serve_waiting(Instant now) {
     all.swap(waiting_);
     for (const Waiting& w : all) {
         const wire::CmMad mad = *wire::parse_cm_mad(w.mad);
-        if (listeners_.match(service_of(mad.message), w.destination) == nullptr)
+        const Gid named = wire::named_address(w.source, w.destination, mad);
+        if (listeners_.match(service_of(mad.message), named) == nullptr)
             kept.push_back(w);
         else
             on_request({now, w.source, w.destination, mad, w.mad, w.origin}, Patience::Refuse);

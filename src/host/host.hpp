@@ -28,6 +28,8 @@ struct Interface {
     bool up = false;
     std::array<std::uint8_t, 6> mac{};
     std::vector<Gid> gids;  // Usable addresses in a stable order: IPv4, IPv6, link-local.
+    // Programs find it in the device list. One that is not listed works like the others.
+    bool listed = true;
 };
 
 // A port on one slot of the shared UDP port, for all addresses of this machine.

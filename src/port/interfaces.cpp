@@ -1,13 +1,16 @@
 #include "port/interfaces.hpp"
 
+#include <fcntl.h>
 #include <ifaddrs.h>
 #include <linux/ethtool.h>
 #include <linux/if_packet.h>
 #include <linux/sockios.h>
 #include <net/if.h>
 #include <netinet/in.h>
+#include <sys/auxv.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -97,7 +100,40 @@ int kind_of(const Gid& gid) {
     return is_link_local(gid) ? 2 : 1;
 }
 
+bool is_word_character(char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+}
+
+// Arguments with a zero byte behind each; empty where there is no /proc.
+std::string own_arguments() {
+    std::string out;
+    const Fd file(::open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC));
+    char buffer[4096];
+    ssize_t got = 0;
+    while (file.valid() && (got = ::read(file.get(), buffer, sizeof buffer)) > 0)
+        out.append(buffer, static_cast<std::size_t>(got));
+    return out;
+}
+
 }  // namespace
+
+bool has_word(std::string_view text, std::string_view word) {
+    for (std::size_t at = text.find(word); at != text.npos; at = text.find(word, at + 1)) {
+        const std::size_t end = at + word.size();
+        const bool starts = at == 0 || !is_word_character(text[at - 1]);
+        const bool ends = end == text.size() || !is_word_character(text[end]);
+        if (starts && ends) return true;
+    }
+    return false;
+}
+
+bool program_names(std::string_view word) {
+    if (has_word(own_arguments(), word)) return true;
+    if (::getauxval(AT_SECURE) != 0) return false;
+    for (char** variable = environ; variable != nullptr && *variable != nullptr; ++variable)
+        if (has_word(*variable, word)) return true;
+    return false;
+}
 
 std::vector<Interface> list_interfaces(std::string_view only) {
     const Uncancelled call;  // Programs' threads come here with a shard's lock.

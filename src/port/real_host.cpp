@@ -22,6 +22,7 @@
 namespace feroce::port {
 namespace {
 
+constexpr char kLoopback[] = "lo";
 constexpr Duration kEnterPatience = std::chrono::seconds(3);
 // A guest who lost its seat asks again and again: each time only briefly, because the thread that
 // asks has other things to do.
@@ -42,6 +43,9 @@ RealHost::RealHost(Options options)
       identity_(Identity::capture(options_.sharing)),
       owner_(identity_.user) {
     if (!options_.capture_path.empty()) capture_ = Capture::open(options_.capture_path);
+    if (!options_.devices.empty() || options_.loopback_named) return;
+    for (const host::Interface& interface : list_interfaces({}))
+        hides_loopback_ |= interface.name != kLoopback;
 }
 
 Instant RealHost::now() {
@@ -49,7 +53,10 @@ Instant RealHost::now() {
 }
 
 std::vector<host::Interface> RealHost::interfaces() {
-    return list_interfaces(options_.devices);
+    std::vector<host::Interface> all = list_interfaces(options_.devices);
+    for (host::Interface& interface : all)
+        interface.listed = !hides_loopback_ || interface.name != kLoopback;
+    return all;
 }
 
 Result<PortEntry> RealHost::enter(std::uint32_t wish, Duration patience) {

@@ -30,6 +30,9 @@ class RealHost final : public host::Host {
 public:
     struct Options {
         std::string devices;  // Comma separated interface names, empty for all.
+        // Loopback is listed among other interfaces only if the program names it: programs that
+        // use every device they find would pair it with one of another network.
+        bool loopback_named = false;
         std::optional<FaultRates> faults;
         std::string capture_path;  // Empty: none.
         std::uint16_t port = wire::kRocePort;
@@ -60,6 +63,7 @@ private:
     Neighbours neighbours();
 
     Options options_;
+    bool hides_loopback_ = false;  // Decided at the start, for good.
     KernelRandom random_;
     std::unique_ptr<Capture> capture_;
     std::mutex mutex_;                              // Guards what follows.

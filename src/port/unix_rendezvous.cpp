@@ -144,29 +144,28 @@ bool UnixRendezvous::offer_to_all(const CmDatagram& message) {
 }
 
 bool UnixRendezvous::offer(const CmDatagram& request) {
+    const std::optional<wire::CmMad> mad = wire::parse_cm_mad(request.mad);
+    if (!mad) return false;
+    if (mad->attribute == wire::CmAttribute::Rej) return offer_to_all(request);
     // REQ and SIDR_REQ have the service id at the same place; other messages name no service.
-    const auto attribute = static_cast<wire::CmAttribute>(
-        wire::MadHeader::parse(std::span(request.mad).first<wire::MadHeader::kSize>()).attribute);
-    if (attribute == wire::CmAttribute::Rej) return offer_to_all(request);
-    if (attribute != wire::CmAttribute::Req && attribute != wire::CmAttribute::SidrReq)
+    if (mad->attribute != wire::CmAttribute::Req && mad->attribute != wire::CmAttribute::SidrReq)
         return false;
     const std::uint64_t service = load_be64(std::span(request.mad).subspan<32, 8>());
+    const Gid named = wire::named_address(request.source, request.destination, *mad);
     // Who has the port answers for it: two that have it by different names and do not listen would
     // hand a request to each other for ever.
-    if (is_leased(service, request.destination)) return false;
+    if (is_leased(service, named)) return false;
     const Neighbours neighbours = neighbours_();
-    if (hand_to_user(neighbours, user_, service, request)) return true;
+    const auto hand_to_user = [&](std::uint32_t user) {
+        const std::vector<Gid> addresses = leasable_addresses(named);
+        return std::any_of(addresses.begin(), addresses.end(), [&](const Gid& address) {
+            return hand_to(neighbours, lease_name(user, service, address), user, request);
+        });
+    };
+    if (hand_to_user(user_)) return true;
     for (const std::uint32_t guest : neighbours.guest_users())
-        if (guest != user_ && hand_to_user(neighbours, guest, service, request)) return true;
+        if (guest != user_ && hand_to_user(guest)) return true;
     return false;
-}
-
-bool UnixRendezvous::hand_to_user(const Neighbours& neighbours, std::uint32_t user,
-                                  std::uint64_t service, const CmDatagram& request) {
-    const std::vector<Gid> addresses = leasable_addresses(request.destination);
-    return std::any_of(addresses.begin(), addresses.end(), [&](const Gid& address) {
-        return hand_to(neighbours, lease_name(user, service, address), user, request);
-    });
 }
 
 void UnixRendezvous::drain(std::vector<CmDatagram>& out) {

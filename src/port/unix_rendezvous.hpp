@@ -51,8 +51,6 @@ public:
 private:
     UnixRendezvous(std::uint32_t user, RandomSource& random, std::function<Neighbours()> neighbours)
         : user_(user), random_(random), neighbours_(std::move(neighbours)) {}
-    bool hand_to_user(const Neighbours& neighbours, std::uint32_t user, std::uint64_t service,
-                      const CmDatagram& request);
     bool hand_to(const Neighbours& neighbours, const std::string& mailbox, std::uint32_t user,
                  const CmDatagram& request);
     bool offer_to_all(const CmDatagram& message);

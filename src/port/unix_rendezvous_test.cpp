@@ -59,6 +59,21 @@ TEST_F(RendezvousTest, APortIsLeasedOnce) {
     EXPECT_TRUE(b->lease(wire::PortSpace::Tcp, kUs, first->port).has_value());
 }
 
+// A program that names loopback may reach it through a device that has another address.
+TEST_F(RendezvousTest, ARequestGoesToTheAddressThatTheSenderNamed) {
+    const PortLease lease = *b->lease(wire::PortSpace::Tcp, kUs, 0);
+    const Gid device = Gid::from_v4(0x0a62'0001);
+    wire::CmReq req{.local_id = {7},
+                    .service_id = wire::make_service_id(wire::PortSpace::Tcp, lease.port)};
+    const auto private_data = std::span(req.private_data).first<wire::CmaHeader::kSize>();
+    wire::CmaHeader::make(kUs, kUs, 9).emit(private_data);
+    const CmDatagram request{device, device, wire::make_cm_mad(1, req)};
+    EXPECT_TRUE(a->offer(request));
+    EXPECT_EQ(received(*b, 10s).size(), 1u);
+    wire::CmaHeader::make(device, device, 9).emit(private_data);
+    EXPECT_FALSE(a->offer({device, device, wire::make_cm_mad(1, req)})) << "not listened to";
+}
+
 TEST_F(RendezvousTest, ARequestGoesToWhoHasThePort) {
     const PortLease lease = *b->lease(wire::PortSpace::Tcp, kUs, 0);
     const CmDatagram request = datagram(wire::CmReq{

@@ -28,6 +28,17 @@ inline bool is_wildcard(const Gid& gid) {
     return gid.is_zero() || gid == Gid::from_v4(0);
 }
 
+inline bool is_link_local(const Gid& gid) {
+    return gid.raw[0] == 0xfe && (gid.raw[1] & 0xc0) == 0x80;
+}
+
+// The loopback address of the family.
+inline Gid loopback_like(const Gid& gid) {
+    Gid out = Gid::from_v4(INADDR_LOOPBACK);
+    if (!gid.is_v4()) std::memcpy(out.raw.data(), &in6addr_loopback, out.raw.size());
+    return out;
+}
+
 inline std::optional<Endpoint> endpoint_of(const sockaddr* address) {
     if (address->sa_family == AF_INET) {
         const auto* v4 = reinterpret_cast<const sockaddr_in*>(address);

@@ -22,10 +22,11 @@ ByteView private_data(const rdma_conn_param* p) {
 }
 
 // The private data of a request begins with the addresses.
-std::vector<std::byte> request_data(const CmId& id, ByteView user) {
+std::vector<std::byte> request_data(CmId& id, ByteView user) {
     std::vector<std::byte> out(wire::CmaHeader::kSize);
-    const std::uint16_t port = port_in(id.base.route.addr.src_storage);
-    wire::CmaHeader::make(id.local, id.remote, port)
+    const Endpoint source = *endpoint_of(rdma_get_local_addr(&id.base));
+    const Endpoint destination = *endpoint_of(rdma_get_peer_addr(&id.base));
+    wire::CmaHeader::make(source.address, destination.address, source.port)
         .emit(std::span(out).first<wire::CmaHeader::kSize>());
     out.insert(out.end(), user.begin(), user.end());
     return out;

@@ -44,6 +44,41 @@ TEST_F(Connect, FromRequestToTimewait) {
     expect(RDMA_CM_EVENT_TIMEWAIT_EXIT);
 }
 
+// As in the kernel, where it is a wildcard: any device can reach this machine.
+TEST_F(Connect, ALoopbackAddressNamesNoDevice) {
+    EXPECT_EQ(listener->verbs, nullptr);
+    rdma_cm_id* other = nullptr;
+    ASSERT_EQ(rdma_create_id(channel, &other, nullptr, RDMA_PS_TCP), 0);
+    sockaddr_in second = loopback(0);
+    second.sin_addr.s_addr = inet_addr("127.0.0.2");
+    EXPECT_EQ(rdma_bind_addr(other, generic(second)), 0) << "no device has it, and none needs to";
+    EXPECT_EQ(rdma_destroy_id(other), 0);
+}
+
+// Its Gids are those of a device that programs see, whatever addresses the program uses.
+TEST_F(Connect, AConnectionToLoopbackUsesAListedDevice) {
+    ASSERT_EQ(rdma_listen(listener, 0), 0);
+    resolve(port);
+    int count = 0;
+    ibv_device** list = ibv_get_device_list(&count);
+    bool listed = false;
+    for (int i = 0; i < count; ++i) listed |= list[i] == client->verbs->device;
+    ibv_free_device_list(list);
+    EXPECT_TRUE(listed);
+    bool known = false;
+    ibv_gid gid;
+    for (int i = 0; ibv_query_gid(client->verbs, 1, i, &gid) == 0; ++i)
+        known |= std::memcmp(gid.raw, client->route.path_rec->sgid.raw, sizeof gid.raw) == 0;
+    EXPECT_TRUE(known) << "the path's source is a Gid of the device";
+    const auto* source = reinterpret_cast<sockaddr_in*>(rdma_get_local_addr(client));
+    EXPECT_EQ(source->sin_addr.s_addr, htonl(INADDR_LOOPBACK));
+    ask("");
+    server = expect(RDMA_CM_EVENT_CONNECT_REQUEST);
+    const auto* peer = reinterpret_cast<sockaddr_in*>(rdma_get_peer_addr(server));
+    EXPECT_EQ(peer->sin_addr.s_addr, htonl(INADDR_LOOPBACK));
+    EXPECT_EQ(peer->sin_port, source->sin_port);
+}
+
 TEST_F(Connect, RefusedByTheProgram) {
     ASSERT_EQ(rdma_listen(listener, 0), 0);
     resolve(port);

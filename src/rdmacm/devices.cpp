@@ -6,6 +6,8 @@
 
 #include "rdmacm/address.hpp"
 
+extern "C" ibv_device* feroce_unlisted_device();  // In libibverbs, FEROCE_1.
+
 namespace feroce::rdmacm {
 namespace {
 
@@ -40,6 +42,14 @@ Device* open_once(Library& library, ibv_device* device) {
     std::unique_ptr<Device>& known = library.devices[ibv_get_device_name(device)];
     if (known == nullptr) known = open_device(device);
     return known.get();
+}
+
+Device* unlisted_device(Library& library, const Gid& address) {
+    ibv_device* found = feroce_unlisted_device();
+    if (found == nullptr) return nullptr;
+    const std::lock_guard held(library.devices_mutex);
+    Device* device = open_once(library, found);
+    return device != nullptr && has_address(device->context, address) ? device : nullptr;
 }
 
 }  // namespace
@@ -87,7 +97,8 @@ Device& device_of(const CmId& id) {
 bool is_present(ibv_context* context) {
     int count = 0;
     ibv_device** list = ibv_get_device_list(&count);
-    const bool found = list != nullptr && std::count(list, list + count, context->device) > 0;
+    const bool found = (list != nullptr && std::count(list, list + count, context->device) > 0) ||
+                       feroce_unlisted_device() == context->device;
     ibv_free_device_list(list);
     return found;
 }
@@ -99,8 +110,17 @@ int gid_index(ibv_context* context, const Gid& gid) {
     return -1;
 }
 
+Gid first_gid(ibv_context* context) {
+    const std::vector<ibv_gid_entry> entries = gid_table(context);
+    Gid out;
+    if (!entries.empty()) std::memcpy(out.raw.data(), entries[0].gid.raw, out.raw.size());
+    return out;
+}
+
 Result<void> attach_device(CmId& id) {
     const Device* device = device_with(*id.library, id.local);
+    // A peer that lists loopback may ask for us by it.
+    if (device == nullptr) device = unlisted_device(*id.library, id.local);
     if (device == nullptr) return Error{ENODEV, "no device has this local address"};
     id.base.verbs = device->context;
     if (id.base.pd == nullptr) id.base.pd = device->pd;

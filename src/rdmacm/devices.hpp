@@ -23,13 +23,14 @@ struct Device {
     std::uint8_t mtu = IBV_MTU_1024;  // IBTA's code.
 };
 
-std::vector<Device*> devices(Library& library);
-Device* device_with(Library& library, const Gid& address);  // Null if no device has the address.
+std::vector<Device*> devices(Library& library);             // Those that programs see.
+Device* device_with(Library& library, const Gid& address);  // Of those; null if none has it.
 Device& device_of(const CmId& id);                          // Of one with a device.
 
 bool is_present(ibv_context* context);  // Its device is still there.
 
 int gid_index(ibv_context* context, const Gid& gid);  // -1 if it is not there.
+Gid first_gid(ibv_context* context);                  // Zero if there is none.
 
 // Binds the id to the device of its local address: verbs, pd, port and addresses.
 Result<void> attach_device(CmId& id);

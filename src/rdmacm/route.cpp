@@ -1,5 +1,6 @@
 // Addresses and routes. RoCE has no path to ask anybody for: the kernel's routing table gives the
 // source address, and that the device; so everything is known at once and only the events follow.
+#include <algorithm>
 #include <cerrno>
 
 #include "process/undisturbed.hpp"
@@ -8,6 +9,7 @@
 #include "rdmacm/events.hpp"
 #include "rdmacm/id.hpp"
 #include "rdmacm/objects.hpp"
+#include "wire/cma.hpp"
 
 namespace feroce::rdmacm {
 namespace {
@@ -29,7 +31,9 @@ Result<void> bind_to(CmId& id, const Endpoint& local) {
         id.service->lease_port(static_cast<wire::PortSpace>(id.base.ps), local.address, local.port);
     TRY(lease);
     id.local = local.address;
-    Result<void> attached = is_wildcard(local.address) ? Result<void>{} : attach_device(id);
+    // As in the kernel, a loopback address names no device: any of them can reach this machine.
+    const bool any_device = is_wildcard(local.address) || wire::is_loopback(local.address);
+    Result<void> attached = any_device ? Result<void>{} : attach_device(id);
     if (!attached) {
         id.local = Gid{};
         id.service->end_lease(*lease);
@@ -40,18 +44,49 @@ Result<void> bind_to(CmId& id, const Endpoint& local) {
     return {};
 }
 
-// Puts the source address into `id`; a bound one stays.
-Result<void> choose_source(CmId& id, const sockaddr_storage& destination) {
-    std::uint16_t port = id.lease.port;
-    if (port == 0) port = host::free_port(id.service->random());
-    if (id.base.verbs == nullptr) {
-        const auto* generic = reinterpret_cast<const sockaddr*>(&destination);
-        const Result<Gid> source =
-            id.service->source_for(endpoint_of(generic)->address, scope_of(destination));
+// This machine, asked for by a loopback address that no device has: as in the kernel the first
+// device's own address serves on both ends, and only the program's addresses say loopback.
+Result<void> choose_own_gid(CmId& id) {
+    if (id.base.verbs != nullptr) return {};  // Bound to a device.
+    const std::vector<Device*> all = devices(*id.library);
+    // The first of a table is a link-local address only where there is no other.
+    const auto good = [](const Device* device) {
+        const Gid gid = first_gid(device->context);
+        return !gid.is_zero() && !is_link_local(gid);
+    };
+    const auto usable = [](const Device* device) { return !first_gid(device->context).is_zero(); };
+    auto found = std::find_if(all.begin(), all.end(), good);
+    if (found == all.end()) found = std::find_if(all.begin(), all.end(), usable);
+    if (found == all.end()) return Error{ENODEV, "no device has an address"};
+    id.local = first_gid((*found)->context);
+    return {};
+}
+
+// Puts both Gids and the source address into `id`; one that it is bound to stays if it can.
+Result<void> choose_gids(CmId& id, const Gid& destination, std::uint32_t scope) {
+    const std::uint16_t port =
+        id.lease.port != 0 ? id.lease.port : host::free_port(id.service->random());
+    sockaddr_storage& stored = id.base.route.addr.src_storage;
+    const bool attached = id.base.verbs != nullptr;
+    const bool bound_to_loopback = wire::is_loopback(id.local);
+    if (wire::is_loopback(destination) &&
+        (attached || device_with(*id.library, destination) == nullptr)) {
+        // What the program is bound to stays what it sees.
+        const Gid source = attached || bound_to_loopback ? id.local : destination;
+        TRY(choose_own_gid(id));
+        id.remote = id.local;
+        store_address(source, port, stored);
+        return {};
+    }
+    const bool bound =
+        attached || (bound_to_loopback && device_with(*id.library, id.local) != nullptr);
+    if (!bound) {
+        const Result<Gid> source = id.service->source_for(destination, scope);
         TRY(source);
         id.local = *source;
     }
-    store_address(id.local, port, id.base.route.addr.src_storage);
+    id.remote = destination;
+    store_address(id.local, port, stored);
     return {};
 }
 
@@ -62,12 +97,12 @@ Result<void> resolve(CmId& id, const sockaddr& destination) {
     std::memset(&stored, 0, sizeof stored);
     std::memcpy(&stored, &destination,
                 destination.sa_family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6));
-    TRY(choose_source(id, stored));
-    id.remote = remote->address;
-    if (is_wildcard(id.remote)) {  // As with sockets: this machine.
-        id.remote = id.local;
-        store_address(id.remote, remote->port, stored);
+    Gid wanted = remote->address;
+    if (is_wildcard(wanted)) {  // As with sockets: this machine.
+        wanted = id.base.verbs != nullptr ? id.local : loopback_like(wanted);
+        store_address(wanted, remote->port, stored);
     }
+    TRY(choose_gids(id, wanted, scope_of(stored)));
     TRY(attach_device(id));
     id.path.local = id.local;
     id.path.remote = id.remote;

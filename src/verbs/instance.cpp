@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/environment.hpp"
+#include "port/interfaces.hpp"
 #include "port/real_host.hpp"
 #include "verbs/common.hpp"
 #include "verbs/contexts.hpp"
@@ -111,6 +112,7 @@ const char* device_name(const void* owner) {
 Instance* make_real() {
     port::RealHost::Options options;
     options.devices = setting("FEROCE_DEVICES");
+    options.loopback_named = port::program_names("feroce_lo");
     options.capture_path = setting("FEROCE_PCAP");
     if (const std::string faults = setting("FEROCE_FAULTS"); !faults.empty()) {
         options.faults = port::parse_faults(faults);

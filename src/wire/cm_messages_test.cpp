@@ -340,6 +340,25 @@ TEST(Cma, HeaderCarriesBothFamilies) {
     EXPECT_FALSE((CmaHeader{.ip_version = 5}.valid()));
 }
 
+TEST(Cma, LoopbackIsNamedByTheHeaderOfOurOwnMachineOnly) {
+    const Gid own = Gid::from_v4(0x0a00'0001), peer = Gid::from_v4(0x0a00'0002);
+    const Gid loopback = Gid::from_v4(0x7f00'0001);
+    const auto named = [&](const Gid& source, const Gid& asked) {
+        CmReq req;
+        CmaHeader::make(own, asked, 7).emit(std::span(req.private_data).first<CmaHeader::kSize>());
+        const MadBytes mad = make_cm_mad(1, req);
+        CmSidrReq sidr;
+        CmaHeader::make(own, asked, 7).emit(std::span(sidr.private_data).first<CmaHeader::kSize>());
+        const MadBytes other = make_cm_mad(1, sidr);
+        EXPECT_EQ(named_address(source, own, *parse_cm_mad(mad)),
+                  named_address(source, own, *parse_cm_mad(other)));
+        return named_address(source, own, *parse_cm_mad(mad));
+    };
+    EXPECT_EQ(named(own, loopback), loopback);
+    EXPECT_EQ(named(own, peer), own) << "only loopback is another name of the same machine";
+    EXPECT_EQ(named(peer, loopback), own) << "a peer cannot reach who listens on loopback";
+}
+
 TEST(CmMessages, EveryReasonAndAttributeHasAText) {
     for (std::uint16_t reason = 1; reason <= 33; ++reason)
         EXPECT_STRNE(to_string(static_cast<RejectReason>(reason)), "?") << reason;

@@ -25,6 +25,13 @@ constexpr std::uint16_t port_of(ServiceId id) {
     return static_cast<std::uint16_t>(id.raw);
 }
 
+constexpr bool is_loopback(const Gid& address) {
+    if (address.is_v4()) return address.v4() >> 24 == 127;
+    Gid last;
+    last.raw[15] = 1;
+    return address == last;
+}
+
 struct CmaHeader {
     std::uint8_t version = 0;     // Major and minor; there is only 0.
     std::uint8_t ip_version = 4;  // 4 bits: 4 or 6.
@@ -83,5 +90,10 @@ private:
         return gid;
     }
 };
+
+// The address that the sender of a REQ or SIDR_REQ named to its rdma_cm. It is that of the datagram
+// but for one case: a program that asks for a loopback address of its own machine may reach it
+// through a device that has none, from and to that device's address.
+Gid named_address(const Gid& source, const Gid& destination, const CmMad& request);
 
 }  // namespace feroce::wire

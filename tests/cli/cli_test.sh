@@ -66,6 +66,7 @@ test_signals() {
 
 test_environment() {
     local line
+    export FEROCE_DEVICES=lo
     call "$feroce" env
     while read -r line; do
         contains "$line" "export "
@@ -86,9 +87,32 @@ test_devices() {
     equal "$("$feroce" link show feroce_lo/1 -j | json '[r["netdev"] for r in d]')" "['lo']"
     equal "$("$feroce" -jp dev | wc -l)" "$((2 + 8 * $(wc -l <<<"$listed")))" "pretty JSON"
     contains "$("$feroce" dev show feroce_lo)" "feroce_lo: node_type ca fw "
-    contains "$("$feroce" link)" "link feroce_lo/1 state ACTIVE physical_state LINK_UP netdev lo "
+    contains "$("$feroce" link show feroce_lo)" \
+        "link feroce_lo/1 state ACTIVE physical_state LINK_UP netdev lo "
     "$feroce" res -j | json 'd[0]["qp"]' >/dev/null
     "$feroce" statistic -j | json 'd' >/dev/null
+}
+
+# Beside another device, feroce_lo is there for programs that name it.
+test_loopback() {
+    unshare -rn true 2>/dev/null || exit 77
+    local world='ip link set lo up; ip link add d0 type veth peer name d1;
+        ip link set d1 addrgenmode none up; ip addr add 10.98.0.1/24 dev d0; ip link set d0 up;'
+    listed() { # COMMAND: the devices that it prints.
+        unshare -rn sh -c "$world $1" | grep -o 'feroce_[a-z0-9]*' | sort -u | tr '\n' ' '
+    }
+    equal "$(listed "$feroce run -- ibv_devices")" "feroce_d0 "
+    equal "$(listed "$feroce dev")" "feroce_d0 "
+    equal "$(listed "UCX_NET_DEVICES=feroce_lo:1 $feroce run -- ibv_devices")" \
+        "feroce_d0 feroce_lo "
+    equal "$(listed "OTHER=feroce_lop $feroce run -- ibv_devices")" "feroce_d0 "
+    equal "$(listed "FEROCE_DEVICES=lo $feroce run -- ibv_devices")" "feroce_lo "
+    equal "$(listed "FEROCE_DEVICES=d0,lo $feroce run -- ibv_devices")" "feroce_d0 feroce_lo "
+    equal "$(listed "$feroce run -- ibv_devinfo -d feroce_lo")" "feroce_lo "
+    equal "$(unshare -rn sh -c "ip link set lo up; $feroce run -- ibv_devices" |
+        grep -c feroce_lo)" 1 "where there is no other"
+    contains "$(unshare -rn sh -c "$world $feroce dev" 2>&1)" \
+        "feroce_lo is there as well, for programs that name it"
 }
 
 # Whatever is wrong: exit status 2, nothing on stdout, one line on stderr.
@@ -186,7 +210,8 @@ test_doctor() {
     call "$feroce" doctor
     [[ $status -le 1 ]] || fail "exit status $status: $err"
     contains "$out" "receive buffer"
-    contains "$out" "feroce_lo (lo, 127.0.0.1) carries 4096 bytes a packet"
+    contains "$(FEROCE_DEVICES=lo "$feroce" doctor)" \
+        "feroce_lo (lo, 127.0.0.1) carries 4096 bytes a packet"
     found=$(findings program ok "$feroce" -j doctor ibv_devices)
     contains "$found" "ibv_devices loads libibverbs.so.1 from"
     found=$(findings program note "$feroce" -j doctor ibv_devices)
@@ -205,6 +230,9 @@ test_doctor() {
     equal "$status" 1 "nothing is up"
     local world='ip link set lo up; ip link add d0 type veth peer name d1; ip link set d1 up;
         ip addr add 10.98.0.1/24 dev d0; ip link set d0 mtu 1500 up;'
+    found=$(findings devices note unshare -rn sh -c "$world exec $feroce -j doctor")
+    contains "$found" "feroce_lo is listed only to programs that name it"
+    contains "$found" "rdma_cm to a loopback address uses the first device"
     found=$(findings mtu slow unshare -rn sh -c "$world exec $feroce -j doctor")
     contains "$found" "has an MTU of 1500: packets carry 1024 bytes"
     contains "$found" "ip link set dev d0 mtu"

@@ -14,6 +14,7 @@
 #include "port/real_host.hpp"
 #include "port/unix_rendezvous.hpp"
 #include "ring.hpp"
+#include "wire/cm_path_messages.hpp"
 
 namespace feroce::share {
 namespace {
@@ -179,12 +180,12 @@ TEST_F(Users, ConnectionRequestsDoNotGoToWhoTookAName) {
     const auto lease = (*listener)->lease(wire::PortSpace::Tcp, Gid::from_v4(0), 7471);
     ASSERT_TRUE(lease);
 
-    const std::uint64_t service = wire::make_service_id(wire::PortSpace::Tcp, 7471).raw;
+    const wire::ServiceId service = wire::make_service_id(wire::PortSpace::Tcp, 7471);
     int ready[2];
     ASSERT_EQ(::pipe(ready), 0);
     const pid_t stranger = ::fork();
     if (stranger == 0) {
-        const std::string name = "feroce-cm-0-" + std::to_string(service) + "-127.0.0.1";
+        const std::string name = "feroce-cm-0-" + std::to_string(service.raw) + "-127.0.0.1";
         sockaddr_un address{};
         address.sun_family = AF_UNIX;
         std::memcpy(address.sun_path + 1, name.data(), name.size());
@@ -202,10 +203,8 @@ TEST_F(Users, ConnectionRequestsDoNotGoToWhoTookAName) {
     bool taken = false;
     ASSERT_TRUE(::read(ready[0], &taken, 1) == 1 && taken);
 
-    host::CmDatagram request{loopback_v4(1), loopback_v4(1), {}};
-    request.mad[17] = std::byte{0x10};  // The attribute id of a REQ.
-    for (std::size_t i = 0; i < 8; ++i)
-        request.mad[32 + i] = static_cast<std::byte>(service >> (56 - 8 * i));
+    const host::CmDatagram request{loopback_v4(1), loopback_v4(1),
+                                   wire::make_cm_mad(1, wire::CmReq{.service_id = service})};
     EXPECT_TRUE((*reader)->offer(request));
     std::vector<host::CmDatagram> got;
     for (int i = 0; i < 10 && got.empty(); ++i) {
