@@ -66,7 +66,11 @@ Lanes::Flush::Flush(rdma::Loop& loop, Lanes& of)
     : Deferred(loop, [](Deferred& self) { static_cast<Flush&>(self).lanes.flush(); }), lanes(of) {}
 
 Lanes::Lanes(rdma::Loop& loop, const Setup& setup)
-    : loop_(loop), setup_(setup), slots_(std::make_unique<Slot[]>(kSlots)), flush_(loop, *this) {
+    : loop_(loop),
+      setup_(setup),
+      slots_(std::make_unique<Slot[]>(kSlots)),
+      flush_(loop, *this),
+      shelter_(loop) {
     const auto places = reinterpret_cast<std::uint64_t>(setup.buffers) + kSlots * kChainBytes;
     for (std::size_t i = 0; i < kPlaces; ++i) free_places_.push_back(places + i * kPlaceBytes);
     for (std::size_t i = 0; i < kSlots; ++i) {

@@ -208,42 +208,44 @@ private:
     ptr<Line> line_;
 };
 
-// ALock that chains the WRITE of the victim behind the swap, before it knows that it is the head.
-class Speculative final : public ALock {
-public:
-    Speculative(Lanes& lanes, ptr<Line> line)
-        : ALock(lanes, line, {.local_budget = 5, .remote_budget = 5, .fast_path = false}) {}
-
-private:
-    Task<Result<Entry>> enter_remote() override {
-        ptr<Place> guess;
-        const std::uint64_t victim = kRemote;
-        for (;;) {
-            ptr<Place> found;
-            auto step = lanes_.chain(line_.node());
-            step.compare_exchange(line_.field<&Line::remote_tail>(), guess, place_, found);
-            step.write(line_.field<&Line::victim>(), victim);
-            if (const auto done = co_await step; !done) co_return done.error();
-            if (found == guess) co_return Entry{guess, false};
-            guess = found;
-        }
+// The WRITE of the victim is chained behind the swap, before it is known that this is the head.
+Task<Result<ALock::Entry>> enter_speculatively(ALock::Turn& turn) {
+    ptr<ALock::Place> guess;
+    const std::uint64_t victim = ALock::kRemote;
+    for (;;) {
+        ptr<ALock::Place> found;
+        auto step = turn.lanes->chain(turn.line.node());
+        step.compare_exchange(turn.line.field<&ALock::Line::remote_tail>(), guess, turn.place,
+                              found);
+        step.write(turn.line.field<&ALock::Line::victim>(), victim);
+        if (const auto done = co_await step; !done) co_return done.error();
+        if (found == guess) co_return ALock::Entry{guess, false};
+        guess = found;
     }
-};
+}
 
-// ALock whose look at the other queue comes before its own swap.
-class LooksFirst final : public ALock {
-public:
-    LooksFirst(Lanes& lanes, ptr<Line> line) : ALock(lanes, line) {}
+std::unique_ptr<Mutex> make_speculative(Lanes& lanes, ptr<LockLine> line) {
+    return std::make_unique<ALock>(lanes, line.as<ALock::Line>(),
+                                   ALock::Options{.local_budget = 5,
+                                                  .remote_budget = 5,
+                                                  .fast_path = false,
+                                                  .enter_remote = enter_speculatively});
+}
 
-private:
-    Task<Result<Entry>> enter_remote() override {
-        const auto line = co_await lanes_.read(line_);
-        if (!line) co_return line.error();
-        const auto before = co_await lanes_.exchange(line_.field<&Line::remote_tail>(), place_);
-        if (!before) co_return before.error();
-        co_return Entry{*before, !*before && !line->local_tail.load()};
-    }
-};
+// The look at the other queue comes before the own swap.
+Task<Result<ALock::Entry>> enter_looking_first(ALock::Turn& turn) {
+    const auto line = co_await turn.lanes->read(turn.line);
+    if (!line) co_return line.error();
+    const auto before =
+        co_await turn.lanes->exchange(turn.line.field<&ALock::Line::remote_tail>(), turn.place);
+    if (!before) co_return before.error();
+    co_return ALock::Entry{*before, !*before && !line->local_tail.load()};
+}
+
+std::unique_ptr<Mutex> make_looking_first(Lanes& lanes, ptr<LockLine> line) {
+    return std::make_unique<ALock>(lanes, line.as<ALock::Line>(),
+                                   ALock::Options{.enter_remote = enter_looking_first});
+}
 
 // How many seeds until the witness or the count shows it.
 void expect_caught(Factory factory) {
@@ -258,10 +260,10 @@ TEST(GasLockBug, LookThenTakeIsCaught) {
     expect_caught(make<LookThenTake>);
 }
 TEST(GasLockBug, SpeculativeVictimIsCaught) {
-    expect_caught(make<Speculative>);
+    expect_caught(make_speculative);
 }
 TEST(GasLockBug, LookingBeforeTheSwapIsCaught) {
-    expect_caught(make<LooksFirst>);
+    expect_caught(make_looking_first);
 }
 
 // What a free lock costs another node, in round trips.

@@ -22,6 +22,7 @@
 #include "feroce/gas/chain.hpp"
 #include "feroce/loop.hpp"
 #include "feroce/task.hpp"
+#include "feroce/task_group.hpp"
 
 namespace feroce::gas {
 
@@ -112,6 +113,8 @@ public:
     void flush();
 
     rdma::Loop& loop() { return loop_; }
+    // Tasks that must finish though their callers have given them up: see rdma::Shelter.
+    rdma::TaskGroup& shelter() { return shelter_; }
     NodeId self() const { return setup_.self; }
     const Traffic& traffic() const { return traffic_; }
     const Lease& lease() const { return setup_.lease; }
@@ -234,6 +237,7 @@ private:
     std::vector<std::uint64_t> free_places_;
     Traffic traffic_;
     std::uint64_t claims_ = 0;
+    rdma::TaskGroup shelter_;  // Destroyed first: its tasks use the rest.
 };
 
 }  // namespace feroce::gas

@@ -1,147 +1,163 @@
 #include "feroce/gas/sync/alock.hpp"
 
 #include <cerrno>
+#include <utility>
 
 namespace feroce::gas {
 namespace {
 
 constexpr std::int64_t kWaiting = -1;
+// Looks at the own place between two looks at the home node, which may be lost. About a second.
+constexpr unsigned kLooksBlind = 1024;
 
 }  // namespace
 
-Result<> ALock::take_place() {
-    place_ = lanes_.take_place<Place>();
-    if (!place_) return Error(ENOBUFS, "this thread holds or waits for too many locks at a time");
-    lanes_.local(place_)->budget.store(kWaiting);
-    lanes_.local(place_)->next.store(nullptr);
+Result<> ALock::Turn::take_place() {
+    fresh = false;
+    place = lanes->take_place<Place>();
+    if (!place) return Error(ENOBUFS, "this thread holds or waits for too many locks at a time");
+    own().budget.store(kWaiting);
+    own().next.store(nullptr);
     return {};
 }
 
-ALock::Entry ALock::enter_home() {
+ALock::Entry ALock::Turn::enter_home() {
     // Sequentially consistent, as all words: our tail is seen before we look at the other.
-    const ptr<Place> before = home_->local_tail.exchange(place_);
-    return {before, !before && options_.fast_path && !home_->remote_tail.load()};
+    const ptr<Place> before = home->local_tail.exchange(place);
+    return {before, !before && options.fast_path && !home->remote_tail.load()};
 }
 
-rdma::Task<Result<ALock::Entry>> ALock::enter_remote() {
+rdma::Task<Result<ALock::Entry>> ALock::Turn::enter_remote() {
     ptr<Place> guess;
     for (;;) {
         ptr<Place> found;
-        auto step = lanes_.chain(line_.node());
-        step.compare_exchange(line_.field<&Line::remote_tail>(), guess, place_, found);
+        auto step = lanes->chain(line.node());
+        step.compare_exchange(line.field<&Line::remote_tail>(), guess, place, found);
         // Behind the swap, never before: only then is an empty queue of the other side one that
         // will see us when it fills.
         ptr<Place> other;
-        const bool looks = options_.fast_path && !guess;
-        if (looks) step.read(line_.field<&Line::local_tail>(), other);
+        const bool looks = options.fast_path && !guess;
+        if (looks) step.read(line.field<&Line::local_tail>(), other);
         // Another READ: the words of one may have been read in any order.
-        if (looks && wants_line_) step.read(line_, seen_);
+        if (looks && wants_line) step.read(line, seen);
         if (const auto done = co_await step; !done) co_return done.error();
-        fresh_ = found == guess && looks && !other;
-        if (found == guess) co_return Entry{guess, fresh_};
+        fresh = found == guess && looks && !other;
+        if (found == guess) co_return Entry{guess, fresh};
         guess = found;
     }
 }
 
-rdma::Task<Result<>> ALock::play_home() {
-    home_->victim.store(kLocal);
-    Backoff backoff(lanes_);
-    while (home_->remote_tail.load() && home_->victim.load() == kLocal)
+rdma::Task<Result<>> ALock::Turn::play_home() {
+    home->victim.store(kLocal);
+    Backoff backoff(*lanes);
+    while (home->remote_tail.load() && home->victim.load() == kLocal)
         if (const auto paused = co_await backoff.pause(); !paused) co_return paused.error();
     backoff.stop_polling();
     co_return Result<>();
 }
 
-rdma::Task<Result<>> ALock::play_remote() {
+rdma::Task<Result<>> ALock::Turn::play_remote() {
     bool told = false;
-    Backoff backoff(lanes_);
+    Backoff backoff(*lanes);
     for (;;) {
-        auto step = lanes_.chain(line_.node());
-        if (!told) step.write(line_.field<&Line::victim>(), kRemote);
-        step.read(line_, seen_);
+        auto step = lanes->chain(line.node());
+        if (!told) step.write(line.field<&Line::victim>(), kRemote);
+        step.read(line, seen);
         if (const auto done = co_await step; !done) co_return done.error();
-        if (!seen_.local_tail.load() || seen_.victim.load() != kRemote) co_return Result<>();
+        if (!seen.local_tail.load() || seen.victim.load() != kRemote) co_return Result<>();
         told = true;
         if (const auto paused = co_await backoff.pause(); !paused) co_return paused.error();
     }
 }
 
 // Peterson between the heads of the queues, unless the other queue is known to be empty.
-rdma::Task<Result<>> ALock::play(bool alone) {
+rdma::Task<Result<>> ALock::Turn::play(bool alone) {
     // Two statements: g++ 12 ends both tasks of a conditional expression, also the one not made.
     if (!alone && is_home())
         if (const auto won = co_await play_home(); !won) co_return won.error();
     if (!alone && !is_home())
         if (const auto won = co_await play_remote(); !won) co_return won.error();
-    lanes_.local(place_)->budget.store(is_home() ? options_.local_budget : options_.remote_budget);
+    own().budget.store(whole_budget());
     co_return Result<>();
 }
 
-rdma::Task<Result<>> ALock::lock() {
-    fresh_ = false;
+rdma::Task<Result<>> ALock::Turn::wait_in_queue(ptr<Place> before) {
+    const auto linked = co_await lanes->write(before.field<&Place::next>(), place);
+    if (!linked) co_return linked.error();
+    Backoff backoff(*lanes);
+    for (unsigned looks = 1; own().budget.load() == kWaiting; ++looks) {
+        if (const auto paused = co_await backoff.pause(); !paused) co_return paused.error();
+        if (is_home() || looks % kLooksBlind != 0) continue;
+        if (const auto there = co_await lanes->read(line.field<&Line::victim>()); !there)
+            co_return there.error();
+    }
+    if (is_home()) backoff.stop_polling();
+    co_return Result<>();
+}
+
+// A place cannot be left: whoever has one goes on to the end. After an error the place stays taken,
+// since others of the queue may still write it.
+rdma::Task<Result<>> ALock::Turn::lock() {
     if (const auto taken = take_place(); !taken) co_return taken.error();
     Entry entry;
     if (is_home()) {
         entry = enter_home();
+    } else if (options.enter_remote != nullptr) {
+        const auto entered = co_await options.enter_remote(*this);
+        if (!entered) co_return entered.error();
+        entry = *entered;
     } else {
         const auto entered = co_await enter_remote();
         if (!entered) co_return entered.error();
         entry = *entered;
     }
     if (!entry.before) co_return co_await play(entry.alone);
-    const auto linked = co_await lanes_.write(entry.before.field<&Place::next>(), place_);
-    if (!linked) co_return linked.error();
-    Place& own = *lanes_.local(place_);
-    Backoff backoff(lanes_);
-    while (own.budget.load() == kWaiting)
-        if (const auto paused = co_await backoff.pause(); !paused) co_return paused.error();
-    if (is_home()) backoff.stop_polling();
-    if (own.budget.load() > 0) co_return Result<>();
-    const bool alone = is_home() && options_.fast_path && !home_->remote_tail.load();
+    if (const auto first = co_await wait_in_queue(entry.before); !first) co_return first.error();
+    if (own().budget.load() > 0) co_return Result<>();
+    const bool alone = is_home() && options.fast_path && !home->remote_tail.load();
     co_return co_await play(alone);
 }
 
-rdma::Task<Result<bool>> ALock::try_lock() {
+rdma::Task<Result<bool>> ALock::Turn::try_lock() {
     if (const auto taken = take_place(); !taken) co_return taken.error();
-    Place& own = *lanes_.local(place_);
     ptr<Place> found, other;
     if (is_home()) {
-        found = home_->local_tail.compare_exchange(nullptr, place_);
-        other = home_->remote_tail.load();
+        found = home->local_tail.compare_exchange(nullptr, place);
+        other = home->remote_tail.load();
     } else {
-        auto step = lanes_.chain(line_.node());
-        step.compare_exchange(line_.field<&Line::remote_tail>(), nullptr, place_, found);
-        step.read(line_.field<&Line::local_tail>(), other);
-        if (wants_line_) step.read(line_, seen_);
+        auto step = lanes->chain(line.node());
+        step.compare_exchange(line.field<&Line::remote_tail>(), nullptr, place, found);
+        step.read(line.field<&Line::local_tail>(), other);
+        if (wants_line) step.read(line, seen);
         if (const auto done = co_await step; !done) co_return done.error();
-        fresh_ = !found && !other;
+        fresh = !found && !other;
     }
     if (found) {
-        lanes_.give_place(place_);
+        lanes->give_place(place);
         co_return false;
     }
-    own.budget.store(is_home() ? options_.local_budget : options_.remote_budget);
+    own().budget.store(whole_budget());
     if (!other) co_return true;
     // Head of our queue, but the other side wants it too. Leaving is like unlocking, only that
     // whoever comes next has to play.
-    own.budget.store(0);
-    if (const auto left = co_await ALock::unlock(); !left) co_return left.error();
+    own().budget.store(0);
+    if (const auto left = co_await unlock(); !left) co_return left.error();
     co_return false;
 }
 
-rdma::Task<Result<>> ALock::unlock() {
-    if (!lanes_.local(place_)->next.load()) {
+rdma::Task<Result<>> ALock::Turn::unlock() {
+    if (!own().next.load()) {
         ptr<Place> found;
         if (is_home()) {
-            found = home_->local_tail.compare_exchange(place_, nullptr);
+            found = home->local_tail.compare_exchange(place, nullptr);
         } else {
-            const auto swapped = co_await lanes_.compare_exchange(line_.field<&Line::remote_tail>(),
-                                                                  place_, nullptr);
+            const auto swapped =
+                co_await lanes->compare_exchange(line.field<&Line::remote_tail>(), place, nullptr);
             if (!swapped) co_return swapped.error();
             found = *swapped;
         }
-        if (found == place_) {
-            lanes_.give_place(place_);
+        if (found == place) {
+            lanes->give_place(place);
             co_return Result<>();
         }
     }
@@ -149,16 +165,60 @@ rdma::Task<Result<>> ALock::unlock() {
 }
 
 // Somebody stands behind us, or has the tail already and is about to say so.
-rdma::Task<Result<>> ALock::hand_on() {
-    Place& own = *lanes_.local(place_);
-    Backoff backoff(lanes_);
-    while (!own.next.load())
+rdma::Task<Result<>> ALock::Turn::hand_on() {
+    Backoff backoff(*lanes);
+    while (!own().next.load())
         if (const auto paused = co_await backoff.pause(); !paused) co_return paused.error();
     if (is_home()) backoff.stop_polling();
-    const std::int64_t left = own.budget.load() > 0 ? own.budget.load() - 1 : 0;
-    const auto handed = co_await lanes_.write(own.next.load().field<&Place::budget>(), left);
-    lanes_.give_place(place_);
+    const std::int64_t left = own().budget.load() > 0 ? own().budget.load() - 1 : 0;
+    const auto handed = co_await lanes->write(own().next.load().field<&Place::budget>(), left);
+    lanes->give_place(place);
     co_return handed;
+}
+
+rdma::Task<Result<ALock::Turn>> ALock::take(Turn turn) {
+    if (const auto locked = co_await turn.lock(); !locked) co_return locked.error();
+    co_return turn;
+}
+
+rdma::Task<Result<std::optional<ALock::Turn>>> ALock::take_free(Turn turn) {
+    const auto locked = co_await turn.try_lock();
+    if (!locked) co_return locked.error();
+    if (!*locked) co_return std::optional<Turn>();
+    co_return std::optional<Turn>(turn);
+}
+
+rdma::Task<Result<>> ALock::release(Turn turn) {
+    co_return co_await turn.unlock();
+}
+
+rdma::Task<Result<>> ALock::lock() {
+    const auto undo = [](Turn turn) -> rdma::Task<void> {
+        static_cast<void>(co_await release(turn));
+    };
+    rdma::Shelter attempt(lanes_.shelter(), take(turn_), undo);
+    const auto turn = co_await attempt;
+    if (!turn) co_return turn.error();
+    turn_ = *turn;
+    held_ = true;
+    co_return Result<>();
+}
+
+rdma::Task<Result<bool>> ALock::try_lock() {
+    const auto undo = [](std::optional<Turn> turn) -> rdma::Task<void> {
+        if (turn) static_cast<void>(co_await release(*turn));
+    };
+    rdma::Shelter attempt(lanes_.shelter(), take_free(turn_), undo);
+    const auto turn = co_await attempt;
+    if (!turn) co_return turn.error();
+    held_ = turn->has_value();
+    if (held_) turn_ = **turn;
+    co_return held_;
+}
+
+rdma::Task<Result<>> ALock::unlock() {
+    if (!std::exchange(held_, false)) return not_held();
+    return finish(lanes_, release(turn_));
 }
 
 }  // namespace feroce::gas

@@ -1,70 +1,115 @@
+#include <utility>
+
 #include "feroce/gas/sync/alock.hpp"
 
 namespace feroce::gas {
+namespace {
 
-rdma::Task<Result<FairLock::Tickets>> FairLock::look() {
-    if (is_home()) co_return Tickets{home_->next.load(), home_->owner.load()};
-    if (!fresh_) {  // Won by playing: what was read meanwhile may be older than the last drawing.
-        const auto line = co_await lanes_.read(line_);
+using Line = ALock::Line;
+using Turn = ALock::Turn;
+
+struct Tickets {
+    std::uint64_t next = 0;
+    std::uint64_t owner = 0;
+};
+
+// All three while this thread is the head that won.
+rdma::Task<Result<Tickets>> look(Turn& turn) {
+    if (turn.is_home()) co_return Tickets{turn.home->next.load(), turn.home->owner.load()};
+    if (!turn.fresh) {  // Won by playing: what was read then may be older than the last drawing.
+        const auto line = co_await turn.lanes->read(turn.line);
         if (!line) co_return line.error();
-        seen_ = *line;
+        turn.seen = *line;
     }
-    co_return Tickets{seen_.next.load(), seen_.owner.load()};
+    co_return Tickets{turn.seen.next.load(), turn.seen.owner.load()};
 }
 
 // Takes the ticket and leaves the queue; for another node in one round trip if nobody is behind.
-rdma::Task<Result<>> FairLock::draw(std::uint64_t ticket) {
-    ticket_ = ticket;
-    if (is_home()) {
-        home_->next.store(ticket + 1);
-        co_return co_await ALock::unlock();
+rdma::Task<Result<>> draw(Turn& turn, std::uint64_t ticket) {
+    turn.ticket = ticket;
+    if (turn.is_home()) {
+        turn.home->next.store(ticket + 1);
+        co_return co_await turn.unlock();
     }
 
-    ptr<Place> found;
-    auto step = lanes_.chain(line_.node());
-    step.write(line_.field<&Line::next>(), ticket + 1);
-    step.compare_exchange(line_.field<&Line::remote_tail>(), place_, nullptr, found);
+    ptr<ALock::Place> found;
+    auto step = turn.lanes->chain(turn.line.node());
+    step.write(turn.line.field<&Line::next>(), ticket + 1);
+    step.compare_exchange(turn.line.field<&Line::remote_tail>(), turn.place, nullptr, found);
     if (const auto done = co_await step; !done) co_return done.error();
-    if (found != place_) co_return co_await hand_on();
-    lanes_.give_place(place_);
+    if (found != turn.place) co_return co_await turn.hand_on();
+    turn.lanes->give_place(turn.place);
     co_return Result<>();
 }
 
-rdma::Task<Result<>> FairLock::await_turn(std::uint64_t owner) {
-    Backoff backoff(lanes_);
-    while (owner != ticket_) {
+rdma::Task<Result<>> await_turn(Turn& turn, std::uint64_t owner) {
+    Backoff backoff(*turn.lanes);
+    while (owner != turn.ticket) {
         if (const auto paused = co_await backoff.pause(); !paused) co_return paused.error();
-        const auto seen = co_await lanes_.read(line_.field<&Line::owner>());
+        const auto seen = co_await turn.lanes->read(turn.line.field<&Line::owner>());
         if (!seen) co_return seen.error();
         owner = *seen;
     }
-    if (is_home()) backoff.stop_polling();
+    if (turn.is_home()) backoff.stop_polling();
     co_return Result<>();
 }
 
-rdma::Task<Result<>> FairLock::lock() {
-    if (const auto won = co_await ALock::lock(); !won) co_return won.error();
-    const auto tickets = co_await look();
+}  // namespace
+
+rdma::Task<Result<Turn>> FairLock::take(Turn turn) {
+    if (const auto won = co_await turn.lock(); !won) co_return won.error();
+    const auto tickets = co_await look(turn);
     if (!tickets) co_return tickets.error();
-    if (const auto drawn = co_await draw(tickets->next); !drawn) co_return drawn.error();
-    co_return co_await await_turn(tickets->owner);
+    if (const auto drawn = co_await draw(turn, tickets->next); !drawn) co_return drawn.error();
+    if (const auto mine = co_await await_turn(turn, tickets->owner); !mine) co_return mine.error();
+    co_return turn;
+}
+
+rdma::Task<Result<std::optional<Turn>>> FairLock::take_free(Turn turn) {
+    const auto won = co_await turn.try_lock();
+    if (!won) co_return won.error();
+    if (!*won) co_return std::optional<Turn>();
+    const auto tickets = co_await look(turn);
+    if (!tickets) co_return tickets.error();
+    if (tickets->owner != tickets->next) {
+        if (const auto left = co_await turn.unlock(); !left) co_return left.error();
+        co_return std::optional<Turn>();
+    }
+    if (const auto drawn = co_await draw(turn, tickets->next); !drawn) co_return drawn.error();
+    co_return std::optional<Turn>(turn);
+}
+
+rdma::Task<Result<>> FairLock::release(Turn turn) {
+    co_return co_await turn.lanes->write(turn.line.field<&Line::owner>(), turn.ticket + 1);
+}
+
+rdma::Task<Result<>> FairLock::lock() {
+    const auto undo = [](Turn turn) -> rdma::Task<void> {
+        static_cast<void>(co_await release(turn));
+    };
+    rdma::Shelter attempt(lanes_.shelter(), take(turn_), undo);
+    const auto turn = co_await attempt;
+    if (!turn) co_return turn.error();
+    turn_ = *turn;
+    held_ = true;
+    co_return Result<>();
 }
 
 rdma::Task<Result<bool>> FairLock::try_lock() {
-    const auto won = co_await ALock::try_lock();
-    if (!won || !*won) co_return won;
-    const auto tickets = co_await look();
-    if (!tickets) co_return tickets.error();
-    if (tickets->owner != tickets->next) {
-        if (const auto left = co_await ALock::unlock(); !left) co_return left.error();
-        co_return false;
-    }
-    if (const auto drawn = co_await draw(tickets->next); !drawn) co_return drawn.error();
-    co_return true;
+    const auto undo = [](std::optional<Turn> turn) -> rdma::Task<void> {
+        if (turn) static_cast<void>(co_await release(*turn));
+    };
+    rdma::Shelter attempt(lanes_.shelter(), take_free(turn_), undo);
+    const auto turn = co_await attempt;
+    if (!turn) co_return turn.error();
+    held_ = turn->has_value();
+    if (held_) turn_ = **turn;
+    co_return held_;
 }
 
 rdma::Task<Result<>> FairLock::unlock() {
-    co_return co_await lanes_.write(line_.field<&Line::owner>(), ticket_ + 1);
+    if (!std::exchange(held_, false)) return not_held();
+    return finish(lanes_, release(turn_));
 }
 
 }  // namespace feroce::gas

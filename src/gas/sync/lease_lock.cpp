@@ -16,21 +16,32 @@ std::uint64_t LeaseLock::own_after(std::uint64_t word) const {
     return next << kTokenShift | (static_cast<std::uint64_t>(lanes_.self()) + 1);
 }
 
-rdma::Task<Result<bool>> LeaseLock::replace(std::uint64_t expected, std::uint64_t desired,
-                                            std::uint64_t& found) {
-    const auto seen =
-        co_await lanes_.compare_exchange(line_.field<&Line::word>(), expected, desired);
-    if (!seen) co_return seen.error();
-    found = *seen;
-    co_return found == expected;
+rdma::Task<Result<std::uint64_t>> LeaseLock::replace(Lanes& lanes, ptr<Line> line,
+                                                     std::uint64_t expected,
+                                                     std::uint64_t desired) {
+    co_return co_await lanes.compare_exchange(line.field<&Line::word>(), expected, desired);
+}
+
+rdma::Task<Result<>> LeaseLock::release(Lanes& lanes, ptr<Line> line, std::uint64_t word) {
+    const auto found = co_await replace(lanes, line, word, freed(word));
+    if (!found) co_return found.error();
+    if (*found != word) co_return too_late();
+    co_return Result<>();
 }
 
 rdma::Task<Result<bool>> LeaseLock::take(std::uint64_t expected, std::uint64_t& found) {
     // The lease begins before anybody can see the word.
     const Instant asked = lanes_.loop().now();
     const std::uint64_t word = own_after(expected);
-    const auto taken = co_await replace(expected, word, found);
-    if (!taken || !*taken) co_return taken;
+    const auto undo = [&lanes = lanes_, line = line_, expected,
+                       word](std::uint64_t was) -> rdma::Task<void> {
+        if (was == expected) static_cast<void>(co_await release(lanes, line, word));
+    };
+    rdma::Shelter attempt(lanes_.shelter(), replace(lanes_, line_, expected, word), undo);
+    const auto was = co_await attempt;
+    if (!was) co_return was.error();
+    found = *was;
+    if (found != expected) co_return false;
     word_ = word;
     until_ = asked + lanes_.lease().time;
     co_return true;
@@ -75,10 +86,10 @@ rdma::Task<Result<>> LeaseLock::renew() {
     const std::uint64_t beat = (word_ + (std::uint64_t{1} << kBeatShift)) & kBeats;
     const std::uint64_t next = (word_ & ~kBeats) | beat;
     const Instant asked = lanes_.loop().now();
-    std::uint64_t found = 0;
-    const auto renewed = co_await replace(word_, next, found);
-    if (!renewed) co_return renewed.error();
-    if (!*renewed) {
+    // Shielded: a caller that gave up would not know which of the two words is there.
+    const auto found = co_await replace(lanes_, line_, word_, next).shielded();
+    if (!found) co_return found.error();
+    if (*found != word_) {
         word_ = 0;
         co_return too_late();
     }
@@ -89,12 +100,8 @@ rdma::Task<Result<>> LeaseLock::renew() {
 
 rdma::Task<Result<>> LeaseLock::unlock() {
     const std::uint64_t word = std::exchange(word_, 0);
-    guess_ = word >> kTokenShift << kTokenShift;
-    std::uint64_t found = 0;
-    const auto freed = co_await replace(word, guess_, found);
-    if (!freed) co_return freed.error();
-    if (!*freed) co_return too_late();
-    co_return Result<>();
+    guess_ = freed(word);
+    return finish(lanes_, release(lanes_, line_, word));
 }
 
 }  // namespace feroce::gas

@@ -1,57 +1,98 @@
 #include "feroce/gas/sync/mcs_lock.hpp"
 
 #include <cerrno>
+#include <utility>
 
 namespace feroce::gas {
+namespace {
 
-Result<> McsLock::take_place() {
-    place_ = lanes_.take_place<Place>();
-    if (!place_) return Error(ENOBUFS, "this thread holds or waits for too many locks at a time");
-    lanes_.local(place_)->granted.store(0);
-    lanes_.local(place_)->next.store(nullptr);
-    return {};
+// Looks at the own place between two looks at the home node, which may be lost. About a second.
+constexpr unsigned kLooksBlind = 1024;
+
+}  // namespace
+
+Result<ptr<McsLock::Place>> McsLock::take_place(Lanes& lanes) {
+    const auto place = lanes.take_place<Place>();
+    if (!place) return Error(ENOBUFS, "this thread holds or waits for too many locks at a time");
+    lanes.local(place)->granted.store(0);
+    lanes.local(place)->next.store(nullptr);
+    return place;
+}
+
+rdma::Task<Result<ptr<McsLock::Place>>> McsLock::take_free(Lanes& lanes, ptr<Line> line) {
+    const auto place = take_place(lanes);
+    if (!place) co_return place.error();
+    const auto before = co_await lanes.compare_exchange(line.field<&Line::tail>(), nullptr, *place);
+    if (!before) co_return before.error();
+    if (!*before) co_return *place;
+    lanes.give_place(*place);
+    co_return ptr<Place>();
+}
+
+// A place cannot be left: whoever has one waits for its turn. After an error the place stays taken,
+// since others of the queue may still write it.
+rdma::Task<Result<ptr<McsLock::Place>>> McsLock::take(Lanes& lanes, ptr<Line> line) {
+    const auto place = take_place(lanes);
+    if (!place) co_return place.error();
+    const auto before = co_await lanes.exchange(line.field<&Line::tail>(), *place);
+    if (!before) co_return before.error();
+    if (!*before) co_return *place;
+    const auto linked = co_await lanes.write(before->field<&Place::next>(), *place);
+    if (!linked) co_return linked.error();
+    Backoff backoff(lanes);
+    for (unsigned looks = 1; lanes.local(*place)->granted.load() == 0; ++looks) {
+        if (const auto paused = co_await backoff.pause(); !paused) co_return paused.error();
+        if (looks % kLooksBlind != 0) continue;
+        if (const auto there = co_await lanes.read(line.field<&Line::tail>()); !there)
+            co_return there.error();
+    }
+    co_return *place;
+}
+
+rdma::Task<Result<>> McsLock::release(Lanes& lanes, ptr<Line> line, ptr<Place> place) {
+    Place& own = *lanes.local(place);
+    if (!own.next.load()) {
+        const auto found =
+            co_await lanes.compare_exchange(line.field<&Line::tail>(), place, nullptr);
+        if (!found) co_return found.error();
+        if (*found == place) {
+            lanes.give_place(place);
+            co_return Result<>();
+        }
+    }
+    Backoff backoff(lanes);
+    while (!own.next.load())  // Its owner has the tail already and is about to say so.
+        if (const auto paused = co_await backoff.pause(); !paused) co_return paused.error();
+    const auto handed = co_await lanes.write(own.next.load().field<&Place::granted>(), 1);
+    lanes.give_place(place);
+    co_return handed;
+}
+
+rdma::Task<Result<bool>> McsLock::hold(rdma::Task<Result<ptr<Place>>> attempt) {
+    const auto undo = [&lanes = lanes_, line = line_](ptr<Place> place) -> rdma::Task<void> {
+        if (place) static_cast<void>(co_await release(lanes, line, place));
+    };
+    rdma::Shelter sheltered(lanes_.shelter(), std::move(attempt), undo);
+    const auto place = co_await sheltered;
+    if (!place) co_return place.error();
+    place_ = *place;
+    held_ = bool(place_);
+    co_return held_;
 }
 
 rdma::Task<Result<bool>> McsLock::try_lock() {
-    if (const auto taken = take_place(); !taken) co_return taken.error();
-    const auto before =
-        co_await lanes_.compare_exchange(line_.field<&Line::tail>(), nullptr, place_);
-    if (before && !*before) co_return true;
-    lanes_.give_place(place_);
-    if (!before) co_return before.error();
-    co_return false;
+    return hold(take_free(lanes_, line_));
 }
 
 rdma::Task<Result<>> McsLock::lock() {
-    if (const auto taken = take_place(); !taken) co_return taken.error();
-    const auto before = co_await lanes_.exchange(line_.field<&Line::tail>(), place_);
-    if (!before) co_return before.error();
-    if (!*before) co_return Result<>();
-    const auto linked = co_await lanes_.write(before->field<&Place::next>(), place_);
-    if (!linked) co_return linked.error();
-    Backoff backoff(lanes_);
-    while (lanes_.local(place_)->granted.load() == 0)
-        if (const auto paused = co_await backoff.pause(); !paused) co_return paused.error();
+    const auto locked = co_await hold(take(lanes_, line_));
+    if (!locked) co_return locked.error();
     co_return Result<>();
 }
 
 rdma::Task<Result<>> McsLock::unlock() {
-    Place& own = *lanes_.local(place_);
-    if (!own.next.load()) {
-        const auto found =
-            co_await lanes_.compare_exchange(line_.field<&Line::tail>(), place_, nullptr);
-        if (!found) co_return found.error();
-        if (*found == place_) {
-            lanes_.give_place(place_);
-            co_return Result<>();
-        }
-    }
-    Backoff backoff(lanes_);
-    while (!own.next.load())  // Its owner has the tail already and is about to say so.
-        if (const auto paused = co_await backoff.pause(); !paused) co_return paused.error();
-    const auto handed = co_await lanes_.write(own.next.load().field<&Place::granted>(), 1);
-    lanes_.give_place(place_);
-    co_return handed;
+    if (!std::exchange(held_, false)) return not_held();
+    return finish(lanes_, release(lanes_, line_, place_));
 }
 
 }  // namespace feroce::gas

@@ -1,6 +1,8 @@
 #include "feroce/gas/sync/mutex.hpp"
 
 #include <algorithm>
+#include <cerrno>
+#include <utility>
 
 namespace feroce::gas {
 namespace {
@@ -10,9 +12,9 @@ constexpr unsigned kEagerLooks = 32;
 constexpr unsigned kDoublings = 10;
 constexpr Duration kLongest = std::chrono::milliseconds(1);
 
-rdma::Task<void> release_later(Mutex& mutex) {
-    // Only a lost home node makes it fail, and then there is nobody to free the lock for.
-    static_cast<void>(co_await mutex.unlock());
+// Only a lost home node makes it fail, and then there is nobody to free the lock for.
+rdma::Task<void> release_later(rdma::Task<Result<>> release) {
+    static_cast<void>(co_await std::move(release));
 }
 
 }  // namespace
@@ -20,7 +22,7 @@ rdma::Task<void> release_later(Mutex& mutex) {
 Guard::~Guard() {
     if (mutex_ == nullptr) return;
     Lanes& lanes = mutex_->lanes();
-    lanes.loop().spawn(release_later(*mutex_));
+    lanes.shelter().spawn(release_later(mutex_->unlock()));
     // A thread that is not in its loop may be away from it for long after this.
     if (!lanes.loop().in_round()) lanes.flush();
 }
@@ -35,6 +37,16 @@ rdma::Task<Result<Guard>> Mutex::guard() {
     const Result<> locked = co_await lock();
     if (!locked) co_return locked.error();
     co_return Guard(*this);
+}
+
+rdma::Task<Result<>> Mutex::finish(Lanes& lanes, rdma::Task<Result<>> release) {
+    rdma::Shelter done(lanes.shelter(), std::move(release), rdma::NoUndo{});
+    done.shield();
+    co_return co_await done;
+}
+
+rdma::Task<Result<>> Mutex::not_held() {
+    co_return Error(EPERM, "this handle does not hold the lock");
 }
 
 rdma::Task<Result<bool>> Mutex::lock_until(Instant deadline) {

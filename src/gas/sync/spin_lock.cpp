@@ -2,57 +2,103 @@
 
 namespace feroce::gas {
 
-rdma::Task<Result<bool>> SpinLock::try_lock() {
-    const auto found = co_await lanes_.compare_exchange(line_.field<&Line::held>(), 0, 1);
+rdma::Task<Result<bool>> SpinLock::take(Lanes& lanes, ptr<Line> line) {
+    const auto found = co_await lanes.compare_exchange(line.field<&Line::held>(), 0, 1);
     if (!found) co_return found.error();
     co_return *found == 0;
+}
+
+// A WRITE: while the lock is held no compare-and-swap succeeds, so none can undo it.
+rdma::Task<Result<>> SpinLock::give(Lanes& lanes, ptr<Line> line) {
+    co_return co_await lanes.write(line.field<&Line::held>(), 0);
+}
+
+rdma::Task<Result<bool>> SpinLock::try_lock() {
+    const auto undo = [&lanes = lanes_, line = line_](bool taken) -> rdma::Task<void> {
+        if (taken) static_cast<void>(co_await give(lanes, line));
+    };
+    rdma::Shelter attempt(lanes_.shelter(), take(lanes_, line_), undo);
+    const auto taken = co_await attempt;
+    held_ = taken && *taken;
+    co_return taken;
 }
 
 rdma::Task<Result<>> SpinLock::lock() {
     Backoff backoff(lanes_);
     for (;;) {
-        const auto found = co_await lanes_.compare_exchange(line_.field<&Line::held>(), 0, 1);
-        if (!found) co_return found.error();
-        if (*found == 0) co_return Result<>();
+        const auto taken = co_await try_lock();
+        if (!taken) co_return taken.error();
+        if (*taken) co_return Result<>();
         if (const auto paused = co_await backoff.pause(); !paused) co_return paused.error();
     }
 }
 
-// A WRITE: while the lock is held no compare-and-swap succeeds, so none can undo it.
 rdma::Task<Result<>> SpinLock::unlock() {
-    co_return co_await lanes_.write(line_.field<&Line::held>(), 0);
+    if (!std::exchange(held_, false)) return not_held();
+    return finish(lanes_, give(lanes_, line_));
 }
 
-rdma::Task<Result<>> TicketLock::lock() {
-    std::uint64_t owner = 0;
-    auto both = lanes_.chain(line_.node());
-    both.fetch_add(line_.field<&Line::next>(), 1, ticket_).read(line_.field<&Line::owner>(), owner);
+// A ticket cannot be given back: whoever has drawn one waits for its turn.
+rdma::Task<Result<TicketLock::Ticket>> TicketLock::take(Lanes& lanes, ptr<Line> line) {
+    Ticket ticket = 0, owner = 0;
+    auto both = lanes.chain(line.node());
+    both.fetch_add(line.field<&Line::next>(), 1, ticket).read(line.field<&Line::owner>(), owner);
     if (const auto drawn = co_await both; !drawn) co_return drawn.error();
-    while (owner != ticket_) {
+    Backoff backoff(lanes);
+    while (owner != ticket) {
         // A holder takes about as long as a look: those farther behind look later.
-        Backoff backoff(lanes_);
-        for (std::uint64_t ahead = ticket_ - owner; ahead > 0; --ahead)
+        for (std::uint64_t ahead = ticket - owner; ahead > 0; --ahead)
             if (const auto paused = co_await backoff.pause(); !paused) co_return paused.error();
-        const auto seen = co_await lanes_.read(line_.field<&Line::owner>());
+        const auto seen = co_await lanes.read(line.field<&Line::owner>());
         if (!seen) co_return seen.error();
         owner = *seen;
     }
+    co_return ticket;
+}
+
+rdma::Task<Result<std::optional<TicketLock::Ticket>>> TicketLock::take_free(Lanes& lanes,
+                                                                            ptr<Line> line) {
+    const auto seen = co_await lanes.read(line);
+    if (!seen) co_return seen.error();
+    const Ticket next = seen->next.load();
+    if (next != seen->owner.load()) co_return std::optional<Ticket>();
+    const auto found = co_await lanes.compare_exchange(line.field<&Line::next>(), next, next + 1);
+    if (!found) co_return found.error();
+    if (*found != next) co_return std::optional<Ticket>();
+    co_return std::optional<Ticket>(next);
+}
+
+rdma::Task<Result<>> TicketLock::pass_on(Lanes& lanes, ptr<Line> line, Ticket ticket) {
+    co_return co_await lanes.write(line.field<&Line::owner>(), ticket + 1);
+}
+
+rdma::Task<Result<>> TicketLock::lock() {
+    const auto undo = [&lanes = lanes_, line = line_](Ticket ticket) -> rdma::Task<void> {
+        static_cast<void>(co_await pass_on(lanes, line, ticket));
+    };
+    rdma::Shelter attempt(lanes_.shelter(), take(lanes_, line_), undo);
+    const auto ticket = co_await attempt;
+    if (!ticket) co_return ticket.error();
+    ticket_ = *ticket;
+    held_ = true;
     co_return Result<>();
 }
 
 rdma::Task<Result<bool>> TicketLock::try_lock() {
-    const auto line = co_await lanes_.read(line_);
-    if (!line) co_return line.error();
-    const std::uint64_t next = line->next.load();
-    if (next != line->owner.load()) co_return false;
-    const auto found = co_await lanes_.compare_exchange(line_.field<&Line::next>(), next, next + 1);
-    if (!found) co_return found.error();
-    ticket_ = next;
-    co_return *found == next;
+    const auto undo = [&lanes = lanes_, line = line_](std::optional<Ticket> t) -> rdma::Task<void> {
+        if (t) static_cast<void>(co_await pass_on(lanes, line, *t));
+    };
+    rdma::Shelter attempt(lanes_.shelter(), take_free(lanes_, line_), undo);
+    const auto ticket = co_await attempt;
+    if (!ticket) co_return ticket.error();
+    held_ = ticket->has_value();
+    if (held_) ticket_ = **ticket;
+    co_return held_;
 }
 
 rdma::Task<Result<>> TicketLock::unlock() {
-    co_return co_await lanes_.write(line_.field<&Line::owner>(), ticket_ + 1);
+    if (!std::exchange(held_, false)) return not_held();
+    return finish(lanes_, pass_on(lanes_, line_, ticket_));
 }
 
 }  // namespace feroce::gas

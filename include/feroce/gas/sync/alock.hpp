@@ -11,16 +11,23 @@
 // for, so that whoever comes first is served first, whichever side it is on.
 #pragma once
 
+#include <optional>
+
 #include "feroce/gas/sync/mutex.hpp"
 
 namespace feroce::gas {
 
 class ALock : public Mutex {
 public:
+    struct Turn;
+    // What is known after standing in the queue.
+    struct Entry;
     struct Options {
         std::int64_t local_budget = 5;  // The paper's; a budget of 0 plays Peterson every time.
         std::int64_t remote_budget = 20;
         bool fast_path = true;  // False: the algorithm as published, three or four round trips.
+        // Another way into the queue of other nodes; tests plant bugs here. Null: the right one.
+        rdma::Task<Result<Entry>> (*enter_remote)(Turn&) = nullptr;
     };
     struct Place {
         plain<std::int64_t> budget;  // Negative: waits.
@@ -38,62 +45,81 @@ public:
         plain<std::uint64_t> owner;  // Changed only by the holder.
     };
     static_assert(sizeof(Line) == 64);
-
-    ALock(Lanes& lanes, ptr<Line> line) : ALock(lanes, line, Options()) {}
-    ALock(Lanes& lanes, ptr<Line> line, Options options)
-        : Mutex(lanes), line_(line), options_(options), home_(lanes.local(line)) {}
-    rdma::Task<Result<>> lock() override;
-    rdma::Task<Result<bool>> try_lock() override;
-    rdma::Task<Result<>> unlock() override;
-
-protected:
     enum Side : std::uint64_t { kLocal = 1, kRemote = 2 };
-    // What is known after standing in the queue.
     struct Entry {
         ptr<Place> before;   // Null: head of the queue.
         bool alone = false;  // The other queue was seen empty after that.
     };
 
-    bool is_home() const { return home_ != nullptr; }
-    Result<> take_place();
-    virtual rdma::Task<Result<Entry>> enter_remote();
-    Entry enter_home();
-    rdma::Task<Result<>> hand_on();
-    rdma::Task<Result<>> play_remote();
-    rdma::Task<Result<>> play_home();
-    rdma::Task<Result<>> play(bool alone);
+    // One thread's way through the lock, from a place in the queue to the unlock. It is a value and
+    // needs nothing of the handle, so it goes on where the caller gave up.
+    struct Turn {
+        Lanes* lanes;
+        ptr<Line> line;
+        Options options;
+        Line* home;                // On the home node only.
+        ptr<Place> place = {};     // While it is held or waited for.
+        Line seen = {};            // The line as another node read it last.
+        bool wants_line = false;   // Whether to read all of it on the way in: one packet more.
+        bool fresh = false;        // `seen` was read after the other queue was seen empty.
+        std::uint64_t ticket = 0;  // FairLock's.
 
-    ptr<Line> line_;
-    Options options_;
-    Line* home_;               // On the home node only.
-    ptr<Place> place_;         // While it is held or waited for.
-    Line seen_;                // The line as another node read it last.
-    bool wants_line_ = false;  // Whether to read all of it on the way in: one packet more.
-    bool fresh_ = false;       // seen_ was read after the other queue was seen empty.
+        bool is_home() const { return home != nullptr; }
+        std::int64_t whole_budget() const {
+            return is_home() ? options.local_budget : options.remote_budget;
+        }
+        Place& own() const { return *lanes->local(place); }
+        Result<> take_place();
+        rdma::Task<Result<>> lock();
+        rdma::Task<Result<bool>> try_lock();
+        rdma::Task<Result<>> unlock();
+        rdma::Task<Result<>> hand_on();
+
+    private:
+        rdma::Task<Result<Entry>> enter_remote();
+        Entry enter_home();
+        rdma::Task<Result<>> wait_in_queue(ptr<Place> before);
+        rdma::Task<Result<>> play_remote();
+        rdma::Task<Result<>> play_home();
+        rdma::Task<Result<>> play(bool alone);
+    };
+
+    ALock(Lanes& lanes, ptr<Line> line) : ALock(lanes, line, Options()) {}
+    ALock(Lanes& lanes, ptr<Line> line, Options options)
+        : Mutex(lanes), turn_{&lanes, line, options, lanes.local(line)} {}
+    rdma::Task<Result<>> lock() override;
+    rdma::Task<Result<bool>> try_lock() override;
+    rdma::Task<Result<>> unlock() override;
+
+private:
+    static rdma::Task<Result<Turn>> take(Turn turn);
+    static rdma::Task<Result<std::optional<Turn>>> take_free(Turn turn);
+    static rdma::Task<Result<>> release(Turn turn);
+
+    Turn turn_;
 };
 
-class FairLock final : public ALock {
+class FairLock final : public Mutex {
 public:
+    using Line = ALock::Line;
+
     FairLock(Lanes& lanes, ptr<Line> line)
-        : ALock(lanes, line, {.local_budget = 0, .remote_budget = 0}) {
-        wants_line_ = true;
+        : Mutex(lanes),
+          turn_{&lanes, line, {.local_budget = 0, .remote_budget = 0}, lanes.local(line)} {
+        turn_.wants_line = true;
     }
     rdma::Task<Result<>> lock() override;
     rdma::Task<Result<bool>> try_lock() override;
     rdma::Task<Result<>> unlock() override;
 
 private:
-    struct Tickets {
-        std::uint64_t next = 0;
-        std::uint64_t owner = 0;
-    };
+    using Turn = ALock::Turn;
 
-    // All three while this thread is the head that won.
-    rdma::Task<Result<Tickets>> look();
-    rdma::Task<Result<>> draw(std::uint64_t ticket);
-    rdma::Task<Result<>> await_turn(std::uint64_t owner);
+    static rdma::Task<Result<Turn>> take(Turn turn);
+    static rdma::Task<Result<std::optional<Turn>>> take_free(Turn turn);
+    static rdma::Task<Result<>> release(Turn turn);
 
-    std::uint64_t ticket_ = 0;
+    Turn turn_;
 };
 
 }  // namespace feroce::gas

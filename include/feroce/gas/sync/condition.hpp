@@ -1,5 +1,6 @@
 // Condition: threads that hold a mutex wait until another one says that something has changed.
-// First come, first woken. Notifying is for who holds the mutex: then nothing gets lost.
+// First come, first woken. Notifying is for who holds the mutex: then nothing gets lost. As with
+// every condition, who is woken looks again whether it is what it waited for.
 // Event: a gate that is open or closed; who waits passes when it is open.
 // Who waits looks at the line again and again, with growing pauses.
 #pragma once
@@ -10,19 +11,30 @@ namespace feroce::gas {
 
 class Condition {
 public:
+    static constexpr std::size_t kLeftWords = 6;
+    static constexpr std::uint64_t kWindow = kLeftWords * 64;
     struct alignas(64) Line {
-        plain<std::uint64_t> waiting;  // Numbers given to who waits. Both change under the mutex.
+        // All change under the mutex.
+        plain<std::uint64_t> waiting;  // Numbers given to who waits.
         plain<std::uint64_t> woken;    // Whoever has a smaller number may go.
+        // A bit for each of the numbers from `woken` on, modulo kWindow: its waiter has given up.
+        plain<std::uint64_t> left[kLeftWords];
     };
+    static_assert(sizeof(Line) == 64);
 
     Condition(Mutex& mutex, ptr<Line> line) : mutex_(mutex), line_(line) {}
-    // Gives the mutex back meanwhile, and has it again afterwards, also after an error of a limit.
+    // Gives the mutex back meanwhile, and has it again afterwards, also after ETIMEDOUT or
+    // ECANCELED, which come late by as long as it takes to get it. After another error it is not
+    // held: a home node is lost. A wait whose coroutine is destroyed keeps its number, and a
+    // notify_one may be spent on it.
     rdma::Task<Result<>> wait();
     rdma::Task<Result<>> notify_one();
     rdma::Task<Result<>> notify_all();
 
 private:
+    rdma::Task<Result<std::uint64_t>> draw_number();
     rdma::Task<Result<>> await_turn(std::uint64_t number);
+    rdma::Task<Result<>> give_up(std::uint64_t number, Error why);
     rdma::Task<Result<>> wake(std::uint64_t most);
 
     Mutex& mutex_;

@@ -41,9 +41,12 @@ private:
 
     static bool is_free(std::uint64_t word) { return (word & 0xffff) == 0; }
     std::uint64_t own_after(std::uint64_t word) const;
-    // Replaces the word; false if it was another. `found` is what it was.
-    rdma::Task<Result<bool>> replace(std::uint64_t expected, std::uint64_t desired,
-                                     std::uint64_t& found);
+    static std::uint64_t freed(std::uint64_t word) { return word >> kTokenShift << kTokenShift; }
+    // Replaces the word and gives what it was.
+    static rdma::Task<Result<std::uint64_t>> replace(Lanes& lanes, ptr<Line> line,
+                                                     std::uint64_t expected, std::uint64_t desired);
+    static rdma::Task<Result<>> release(Lanes& lanes, ptr<Line> line, std::uint64_t word);
+    // `found` is what the word was; true if it was the expected one and is ours now.
     rdma::Task<Result<bool>> take(std::uint64_t expected, std::uint64_t& found);
 
     ptr<Line> line_;

@@ -22,10 +22,15 @@ public:
     rdma::Task<Result<>> unlock() override;
 
 private:
-    Result<> take_place();
+    static Result<ptr<Place>> take_place(Lanes& lanes);
+    static rdma::Task<Result<ptr<Place>>> take(Lanes& lanes, ptr<Line> line);
+    // Null: it is not free.
+    static rdma::Task<Result<ptr<Place>>> take_free(Lanes& lanes, ptr<Line> line);
+    static rdma::Task<Result<>> release(Lanes& lanes, ptr<Line> line, ptr<Place> place);
+    rdma::Task<Result<bool>> hold(rdma::Task<Result<ptr<Place>>> attempt);
 
     ptr<Line> line_;
-    ptr<Place> place_;  // While it is held or waited for.
+    ptr<Place> place_;  // While it is held.
 };
 
 }  // namespace feroce::gas

@@ -4,11 +4,15 @@
 //
 //   auto guard = co_await mutex.guard();          // Or mutex.guard() under loop.run: blocking.
 //   if (!guard) return guard.error();
-//   ...                                           // Released when the guard ends.
+//   ...                                           // Released when the guard is destroyed.
 //
 // Who holds a lock sees what earlier holders wrote, if they waited for their writes or chained them
 // before the unlock. A lock whose home node is lost fails. A LeaseLock survives its holder, the
 // others do not.
+//
+// A caller may give up at any point (a deadline, a stop, a coroutine that is destroyed): it does
+// not hold the lock then. A place that it had in a queue keeps its turn and passes it on, and a
+// lock that was won too late is freed, by tasks of the thread's Lanes, which need its loop to run.
 #pragma once
 
 #include <memory>
@@ -16,14 +20,15 @@
 
 #include "feroce/gas/lanes.hpp"
 #include "feroce/loop.hpp"
+#include "feroce/shelter.hpp"
 #include "feroce/task.hpp"
 
 namespace feroce::gas {
 
 class Mutex;
 
-// Holds a mutex. release() waits until it is free; the destructor starts to release it and lets the
-// thread's loop do the rest.
+// Holds a mutex, whose handle outlives it. release() waits until the lock is free; the destructor
+// starts to release it and lets the thread's loop do the rest, which needs nothing of the handle.
 class [[nodiscard]] Guard {
 public:
     explicit Guard(Mutex& mutex) : mutex_(&mutex) {}
@@ -46,26 +51,34 @@ public:
     Mutex(const Mutex&) = delete;
     Mutex& operator=(const Mutex&) = delete;
 
-    // After an error it is not known whether the lock was taken: its home node is lost.
+    // After ETIMEDOUT or ECANCELED it is not held, and others get it. After another error it is not
+    // known whether it was taken: its home node is lost.
     virtual rdma::Task<Result<>> lock() = 0;
     // False if somebody holds it or waits for it.
     virtual rdma::Task<Result<bool>> try_lock() = 0;
+    // Ignores limits. The task needs nothing of the handle, which may be destroyed before it has
+    // ended. EPERM: the handle does not hold the lock.
     virtual rdma::Task<Result<>> unlock() = 0;
 
-    // Tries until then; false if it was never free. Does not stand in a queue, since a place in a
-    // queue cannot be left.
+    // Tries until then; false if it was never free. Does not stand in a queue: nobody waits for a
+    // turn that is passed on.
     virtual rdma::Task<Result<bool>> lock_until(Instant deadline);
     rdma::Task<Result<Guard>> guard();
 
     Lanes& lanes() { return lanes_; }
 
 protected:
+    // What unlock() gives: the release is finished whatever happens to the task.
+    static rdma::Task<Result<>> finish(Lanes& lanes, rdma::Task<Result<>> release);
+    static rdma::Task<Result<>> not_held();
+
     Lanes& lanes_;
+    bool held_ = false;  // By this handle.
 };
 
 // Waiting for a word to change: a few looks at once, then with growing pauses, drawn at random so
 // that those who wait do not keep step; after half a millisecond with pauses of an eighth of the
-// time waited so far.
+// time waited so far. Others of the loop run between two looks.
 class Backoff {
 public:
     explicit Backoff(Lanes& lanes) : Backoff(lanes.loop(), std::chrono::microseconds(64)) {}

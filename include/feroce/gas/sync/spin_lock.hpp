@@ -4,6 +4,8 @@
 // Waiters read the line again, the more seldom the farther they are from its head.
 #pragma once
 
+#include <optional>
+
 #include "feroce/gas/sync/mutex.hpp"
 
 namespace feroce::gas {
@@ -20,6 +22,9 @@ public:
     rdma::Task<Result<>> unlock() override;
 
 private:
+    static rdma::Task<Result<bool>> take(Lanes& lanes, ptr<Line> line);
+    static rdma::Task<Result<>> give(Lanes& lanes, ptr<Line> line);
+
     ptr<Line> line_;
 };
 
@@ -36,8 +41,15 @@ public:
     rdma::Task<Result<>> unlock() override;
 
 private:
+    using Ticket = std::uint64_t;
+
+    static rdma::Task<Result<Ticket>> take(Lanes& lanes, ptr<Line> line);
+    // None: it is not free.
+    static rdma::Task<Result<std::optional<Ticket>>> take_free(Lanes& lanes, ptr<Line> line);
+    static rdma::Task<Result<>> pass_on(Lanes& lanes, ptr<Line> line, Ticket ticket);
+
     ptr<Line> line_;
-    std::uint64_t ticket_ = 0;
+    Ticket ticket_ = 0;  // While it is held.
 };
 
 }  // namespace feroce::gas
