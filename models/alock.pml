@@ -13,6 +13,8 @@
  * -DSWAP     `victim` is set by a compare-and-swap loop of the NIC instead of a plain WRITE.
  * -DTRY      a head that would have to play may leave instead, as try_lock does.
  * -DFAIR     the fair lock: all of the above guards only the drawing of a ticket.
+ * -DTIMEOUT  callers may give up at any time; their places keep their turns and pass them on. WATCH
+ *            does not give up.
  *
  * Invariants:
  *   mutual_exclusion   assert(inside == 1)
@@ -24,6 +26,7 @@
  * -DBUG_READ_FIRST      the READ of the fast path runs before the CAS
  * -DBUG_MIXED_RMW       both sides use one queue: CPU atomics and NIC atomics on one word
  * -DBUG_NO_BUDGET       the lock is handed on within a side for ever
+ * -DBUG_LEAVES          (TIMEOUT) a caller that gives up takes its place with it
  * -DBUG_EARLY_HANDOVER  (FAIR) the queue is handed on before the ticket is drawn
  */
 
@@ -156,7 +159,14 @@ inline acquire() {
     :: else ->
         alone = 0;
         next[seen] = me; seen = 0;
+#ifdef BUG_LEAVES
+        if
+        :: budget[me] != WAITING
+        :: me != WATCH -> goto gone
+        fi;
+#else
         budget[me] != WAITING;
+#endif
         if
         :: budget[me] == 0 -> enter(); budget[me] = (gives_up -> 0 : BUDGET)
         :: else
@@ -208,6 +218,18 @@ inline critical_section() {
         fi }
 }
 
+/* What the lock is taken for; a caller that has given up meanwhile is not there any more. */
+inline use() {
+#ifdef TIMEOUT
+    if
+    :: critical_section()
+    :: me != WATCH -> skip
+    fi
+#else
+    critical_section()
+#endif
+}
+
 proctype user(byte me; bit side) {
     byte seen;          /* Result of the last atomic. */
     byte expected;
@@ -228,17 +250,21 @@ proctype user(byte me; bit side) {
         release();
 #endif
         owner == ticket;
-        critical_section();
+        use();
         owner = (ticket + 1) % TICKETS; ticket = 0
 #else
         if
-        :: !gives_up -> critical_section()
+        :: !gives_up -> use()
         :: else
         fi;
         release();
         gives_up = 0
 #endif
-    od
+    od;
+#ifdef BUG_LEAVES
+gone:
+    skip
+#endif
 }
 
 ltl served { [] (wants -> <> served_now) }

@@ -45,6 +45,10 @@ RUNS = [
     ("alock", ["-DFAIR", "-DFAST", "-DREMOTES=1"], NO_CLAIM, [], None),
     ("alock", ["-DFAIR", "-DFAST", "-DREMOTES=1", "-DWATCH=1"], FAIR, SERVED, None),
     ("alock", ["-DFAIR", "-DFAST", "-DREMOTES=1", "-DWATCH=3"], FAIR, SERVED, None),
+    ("alock", ["-DTIMEOUT", "-DFAST", "-DTRY"], NO_CLAIM, [], None),
+    ("alock", ["-DTIMEOUT", "-DFAST", "-DWATCH=3"], FAIR, SERVED, None),
+    ("alock", ["-DTIMEOUT", "-DFAIR", "-DFAST", "-DREMOTES=1"], NO_CLAIM, [], None),
+    ("alock", ["-DTIMEOUT", "-DBUG_LEAVES"], FAIR, SERVED, CYCLE),
     ("alock", ["-DBUG_SPECULATIVE"], NO_CLAIM, [], EXCLUSION),
     ("alock", ["-DFAST", "-DBUG_READ_FIRST"], NO_CLAIM, [], EXCLUSION),
     # The lost place in the queue also stops everybody; -E looks on for the worse.
