@@ -129,8 +129,9 @@ private:
     rtrs::ServerSession& session(std::size_t which) {
         if (sessions_[which] == nullptr) {
             sessions_[which] = std::make_shared<rtrs::ServerSession>(
-                rtrs::ServerSession::Identity{{}, ++last_, false}, kGeometry, handler_, counted_,
-                *std::pmr::new_delete_resource());
+                rtrs::ServerSession::Identity{{}, ++last_, false}, kGeometry,
+                rtrs::ServerSession::Surroundings{&handler_, &counted_, nullptr});
+            ASSERT(sessions_[which]->furnish(*std::pmr::new_delete_resource()));
             sessions_[which]->add_path(1, path_);
             const std::string name = "s" + std::to_string(which);
             sessions_[which]->set_name(name);

@@ -39,9 +39,11 @@ class FuzzedServer {
 public:
     FuzzedServer(ByteView input, bool extended)
         : program_(input),
-          session_(std::make_shared<ServerSession>(ServerSession::Identity{{}, 1, extended},
-                                                   kGeometry, handler_, statistics_,
-                                                   *std::pmr::new_delete_resource())) {}
+          session_(std::make_shared<ServerSession>(
+              ServerSession::Identity{{}, 1, extended}, kGeometry,
+              ServerSession::Surroundings{&handler_, &statistics_, nullptr})) {
+        ASSERT(session_->furnish(*std::pmr::new_delete_resource()));
+    }
 
     void run() {
         while (!program_.done()) {

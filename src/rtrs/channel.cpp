@@ -234,14 +234,14 @@ void Channel::post_immediate(Immediate immediate, bool signal) {
     post({&wr, 1}, signal);
 }
 
-void Channel::post_message(std::size_t size) {
+void Channel::post_message(std::size_t size, bool signal) {
     ibv_sge sge{reinterpret_cast<std::uint64_t>(memory_.data()), static_cast<std::uint32_t>(size),
                 region_->lkey};
     ibv_send_wr wr{};
     wr.opcode = IBV_WR_SEND;
     wr.sg_list = &sge;
     wr.num_sge = 1;
-    post({&wr, 1});
+    post({&wr, 1}, signal);
 }
 
 void Channel::post_inline_message(std::span<std::byte> message) {

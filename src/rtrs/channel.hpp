@@ -75,7 +75,8 @@ public:
     void post_immediate(Immediate immediate, bool signal = false);
     // An empty RDMA WRITE: the peer's device acknowledges it, and its program sees nothing of it.
     void post_probe();
-    void post_message(std::size_t size);                     // A SEND of the outbox' first bytes.
+    // A SEND of the outbox' first bytes.
+    void post_message(std::size_t size, bool signal = false);
     void post_inline_message(std::span<std::byte> message);  // At most kInlineSize.
     // Binds a type 1 window. `operation` completes if given; else unsignalled.
     void bind(ibv_mw* window, const ibv_mw_bind_info& where, rdma::Operation* operation);

@@ -161,6 +161,8 @@ rdma::Task<rdma::Result<>> ClientLink::exchange_info() {
                               "the server accepted the path but sent no INFO; is the "
                               "session's name taken there?");
     }
+    if (refusal_)
+        co_return rdma::Error(refusal_->error, "the server refuses the session: " + refusal_->text);
     if (failed_)
         co_return rdma::Error(ECONNRESET,
                               "the server closed the path while it was set up (is the "
@@ -215,6 +217,14 @@ bool ClientLink::send_fence(const Fence& fence) {
     fence.emit(bytes, MessageType::FenceRequest);
     service.post_inline_message(bytes);
     return !failed_;
+}
+
+void ClientLink::say_goodbye() {
+    Channel& service = *lines_[0].channel;
+    if (failed_ || !extended() || !service.has_room(1)) return;
+    std::array<std::byte, Goodbye::kSize> bytes;
+    Goodbye::emit(bytes);
+    service.post_inline_message(bytes);
 }
 
 void ClientLink::on_beat() {
@@ -295,6 +305,12 @@ void ClientLink::on_message(ByteView data) {
         info_ = *std::move(info);
         news_.notify_all();
         return;
+    }
+    if (type && *type == MessageType::Refusal && !info_) {
+        auto refusal = Refusal::parse(data);
+        if (!refusal) return fail(refusal.error().why);
+        refusal_ = *std::move(refusal);
+        return fail(refusal_->text);
     }
     const auto fence = Fence::parse(data, MessageType::FenceResponse);
     // Before the session has taken the link up nobody has asked for a fence.

@@ -68,6 +68,7 @@ public:
     bool has_room(const Request& request) const { return channel_of(request).has_room(kSpare); }
     bool send(Request& request);          // False, and failed, if the device refuses.
     bool send_fence(const Fence& fence);  // False if there is no room now.
+    void say_goodbye();                   // The session is closed.
     // Whether the device or the server may still use the memory of a request's caller: the server
     // that of a read, the device that of a write which has not arrived. Data that was copied into
     // the session's own memory is none of the caller's.
@@ -117,6 +118,7 @@ private:
     bool given_up_ = false;
     std::string why_;
     std::optional<InfoResponse> info_;
+    std::optional<Refusal> refusal_;
     rdma::Signal news_;  // INFO has come, or it has failed.
     Beat beat_;
     rdma::TaskGroup tasks_;  // Ends first: its tasks use the rest.

@@ -204,6 +204,37 @@ void Fence::emit(std::span<std::byte, kSize> out, MessageType type) const {
     std::copy(path.bytes.begin(), path.bytes.end(), out.begin() + 8);
 }
 
+bool Goodbye::is(ByteView data) {
+    return check_type(data, kSize, MessageType::Goodbye, "").has_value();
+}
+
+void Goodbye::emit(std::span<std::byte, kSize> out) {
+    std::fill(out.begin(), out.end(), std::byte{0});
+    store_le16(out.first<2>(), static_cast<std::uint16_t>(MessageType::Goodbye));
+}
+
+Result<Refusal> Refusal::parse(ByteView data) {
+    TRY(check_type(data, kHeaderSize, MessageType::Refusal, "this is not a refusal"));
+    Refusal refusal;
+    refusal.error = load_le16(data.subspan<2, 2>());
+    if (refusal.error == 0) return Error{EPROTO, "a refusal names no error"};
+    for (const std::byte byte :
+         data.subspan(kHeaderSize).first(std::min(data.size() - kHeaderSize, kMaxText))) {
+        const char c = static_cast<char>(byte);
+        refusal.text += c >= ' ' && c <= '~' ? c : '?';  // It is shown to people.
+    }
+    return refusal;
+}
+
+std::size_t Refusal::emit(ByteSpan out) const {
+    store_le16(out.subspan<0, 2>(), static_cast<std::uint16_t>(MessageType::Refusal));
+    store_le16(out.subspan<2, 2>(), static_cast<std::uint16_t>(error));
+    const ByteView from = std::as_bytes(std::span(text));
+    const std::size_t size = std::min({text.size(), kMaxText, out.size() - kHeaderSize});
+    std::copy_n(from.begin(), size, out.begin() + kHeaderSize);
+    return kHeaderSize + size;
+}
+
 Result<KeyResponse> KeyResponse::parse(ByteView data) {
     TRY(check_type(data, kSize, MessageType::KeyResponse, "a response lacks its chunk's new key"));
     return KeyResponse{load_le16(data.subspan<2, 2>()), load_le32(data.subspan<4, 4>())};

@@ -37,6 +37,8 @@ enum class MessageType : std::uint16_t {
     KeyResponse = 4,
     FenceRequest = 0x80,  // Extension.
     FenceResponse = 0x81,
+    Goodbye = 0x82,
+    Refusal = 0x83,
 };
 
 struct ConnectRequest {
@@ -131,6 +133,28 @@ struct Fence {
     void emit(std::span<std::byte, kSize> out, MessageType type) const;
 
     friend bool operator==(const Fence&, const Fence&) = default;
+};
+
+// Extension: the client closes the session; nothing of it needs to be remembered when its paths are
+// gone.
+struct Goodbye {
+    static constexpr std::size_t kSize = 8;
+
+    static bool is(ByteView data);
+    static void emit(std::span<std::byte, kSize> out);
+};
+
+// Extension: the answer to INFO where the session or path is not taken. The connection is closed
+// after it.
+struct Refusal {
+    static constexpr std::size_t kHeaderSize = 4;
+    static constexpr std::size_t kMaxText = 240;
+
+    int error = 0;  // A positive errno.
+    std::string text;
+
+    static Result<Refusal> parse(ByteView data);
+    std::size_t emit(ByteSpan out) const;  // The text is cut to what there is room for.
 };
 
 // The fresh key of a chunk in always-invalidate mode; comes with each response.

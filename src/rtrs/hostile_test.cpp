@@ -173,7 +173,24 @@ TEST_F(Hostile, InfoBeforeAllConnections) {
 TEST_F(Hostile, InfoWithANameThatIsTaken) {
     connect();
     send_info("friend");
-    expect_closed("another session has this name");
+    expect_closed("the session name friend is in use here by a live client at 127.0.0.1");
+    ASSERT_GT(received.completions, 0);
+    const auto refusal = Refusal::parse(
+        std::span<const std::byte>(memory->bytes()).subspan(32 << 10, received.last.byte_len));
+    ASSERT_TRUE(refusal) << "and the client was told";
+    EXPECT_EQ(refusal->error, EPERM);
+    EXPECT_EQ(refusal->text, server.statistics().last_refusal);
+}
+
+// As after kill -9, where nobody is left to close anything.
+TEST_F(Hostile, ANameIsTakenFromAClientThatIsSilent) {
+    introduce();
+    ibv_qp_attr reset{};
+    reset.qp_state = IBV_QPS_RESET;
+    ASSERT_EQ(ibv_modify_qp(connection->queue_pair(), &reset, IBV_QP_STATE), 0);
+    auto next = loop.run(client.open("hostile", {{"127.0.0.1"}}, {.port = server.port()}));
+    ASSERT_TRUE(next) << next.error().why;
+    EXPECT_TRUE(next->write({}, ConstSegment{}).wait());
 }
 
 TEST_F(Hostile, GarbageInsteadOfInfo) {

@@ -310,5 +310,25 @@ TEST(RequestHeader, CarriesASequenceBetweenOurPeers) {
     EXPECT_FALSE(RequestHeader::parse(bytes({2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}), 3, true));
 }
 
+TEST(Refusal, SaysWhyInWordsThatCanBeShown) {
+    std::array<std::byte, 300> bytes;
+    const std::size_t size = Refusal{EPERM, "no"}.emit(bytes);
+    EXPECT_EQ(size, 6u);
+    const auto parsed = Refusal::parse(ByteView(bytes).first(size));
+    ASSERT_TRUE(parsed);
+    EXPECT_EQ(parsed->error, EPERM);
+    EXPECT_EQ(parsed->text, "no");
+    EXPECT_EQ((Refusal{EPERM, std::string(1000, 'x')}.emit(ByteSpan(bytes).first(20))), 20u);
+    EXPECT_EQ((Refusal{EPERM, std::string(1000, 'x')}.emit(bytes)), 244u);
+    ASSERT_EQ((Refusal{EPERM, "a\x1b[2Jb\n"}.emit(bytes)), 11u);
+    EXPECT_EQ(Refusal::parse(ByteView(bytes).first(11))->text, "a?[2Jb?");
+    ASSERT_EQ((Refusal{0, ""}.emit(bytes)), 4u);
+    EXPECT_FALSE(Refusal::parse(ByteView(bytes).first(4)));
+    EXPECT_FALSE(Refusal::parse(ByteView(bytes).first(3)));
+    Goodbye::emit(std::span(bytes).first<Goodbye::kSize>());
+    EXPECT_TRUE(Goodbye::is(ByteView(bytes).first(8)));
+    EXPECT_FALSE(Goodbye::is(ByteView(bytes).first(7)));
+}
+
 }  // namespace
 }  // namespace feroce::rtrs

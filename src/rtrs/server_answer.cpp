@@ -71,6 +71,7 @@ void ServerPath::answer(const Answer& answer) {
 
 void ServerPath::on_room(Channel& channel) {
     heartbeat_.on_acknowledged();
+    if (channel.number() == 0) on_service_acknowledged(channel);
     std::deque<Answer>& waiting = waiting_[channel.number()];
     while (!closed() && !waiting.empty() && channel.has_room(room_for(waiting.front()))) {
         const Answer next = waiting.front();
@@ -82,6 +83,14 @@ void ServerPath::on_room(Channel& channel) {
         confirmations_.pop_back();
         confirm(fence);
     }
+}
+
+void ServerPath::on_service_acknowledged(const Channel& service) {
+    const std::uint64_t up_to = service.acknowledged();
+    if (state_ == State::Refused && up_to >= refusal_at_) return close(refusal_.c_str());
+    if (probe_ == 0 || up_to < probe_ || !session_->identity().extended) return;
+    probe_ = 0;
+    owner_.on_sign(*this);
 }
 
 void ServerPath::send_answer(Channel& channel, const Answer& answer) {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <utility>
 
 namespace feroce::rtrs {
@@ -17,6 +18,7 @@ constexpr std::uint32_t kServiceSends = 256;
 constexpr std::uint32_t kMaxQueue = 8192;
 // A path that is not set up after this time is closed, as by the kernel's server.
 constexpr HeartbeatOptions kSetUpTime{std::chrono::seconds(30), 0};
+constexpr Duration kRefusalTime = std::chrono::seconds(1);  // For a refusal to arrive.
 
 HeartbeatOptions heartbeat_of(const ServerOptions& options, bool extended) {
     return options.heartbeat.value_or(extended ? HeartbeatOptions{} : kKernelHeartbeat);
@@ -97,8 +99,7 @@ rdma::Result<> ServerPath::add(std::uint16_t number, rdma::Request request,
     Line& line = lines_[number];
     line.channel = std::make_unique<Channel>(*this, number, shape, loop_);
     line.connection = *std::move(made);
-    if (!line.channel->start(line.connection->queue_pair()) ||
-        (!region_ && !register_chunks(line.connection->domain())))
+    if (!line.channel->start(line.connection->queue_pair()))
         return rdma::Error(ENOMEM, "the device refuses to register a path's memory");
     std::array<std::byte, ConnectResponse::kSize> bytes;
     answer.emit(bytes);
@@ -134,7 +135,10 @@ bool ServerPath::register_chunks(ibv_pd* domain) {
 rdma::Task<void> ServerPath::serve(std::uint16_t number, rdma::PrivateData answer) {
     rdma::Connection& connection = *lines_[number].connection;
     auto accepted = co_await connection.accept(answer);
-    if (accepted) (void)co_await connection.closed();
+    if (accepted) {
+        proved_ = true;
+        (void)co_await connection.closed();
+    }
     close(accepted ? "a connection of the path was closed" : "a connection did not come about");
 }
 
@@ -151,7 +155,8 @@ void ServerPath::shut() {
 
 void ServerPath::on_beat() {
     const auto action = heartbeat_.on_timer(loop_.now());
-    if (state_ == State::Connecting) return close("the path was not set up in time");
+    if (state_ == State::Refused) return close(refusal_.c_str());
+    if (state_ != State::Connected) return close("the path was not set up in time");
     if (action == Heartbeat::Action::Dead) return close("the client gave no sign of life");
     Channel& service = *lines_[0].channel;
     if (action == Heartbeat::Action::Send && service.has_room(1))
@@ -162,6 +167,7 @@ void ServerPath::on_beat() {
 
 void ServerPath::on_receive(Channel& channel, const ibv_wc& completion, ByteView data) {
     if (closed()) return;
+    proved_ = true;
     heartbeat_.on_traffic();
     if ((completion.wc_flags & IBV_WC_WITH_IMM) == 0) {
         if (channel.number() != 0) return close("a message came on a connection for requests");
@@ -178,6 +184,7 @@ void ServerPath::on_immediate(Channel& channel, Immediate immediate) {
             if (channel.has_room(1)) channel.post_immediate(kHeartbeatAck);
             return;
         case ImmediateType::HeartbeatAck:
+            if (std::exchange(probe_, 0) != 0) owner_.on_sign(*this);
             return heartbeat_.on_ack(loop_.now());
         case ImmediateType::Request:
             break;
@@ -207,6 +214,8 @@ void ServerPath::let_in(std::uint16_t connection, const RequestPlace& place) {
 
 void ServerPath::on_message(ByteView data) {
     if (state_ == State::Connecting) return on_info(data);
+    if (state_ != State::Connected) return close("a message came before the INFO exchange");
+    if (session_->identity().extended && Goodbye::is(data)) return session_->say_goodbye();
     const auto fence = Fence::parse(data, MessageType::FenceRequest);
     if (!fence || !session_->identity().extended) return close("a message means nothing");
     owner_.on_fence(*this, *fence);
@@ -218,13 +227,46 @@ void ServerPath::on_info(ByteView data) {
     const auto missing = [](const Line& line) { return !line.connection; };
     if (std::any_of(lines_.begin(), lines_.end(), missing))
         return close("INFO came before all connections of the path");
-    if (auto fine = owner_.on_info(*this, info->name); !fine) return close(fine.error().why);
+    state_ = State::Deciding;
+    owner_.on_info(*this, info->name);
+}
+
+Duration ServerPath::heartbeat_interval() const {
+    return heartbeat_of(options_, session_->identity().extended).interval;
+}
+
+void ServerPath::admit() {
+    if (closed()) return;
+    if (!register_chunks(lines_[0].connection->domain()))
+        return refuse(ENOMEM, "the device refuses to register a path's memory");
     state_ = State::Connected;
     const bool extended = session_->identity().extended;
     heartbeat_ = Heartbeat(heartbeat_of(options_, extended), loop_.now(),
                            extended ? Heartbeat::Peer::Ours : Heartbeat::Peer::Kernel);
     beat_.arm(heartbeat_.due());
     send_info();
+}
+
+// The kernel knows no refusals; its client learns of the end of the connection only.
+void ServerPath::refuse(int error, std::string why) {
+    if (closed()) return;
+    refusal_ = std::move(why);
+    if (!session_->identity().extended) return close(refusal_.c_str());
+    state_ = State::Refused;
+    Channel& service = *lines_[0].channel;
+    service.post_message(Refusal{error, refusal_}.emit(service.outbox()), true);
+    refusal_at_ = service.posted();
+    beat_.arm(loop_.now() + kRefusalTime);
+}
+
+void ServerPath::probe() {
+    Channel& service = *lines_[0].channel;
+    if (state_ != State::Connected || !service.has_room(1)) return;
+    if (session_->identity().extended)
+        service.post_probe();
+    else
+        service.post_immediate(kHeartbeat, true);
+    probe_ = service.posted();
 }
 
 }  // namespace feroce::rtrs

@@ -27,8 +27,9 @@ class ServerPath final : public Channel::Owner, public AnsweringPath, private Be
 public:
     class Owner {
     public:
-        // Whether the session may have this name; else the path is closed.
-        virtual Result<void> on_info(ServerPath& path, const std::string& name) = 0;
+        // The client names its session. The owner calls admit() or refuse(), now or later.
+        virtual void on_info(ServerPath& path, const std::string& name) = 0;
+        virtual void on_sign(ServerPath& path) = 0;  // The answer to probe().
         virtual void on_fence(ServerPath& path, const Fence& fence) = 0;
         virtual void on_closed(ServerPath& path, const char* why) = 0;
 
@@ -58,6 +59,14 @@ public:
     // Accepts; an error is for the log, the peer has its answer then or never.
     rdma::Result<> add(std::uint16_t number, rdma::Request request, const ConnectResponse& answer);
 
+    // Whether the peer has proved to be there: it has answered what was sent to its address.
+    bool proved() const { return proved_; }
+    void admit();
+    void refuse(int error, std::string why);
+    // Asks for a sign of life, at once.
+    void probe();
+    Duration heartbeat_interval() const;
+
     void answer(const Answer& answer) override;
     void close(const char* why) override;
     void confirm(const Fence& fence) override;
@@ -66,7 +75,8 @@ public:
     void shut();
 
 private:
-    enum class State : std::uint8_t { Connecting, Connected, Closed };
+    // Deciding: the owner does, about INFO. Refused: the refusal is on its way.
+    enum class State : std::uint8_t { Connecting, Deciding, Connected, Refused, Closed };
     // Takes the client's key to a chunk back, then lets its request in.
     struct Revocation : rdma::Operation {
         ServerPath* path = nullptr;
@@ -82,6 +92,7 @@ private:
     void on_receive(Channel& channel, const ibv_wc& completion, ByteView data) override;
     void on_room(Channel& channel) override;
     void on_broken(Channel& /*channel*/, const char* why) override { close(why); }
+    void on_service_acknowledged(const Channel& service);
     void on_immediate(Channel& channel, Immediate immediate);
     void on_request(Channel& channel, const RequestPlace& place);
     void let_in(std::uint16_t connection, const RequestPlace& place);
@@ -98,6 +109,10 @@ private:
     const ServerOptions& options_;
     Owner& owner_;
     State state_ = State::Connecting;
+    bool proved_ = false;
+    std::uint64_t probe_ = 0;  // Where in the service channel it was posted; 0: none is awaited.
+    std::uint64_t refusal_at_ = 0;
+    std::string refusal_;
     std::vector<Revocation> revocations_;  // One per window; completed or flushed through lines_.
     std::vector<Line> lines_;
     std::optional<rdma::MemoryRegion> region_;  // All chunks.

@@ -21,12 +21,22 @@ std::size_t ServerRegistry::shard_of(const Uuid& session) {
     return entry->second.shard;
 }
 
-Result<void> ServerRegistry::admit(const Uuid& session, std::size_t shard) {
+Result<void> ServerRegistry::has_room() {
     const std::lock_guard lock(mutex_);
+    return check_room();
+}
+
+Result<void> ServerRegistry::check_room() const {
     if (admitted_ >= limits_.sessions)
         return Error{ENOMEM, "the server has the largest number of sessions"};
     if ((admitted_ + 1) * session_bytes_ > limits_.bytes)
         return Error{ENOMEM, "the chunks of one more session exceed the server's memory limit"};
+    return {};
+}
+
+Result<void> ServerRegistry::admit(const Uuid& session, std::size_t shard) {
+    const std::lock_guard lock(mutex_);
+    if (auto fits = check_room(); !fits) return fits;
     // Another of its connections may have been refused, and the session forgotten, meanwhile.
     const auto [found, is_new] = entries_.try_emplace(session);
     Entry& entry = found->second;
@@ -52,25 +62,31 @@ void ServerRegistry::forget(const Uuid& session, std::size_t shard) {
 
 void ServerRegistry::set_paths(const Uuid& session, std::size_t paths) {
     const std::lock_guard lock(mutex_);
-    entries_.at(session).paths = paths;
+    const auto found = entries_.find(session);
+    if (found != entries_.end()) found->second.paths = paths;
 }
 
-Result<std::optional<ServerRegistry::Displaced>> ServerRegistry::claim_name(
-    const Uuid& session, const std::string& name) {
+void ServerRegistry::note_sign(const Uuid& session) {
     const std::lock_guard lock(mutex_);
-    Entry& own = entries_.at(session);
-    if (!own.name.empty() && own.name != name)
+    const auto found = entries_.find(session);
+    if (found != entries_.end()) ++found->second.signs;
+}
+
+Result<std::optional<ServerRegistry::Holder>> ServerRegistry::claim_name(const Claim& claim) {
+    const std::lock_guard lock(mutex_);
+    const auto own = entries_.find(claim.session);
+    if (own == entries_.end()) return Error{ECONNRESET, "the session was forgotten meanwhile"};
+    if (!own->second.name.empty() && own->second.name != claim.name)
         return Error{EPERM, "paths of one session give different names"};
-    // Nobody yields to a session that is refused.
-    std::optional<Displaced> displaced;
-    for (auto& [uuid, entry] : entries_) {
-        if (uuid == session || entry.name != name) continue;
-        if (entry.paths > 0) return Error{EPERM, "another session has this name"};
-        displaced = Displaced{uuid, entry.shard};
-        entry.name.clear();
+    for (const auto& [uuid, entry] : entries_) {
+        if (uuid == claim.session || entry.name != claim.name) continue;
+        return std::optional(
+            Holder{uuid, entry.shard, entry.paths, entry.signs, entry.heartbeat, entry.peer});
     }
-    own.name = name;
-    return displaced;
+    own->second.name = claim.name;
+    own->second.heartbeat = claim.heartbeat;
+    own->second.peer = claim.peer;
+    return std::optional<Holder>{};
 }
 
 }  // namespace feroce::rtrs

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "base/result.hpp"
+#include "base/time.hpp"
 #include "rtrs/uuid.hpp"
 
 namespace feroce::rtrs {
@@ -21,10 +23,14 @@ public:
         std::size_t sessions = 0;
         std::size_t bytes = 0;  // Of all chunks.
     };
-    // A session that must go, since its client does not come back and another has its name.
-    struct Displaced {
+    // The session that has a name which another wants.
+    struct Holder {
         Uuid session;
         std::size_t shard = 0;
+        std::size_t paths = 0;
+        std::uint64_t signs = 0;  // Of life, when asked for them.
+        Duration heartbeat{};     // How often it gives one otherwise.
+        std::string peer;
     };
 
     // Of `session_bytes` each.
@@ -32,21 +38,35 @@ public:
 
     // The shard of this session; for one that is not known the shard that has the fewest.
     std::size_t shard_of(const Uuid& session);
-    // The shard is about to make it.
+    // Whether one more would be admitted now.
+    Result<void> has_room();
+    // Its client has proved to be there, and the shard is about to make its chunks.
     Result<void> admit(const Uuid& session, std::size_t shard);
     // It has ended, or was not made after all. Nothing if another shard has it.
     void forget(const Uuid& session, std::size_t shard);
     void set_paths(const Uuid& session, std::size_t paths);
-    // Gives a session its name, which one without paths must yield.
-    Result<std::optional<Displaced>> claim_name(const Uuid& session, const std::string& name);
+    void note_sign(const Uuid& session);
+    struct Claim {
+        Uuid session;
+        std::string name;
+        Duration heartbeat{};
+        std::string peer = {};
+    };
+    // Gives a session its name; or tells which one has it, until that is forgotten.
+    Result<std::optional<Holder>> claim_name(const Claim& claim);
 
 private:
     struct Entry {
         std::size_t shard = 0;
         bool admitted = false;
         std::size_t paths = 0;
+        std::uint64_t signs = 0;
         std::string name;
+        Duration heartbeat{};
+        std::string peer;
     };
+
+    Result<void> check_room() const;  // The lock is held.
 
     const Limits limits_;
     const std::size_t session_bytes_;

@@ -3,31 +3,46 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
+#include <new>
 #include <utility>
 
 #include "base/assert.hpp"
 
 namespace feroce::rtrs {
 
+namespace {
+constexpr std::size_t kMemoryAlignment = 4096;  // What storage wants of memory that it reads into.
+}
+
 ServerSession::ServerSession(const Identity& identity, const Geometry& geometry,
-                             RequestHandler& handler, ServerStatistics& statistics,
-                             std::pmr::memory_resource& memory)
-    : identity_(identity),
-      geometry_(geometry),
-      handler_(&handler),
-      statistics_(&statistics),
-      memory_(geometry.total_size(), &memory),
-      table_(geometry.queue_depth),
-      slots_(geometry.queue_depth) {
-    for (std::uint16_t i = 0; i < geometry.queue_depth; ++i) {
+                             const Surroundings& around)
+    : identity_(identity), geometry_(geometry), around_(around) {}
+
+ServerSession::~ServerSession() {
+    if (resource_ != nullptr)
+        resource_->deallocate(memory_.data(), memory_.size(), kMemoryAlignment);
+}
+
+bool ServerSession::furnish(std::pmr::memory_resource& resource) try {
+    ASSERT(!furnished());
+    const std::size_t size = geometry_.total_size();
+    table_ = ChunkTable(geometry_.queue_depth);
+    slots_.resize(geometry_.queue_depth);
+    for (std::uint16_t i = 0; i < geometry_.queue_depth; ++i) {
         slots_[i].request.session_ = this;
         slots_[i].request.chunk_ = i;
     }
+    memory_ = {static_cast<std::byte*>(resource.allocate(size, kMemoryAlignment)), size};
+    resource_ = &resource;
+    std::memset(memory_.data(), 0, size);  // A client can make us send it back unwritten.
+    return true;
+} catch (const std::bad_alloc&) {
+    return false;
 }
 
 void ServerSession::abandon() {
-    handler_ = nullptr;
-    statistics_ = nullptr;
+    around_ = {};
     paths_.clear();
     drains_.clear();
 }
@@ -57,11 +72,11 @@ Result<void> ServerSession::arrived(PathNumber path, std::uint16_t connection,
             execute(slot, place.header_offset);
             break;
         case ChunkTable::Verdict::Join:
-            ++statistics_->joins;
+            ++around_.statistics->joins;
             slot.answer = answer;
             break;
         case ChunkTable::Verdict::Replay:
-            ++statistics_->replays;
+            ++around_.statistics->replays;
             slot.answer = answer;
             slot.answer.error = table_.result(place.chunk);
             send_answer(path, slot.answer);
@@ -75,7 +90,7 @@ Result<void> ServerSession::arrived(PathNumber path, std::uint16_t connection,
             break;
         }
         case ChunkTable::Verdict::Stale:
-            ++statistics_->stale;
+            ++around_.statistics->stale;
             break;
         case ChunkTable::Verdict::Busy:
             return Error{EPROTO, "a request uses a chunk whose last request has not ended"};
@@ -91,8 +106,8 @@ void ServerSession::execute(Slot& slot, std::uint32_t header_offset) {
     slot.request.direction_ = header.direction;
     slot.request.data_ = all.first(data_size);
     slot.request.message_ = all.subspan(data_size, header.message_size);
-    ++statistics_->requests;
-    (*handler_)(slot.request);
+    ++around_.statistics->requests;
+    (*around_.handler)(slot.request);
 }
 
 void ServerSession::respond(std::uint16_t chunk, int error) {
@@ -102,11 +117,12 @@ void ServerSession::respond(std::uint16_t chunk, int error) {
     // Kept alive to the end of this function whatever the answer sets off.
     const std::shared_ptr<ServerSession> self = --running_ == 0 ? std::move(self_) : self_;
     if (finished.answer_to != kNoPath) send_answer(finished.answer_to, slot.answer);
-    if (finished.release_held && handler_ != nullptr) {
+    if (finished.release_held && around_.handler != nullptr) {
         slot.answer = slot.held;
         execute(slot, slot.held_offset);
     }
     confirm_drained();
+    if (running_ == 0 && paths_.empty() && around_.owner != nullptr) around_.owner->on_idle();
 }
 
 void ServerSession::send_answer(PathNumber path, const Answer& answer) {
@@ -115,7 +131,7 @@ void ServerSession::send_answer(PathNumber path, const Answer& answer) {
 }
 
 void ServerSession::fenced(const Fence& fence, PathNumber asker) {
-    ++statistics_->fences;
+    ++around_.statistics->fences;
     drains_.push_back({fence, asker});
     confirm_drained();
 }

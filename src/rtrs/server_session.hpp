@@ -48,13 +48,35 @@ public:
         bool extended = false;
         rdma::Loop* loop = nullptr;  // That serves it.
     };
-    ServerSession(const Identity& identity, const Geometry& geometry, RequestHandler& handler,
-                  ServerStatistics& statistics, std::pmr::memory_resource& memory);
+    class Owner {
+    public:
+        virtual void on_idle() = 0;  // The last request of a session without paths has ended.
+
+    protected:
+        ~Owner() = default;
+    };
+    // All null once the server is gone.
+    struct Surroundings {
+        RequestHandler* handler = nullptr;
+        ServerStatistics* statistics = nullptr;
+        Owner* owner = nullptr;
+    };
+    ServerSession(const Identity& identity, const Geometry& geometry, const Surroundings& around);
+    ~ServerSession();
 
     const Identity& identity() const { return identity_; }
     const Geometry& geometry() const { return geometry_; }
     const std::string& name() const { return name_; }
     void set_name(std::string name) { name_ = std::move(name); }
+    // Makes the chunks. Costly, so it waits until the peer has proved to be there. False without
+    // memory.
+    bool furnish(std::pmr::memory_resource& resource);
+    bool furnished() const { return resource_ != nullptr; }
+    // The client closed the session, or it was taken from it.
+    void say_goodbye() { goodbye_ = true; }
+    // Whether it is to be remembered without paths: a client of ours was let in and may come back.
+    bool lingers() const { return identity_.extended && !name_.empty() && !goodbye_; }
+    bool idle() const { return running_ == 0; }
     ByteSpan memory() { return memory_; }
     ByteSpan chunk(std::uint16_t index) {
         return memory().subspan(index * geometry_.chunk_size(), geometry_.chunk_size());
@@ -92,11 +114,12 @@ private:
 
     Identity identity_;
     Geometry geometry_;
-    RequestHandler* handler_;       // nullptr once the server is gone,
-    ServerStatistics* statistics_;  // as this is.
+    Surroundings around_;
     std::string name_;
-    std::pmr::vector<std::byte> memory_;
-    ChunkTable table_;
+    bool goodbye_ = false;
+    std::pmr::memory_resource* resource_ = nullptr;  // nullptr: not furnished yet, nor
+    ByteSpan memory_;                                // these three.
+    ChunkTable table_{0};
     std::vector<Slot> slots_;
     std::map<PathNumber, AnsweringPath*> paths_;
     std::vector<Drain> drains_;

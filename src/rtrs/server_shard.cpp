@@ -9,6 +9,13 @@
 
 namespace feroce::rtrs {
 
+namespace {
+// Connections at a time whose clients have not proved to be there.
+constexpr std::size_t kMaxUnproved = 64;
+// How often is looked whether a name has become free.
+constexpr Duration kLook = std::chrono::milliseconds(5);
+}  // namespace
+
 ServerShard::Common::Common(ServerOptions wanted, const Geometry& shape, RequestHandler serve)
     : options(std::move(wanted)),
       geometry(shape),
@@ -88,6 +95,7 @@ Result<ServerPath*> ServerShard::path_for(const ConnectRequest& request, std::st
     }
     if (request.connection != 0)
         return Error{ECONNRESET, "a path begins with its service connection"};
+    limit_unproved();
     auto session = session_for(request);
     if (!session) return session.error();
     if ((*session)->paths() >= kMaxPaths)
@@ -113,10 +121,12 @@ Result<std::shared_ptr<ServerSession>> ServerShard::session_for(const ConnectReq
     }
     if (!request.may_create)
         return Error{ENXIO, "a further path of a session that is not known here"};
-    if (auto fits = common_->registry.admit(request.session, number_); !fits) return fits.error();
+    // Anybody can send a request in anybody's name: nothing large is made for it, and it is not
+    // counted, before its client has proved to be there.
+    if (auto fits = common_->registry.has_room(); !fits) return fits.error();
     auto session = std::make_shared<ServerSession>(
         ServerSession::Identity{request.session, random_.next(), extended, &loop_},
-        common_->geometry, common_->handler, statistics_, loop_.runtime().memory());
+        common_->geometry, ServerSession::Surroundings{&common_->handler, &statistics_, this});
     sessions_[request.session] = {session, {}};
     return session;
 }
@@ -127,32 +137,103 @@ ServerPath* ServerShard::find_path(const Uuid& uuid) {
     return nullptr;
 }
 
-Result<void> ServerShard::on_info(ServerPath& path, const std::string& name) {
-    ServerSession& session = path.session();
-    const auto claimed = common_->registry.claim_name(session.identity().uuid, name);
-    if (!claimed) return claimed.error();
-    if (const auto& displaced = *claimed) {
-        const std::size_t shard = displaced->shard;
-        const auto yield = [to = common_->shards[shard], uuid = displaced->session] {
-            if (const auto there = to.lock()) there->yield_name(uuid);
-        };
-        shard == number_ ? yield() : common_->loops[shard]->post(yield);
+ServerPath* ServerShard::find_path(PathNumber number) {
+    for (const auto& path : paths_)
+        if (path->identity().number == number && !path->closed()) return path.get();
+    return nullptr;
+}
+
+// A flood of forged requests takes places only from its like: a client that is there proves it
+// within a round trip.
+void ServerShard::limit_unproved() {
+    const auto unproved = [](const auto& path) { return !path->closed() && !path->proved(); };
+    const auto count = std::count_if(paths_.begin(), paths_.end(), unproved);
+    if (static_cast<std::size_t>(count) < kMaxUnproved) return;
+    (*std::find_if(paths_.begin(), paths_.end(), unproved))
+        ->close("newer connections came before its client proved to be there");
+    end_closed_paths();
+}
+
+void ServerShard::on_info(ServerPath& path, const std::string& name) {
+    tasks_.spawn(decide(path.identity().number, name));
+}
+
+void ServerShard::on_sign(ServerPath& path) {
+    common_->registry.note_sign(path.session().identity().uuid);
+}
+
+template <class Function>
+void ServerShard::at_shard(std::size_t shard, Function function) {
+    if (shard == number_) return function(*this);
+    common_->loops[shard]->post([to = common_->shards[shard], function] {
+        if (const auto there = to.lock()) function(*there);
+    });
+}
+
+rdma::Task<void> ServerShard::decide(PathNumber newcomer, std::string name) {
+    std::optional<ServerRegistry::Holder> asked;  // For a sign of life,
+    Instant since{};                              // then.
+    for (;;) {
+        ServerPath* const path = find_path(newcomer);
+        if (path == nullptr) co_return;
+        const auto claimed = common_->registry.claim_name(
+            {path->session().identity().uuid, name, path->heartbeat_interval(), path->peer()});
+        if (!claimed) co_return path->refuse(claimed.error().code, claimed.error().why);
+        if (!*claimed) co_return let_in(*path, name);
+        const ServerRegistry::Holder& holder = **claimed;
+        if (!asked || asked->session != holder.session) {
+            asked = holder;
+            since = loop_.now();
+            at_shard(holder.shard,
+                     [uuid = holder.session](ServerShard& shard) { shard.probe_paths(uuid); });
+        } else if (holder.signs != asked->signs) {
+            co_return path->refuse(EPERM, "the session name " + name +
+                                              " is in use here by a live client at " + holder.peer);
+        }
+        const bool silent = loop_.now() - since > 2 * holder.heartbeat;
+        if (holder.paths == 0 || silent)
+            at_shard(holder.shard, [uuid = holder.session, silent](ServerShard& shard) {
+                shard.vacate(uuid, silent);
+            });
+        if (auto slept = co_await loop_.sleep(kLook); !slept) co_return;
     }
+}
+
+void ServerShard::let_in(ServerPath& path, const std::string& name) {
+    ServerSession& session = path.session();
+    const auto place = sessions_.find(session.identity().uuid);
+    if (place == sessions_.end()) return path.refuse(ECONNRESET, "the session was forgotten");
     if (common_->options.on_path) {
+        place->second.seen = true;
         const Visitor visitor{session.identity().epoch, name, path.peer(),
                               session.identity().uuid.bytes};
         if (const int error = common_->options.on_path(visitor); error != 0)
-            return Error{error, "the server's owner does not let this client in"};
+            return path.refuse(error, "the server's owner does not let this client in");
+    }
+    if (!session.furnished()) {
+        const auto admitted = common_->registry.admit(session.identity().uuid, number_);
+        if (!admitted) return path.refuse(admitted.error().code, admitted.error().why);
+        if (!session.furnish(loop_.runtime().memory()))
+            return path.refuse(ENOMEM, "the server has no memory for one more session");
     }
     session.set_name(name);
-    return {};
+    path.admit();
 }
 
-// Its client is gone, and the next one of that name has come. If it is back by now after all, its
-// paths are refused when they give their name.
-void ServerShard::yield_name(const Uuid& session) {
+void ServerShard::probe_paths(const Uuid& session) {
+    for (const auto& path : paths_)
+        if (path->session().identity().uuid == session) path->probe();
+}
+
+void ServerShard::vacate(const Uuid& session, bool has_paths) {
     const auto place = sessions_.find(session);
-    if (place != sessions_.end() && place->second.session->paths() == 0) forget(place);
+    if (place == sessions_.end()) return;
+    if (!has_paths && place->second.session->paths() > 0) return;  // Its client is back after all.
+    place->second.session->say_goodbye();
+    for (const auto& path : paths_)
+        if (&path->session() == place->second.session.get())
+            path->close("it was silent, and another client wanted its session's name");
+    closing_.notify_all();
 }
 
 void ServerShard::on_fence(ServerPath& path, const Fence& fence) {
@@ -185,24 +266,33 @@ void ServerShard::end_closed_paths() {
         const auto closed = [](const auto& path) { return path->closed(); };
         const auto dead = std::find_if(paths_.begin(), paths_.end(), closed);
         if (dead == paths_.end()) break;
-        const std::unique_ptr<ServerPath> path = std::move(*dead);
+        std::unique_ptr<ServerPath> path = std::move(*dead);
         paths_.erase(dead);
-        ServerSession& session = path->session();
-        const auto place = sessions_.find(session.identity().uuid);
-        if (place == sessions_.end()) continue;
+        const auto session = path->session().shared_from_this();
+        path.reset();
+        const auto place = sessions_.find(session->identity().uuid);
+        if (place == sessions_.end() || place->second.session != session) continue;
         place->second.deserted = loop_.now();
-        // It counts this path until that has ended.
-        common_->registry.set_paths(session.identity().uuid, session.paths() - 1);
-        if (session.paths() > 1 || session.identity().extended) continue;
-        forget(place);
+        common_->registry.set_paths(session->identity().uuid, session->paths());
     }
     // No path that a fence names is left.
     for (const Asked& asked : std::exchange(fences_, {}))
         asked.session->fenced(asked.fence, asked.asker);
+    forget_gone();
+}
+
+// Sessions to which nobody comes back, once their last request has ended: until then it may still
+// change what the next client of that name works with.
+void ServerShard::forget_gone() {
+    for (auto at = sessions_.begin(); at != sessions_.end();) {
+        const ServerSession& session = *at->second.session;
+        const bool gone = session.paths() == 0 && !session.lingers() && session.idle();
+        at = gone ? forget(at) : std::next(at);
+    }
 }
 
 ServerShard::Places::iterator ServerShard::forget(Places::iterator place) {
-    if (common_->options.on_session_end)
+    if (common_->options.on_session_end && place->second.seen)
         common_->options.on_session_end(place->second.session->identity().epoch);
     common_->registry.forget(place->first, number_);
     return sessions_.erase(place);

@@ -18,7 +18,7 @@
 
 namespace feroce::rtrs {
 
-class ServerShard final : private ServerPath::Owner {
+class ServerShard final : private ServerPath::Owner, private ServerSession::Owner {
 public:
     // What the shards of a server share. Nothing but the registry changes once a client was heard.
     struct Common {
@@ -48,6 +48,7 @@ private:
     struct Place {
         std::shared_ptr<ServerSession> session;
         Instant deserted{};  // Valid while it has no paths.
+        bool seen = false;   // on_path was asked about it.
     };
     using Places = std::map<Uuid, Place>;
     struct Asked {
@@ -63,10 +64,23 @@ private:
     Result<std::shared_ptr<ServerSession>> session_for(const ConnectRequest& request);
     void end_closed_paths();
     ServerPath* find_path(const Uuid& uuid);
+    ServerPath* find_path(PathNumber number);
     Places::iterator forget(Places::iterator place);
-    void yield_name(const Uuid& session);
+    void forget_gone();
+    void limit_unproved();
+    // From INFO to the decision: one client of a name is let in, another one when the first is
+    // gone.
+    rdma::Task<void> decide(PathNumber newcomer, std::string name);
+    void let_in(ServerPath& path, const std::string& name);
+    // Of the session that holds a name: asks its paths for signs of life; takes the name from it.
+    void probe_paths(const Uuid& session);
+    void vacate(const Uuid& session, bool has_paths);
+    template <class Function>
+    void at_shard(std::size_t shard, Function function);
 
-    Result<void> on_info(ServerPath& path, const std::string& name) override;
+    void on_info(ServerPath& path, const std::string& name) override;
+    void on_sign(ServerPath& path) override;
+    void on_idle() override { closing_.notify_all(); }
     void on_fence(ServerPath& path, const Fence& fence) override;
     void on_closed(ServerPath& path, const char* why) override;
 

@@ -33,6 +33,8 @@ SessionCore::SessionCore(rdma::Loop& loop, std::string name, SessionOptions opti
 
 SessionCore::~SessionCore() {
     options_.on_link = {};
+    for (auto& path : paths_)
+        if (ClientLink* const link = path->link()) link->say_goodbye();
     for (auto& path : paths_) path->shut();
     if (!book_) return;
     for (auto& path : paths_)

@@ -137,7 +137,7 @@ TEST_F(WorkerSessions, EachThreadHasASessionOfItsOwn) {
     for (const int count : right) EXPECT_EQ(count, 160);
     EXPECT_EQ(shelf.threads(), 2u) << "the sessions were spread";
     EXPECT_EQ(server.statistics().requests, 4u * 8 * 20 * 2);
-    EXPECT_EQ(server.statistics().sessions, 4u);
+    EXPECT_TRUE(until([&] { return server.statistics().sessions == 0; })) << "all were closed";
 }
 
 TEST_F(WorkerSessions, OneSessionForManyThreads) {
@@ -287,15 +287,20 @@ TEST(ServerRegistries, ASessionIsOneShards) {
     registry.forget(a, 0);
     EXPECT_TRUE(registry.admit(a, 1)) << "it is still the second's";
     registry.set_paths(a, 1);
-    ASSERT_TRUE(registry.claim_name(a, "disk"));
+    ASSERT_TRUE(registry.claim_name({a, "disk", 1s, "there"}));
     EXPECT_TRUE(registry.admit(c, 0));
-    EXPECT_EQ(registry.claim_name(c, "disk").error().code, EPERM);
+    EXPECT_EQ(registry.has_room().error().code, ENOMEM);
     EXPECT_EQ(registry.admit(b, 1).error().code, ENOMEM) << "two are admitted";
-    registry.set_paths(a, 0);
-    const auto claimed = registry.claim_name(c, "disk");
+    registry.note_sign(a);
+    const auto claimed = registry.claim_name({c, "disk"});
     ASSERT_TRUE(claimed && *claimed);
     EXPECT_EQ((*claimed)->session, a);
     EXPECT_EQ((*claimed)->shard, 1u);
+    EXPECT_EQ((*claimed)->paths, 1u);
+    EXPECT_EQ((*claimed)->signs, 1u);
+    EXPECT_EQ((*claimed)->heartbeat, 1s);
+    registry.forget(a, 1);
+    EXPECT_FALSE(*registry.claim_name({c, "disk"})) << "it is free";
 }
 
 TEST(Workers, StayWhereTheyAreTold) {
@@ -316,16 +321,14 @@ TEST(Workers, StayWhereTheyAreTold) {
     EXPECT_EQ(rdma::Workers::start(1, {.processors = {100'000}}).error().code, EINVAL);
 }
 
-TEST(ServerRegistries, NobodyYieldsANameToASessionThatIsRefused) {
+TEST(ServerRegistries, ASessionKeepsItsName) {
     ServerRegistry registry(1, {.sessions = 9, .bytes = 9000}, 400);
-    const Uuid idle{{std::byte{1}}}, renamed{{std::byte{2}}}, next{{std::byte{3}}};
-    for (const Uuid& session : {idle, renamed, next}) registry.shard_of(session);
-    ASSERT_TRUE(registry.claim_name(idle, "disk"));
-    ASSERT_TRUE(registry.claim_name(renamed, "other"));
-    EXPECT_EQ(registry.claim_name(renamed, "disk").error().code, EPERM);
-    const auto claimed = registry.claim_name(next, "disk");
-    ASSERT_TRUE(claimed && claimed->has_value()) << "the idle one was forgotten before";
-    EXPECT_EQ((*claimed)->session, idle);
+    const Uuid first{{std::byte{1}}}, renamed{{std::byte{2}}}, unknown{{std::byte{3}}};
+    for (const Uuid& session : {first, renamed}) registry.shard_of(session);
+    ASSERT_TRUE(registry.claim_name({first, "disk"}));
+    ASSERT_TRUE(registry.claim_name({renamed, "other"}));
+    EXPECT_EQ(registry.claim_name({renamed, "disk"}).error().code, EPERM);
+    EXPECT_EQ(registry.claim_name({unknown, "third"}).error().code, ECONNRESET);
 }
 
 }  // namespace

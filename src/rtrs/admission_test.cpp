@@ -1,0 +1,186 @@
+// Who gets into a server and what is left of those who went or were refused.
+#include <gtest/gtest.h>
+#include <rdma/rdma_cma.h>
+
+#include <array>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "feroce/rtrs/server.hpp"
+#include "feroce/rtrs/session.hpp"
+#include "rtrs/handshake.hpp"
+#include "rtrs/runtime_random.hpp"
+
+namespace feroce::rtrs {
+namespace {
+
+using namespace std::chrono_literals;
+
+class Admission : public testing::Test {
+protected:
+    Server serve(ServerOptions options) {
+        options.address = "127.0.0.1";
+        options.port = 0;
+        options.queue_depth = 16;
+        options.chunk_size = 16 << 10;
+        return Server::open(loop, options, [](ServerRequest& request) { request.respond(); })
+            .value();
+    }
+    rdma::Result<Session> open(Client& by, const Server& server, const std::string& name) {
+        return loop.run(by.open(name, {{"127.0.0.1"}}, {.port = server.port()}));
+    }
+    template <class Condition>
+    bool until(Condition condition) {
+        for (int i = 0; i < 500 && !condition(); ++i) loop.poll_or_wait(loop.after(10ms));
+        return condition();
+    }
+
+    rdma::RealRuntime runtime;
+    rdma::Loop loop{runtime};
+    RuntimeRandom random{runtime};
+    Client client{loop};
+};
+
+TEST_F(Admission, ASessionThatWasClosedIsForgottenAtOnce) {
+    int ended = 0;
+    ServerOptions options;
+    options.max_sessions = 2;
+    options.on_path = [](const Visitor&) { return 0; };
+    options.on_session_end = [&](std::uint64_t) { ++ended; };
+    Server server = serve(options);
+    for (int i = 0; i < 20; ++i) {
+        {
+            auto session = open(client, server, "client-" + std::to_string(i));
+            ASSERT_TRUE(session) << i << ": " << session.error().why;
+            ASSERT_TRUE(session->write({}, ConstSegment{}).wait());
+        }
+        ASSERT_TRUE(until([&] { return server.statistics().sessions == 0; })) << i;
+    }
+    EXPECT_EQ(ended, 20);
+}
+
+TEST_F(Admission, AClientThatIsCutOffIsRemembered) {
+    Server server = serve({});
+    auto session = open(client, server, "cut");
+    ASSERT_TRUE(session) << session.error().why;
+    ASSERT_TRUE(session->disconnect_path(0));
+    ASSERT_TRUE(until([&] { return server.statistics().paths == 0; }));
+    EXPECT_EQ(server.statistics().sessions, 1u);
+    ASSERT_TRUE(session->reconnect_path(0));
+    EXPECT_TRUE(session->write({}, ConstSegment{}).wait());
+    EXPECT_EQ(session->statistics().epochs_lost, 0u);
+}
+
+TEST_F(Admission, ARefusedClientLeavesNothingAndIsToldWhy) {
+    ServerOptions options;
+    options.max_sessions = 2;
+    options.on_path = [](const Visitor&) { return EACCES; };
+    Server server = serve(options);
+    for (int i = 0; i < 10; ++i) {
+        auto session = open(client, server, "unwanted");
+        ASSERT_FALSE(session);
+        EXPECT_EQ(session.error().code, EACCES) << session.error().why;
+        EXPECT_NE(session.error().why.find("does not let this client in"), std::string::npos);
+        ASSERT_TRUE(until([&] { return server.statistics().sessions == 0; })) << i;
+    }
+}
+
+TEST_F(Admission, ANameInUseIsAClearError) {
+    Server server = serve({});
+    auto holder = open(client, server, "disk");
+    ASSERT_TRUE(holder) << holder.error().why;
+    Client other(loop);
+    auto second = open(other, server, "disk");
+    ASSERT_FALSE(second);
+    EXPECT_EQ(second.error().code, EPERM);
+    EXPECT_NE(second.error().why.find("disk is in use here by a live client at 127.0.0.1"),
+              std::string::npos)
+        << second.error().why;
+    EXPECT_TRUE(holder->write({}, ConstSegment{}).wait());
+    EXPECT_EQ(holder->statistics().paths[0].connects, 1u);
+    holder = rdma::Error(EAGAIN, "");
+    auto third = open(other, server, "disk");
+    EXPECT_TRUE(third) << third.error().why;
+}
+
+// A peer that sends a connection request and then nothing: what a forged one looks like.
+class Forger {
+public:
+    Forger(std::uint16_t port, RandomSource& random) {
+        channel_.reset(::rdma_create_event_channel());
+        rdma_cm_id* id = nullptr;
+        if (::rdma_create_id(channel_.get(), &id, nullptr, RDMA_PS_TCP) != 0) return;
+        id_.reset(id);
+        sockaddr_in to{};
+        to.sin_family = AF_INET;
+        to.sin_port = htons(port);
+        to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+        if (::rdma_resolve_addr(id, nullptr, reinterpret_cast<sockaddr*>(&to), 1000) != 0) return;
+        if (!event() || ::rdma_resolve_route(id, 1000) != 0 || !event()) return;
+        ibv_qp_init_attr wanted{};
+        wanted.qp_type = IBV_QPT_RC;
+        wanted.cap = {1, 1, 1, 1, 0};
+        if (::rdma_create_qp(id, nullptr, &wanted) != 0) return;
+        ConnectRequest request;
+        request.connection_count = 2;
+        request.reconnects = 1;
+        request.path = Uuid::random(random);
+        request.session = Uuid::random(random);
+        request.may_create = true;
+        request.extension = kExtensionLevel;
+        std::array<std::byte, ConnectRequest::kSize> bytes;
+        request.emit(bytes);
+        rdma_conn_param parameters{};
+        parameters.private_data = bytes.data();
+        parameters.private_data_len = bytes.size();
+        sent_ = ::rdma_connect(id, &parameters) == 0;
+    }
+    ~Forger() {
+        if (id_ && id_->qp != nullptr) ::rdma_destroy_qp(id_.get());
+    }
+    Forger(Forger&&) = default;
+    bool sent() const { return sent_; }
+
+private:
+    bool event() {
+        rdma_cm_event* event = nullptr;
+        if (::rdma_get_cm_event(channel_.get(), &event) != 0) return false;
+        const bool good = event->status == 0;
+        ::rdma_ack_cm_event(event);
+        return good;
+    }
+    struct Destroy {
+        void operator()(rdma_event_channel* channel) const {
+            ::rdma_destroy_event_channel(channel);
+        }
+        void operator()(rdma_cm_id* id) const { ::rdma_destroy_id(id); }
+    };
+    std::unique_ptr<rdma_event_channel, Destroy> channel_;
+    std::unique_ptr<rdma_cm_id, Destroy> id_;
+    bool sent_ = false;
+};
+
+TEST_F(Admission, RequestsOfPeersThatAreNotThereTakeNoSessionsPlace) {
+    ServerOptions options;
+    options.max_sessions = 2;
+    Server server = serve(options);
+    auto first = open(client, server, "first");
+    ASSERT_TRUE(first) << first.error().why;
+    std::vector<Forger> forgers;
+    for (int i = 0; i < 80; ++i) {
+        forgers.emplace_back(server.port(), random);
+        ASSERT_TRUE(forgers.back().sent());
+        loop.poll();
+    }
+    ASSERT_TRUE(until([&] { return server.statistics().paths_closed >= 10; })) << "the oldest go";
+    EXPECT_LE(server.statistics().paths, 70u);
+    auto second = open(client, server, "second");
+    ASSERT_TRUE(second) << second.error().why;
+    EXPECT_TRUE(second->write({}, ConstSegment{}).wait());
+    EXPECT_TRUE(first->write({}, ConstSegment{}).wait());
+    EXPECT_EQ(first->statistics().paths[0].connects, 1u);
+}
+
+}  // namespace
+}  // namespace feroce::rtrs
