@@ -1,6 +1,7 @@
 // Workers: threads with a loop each, for programs that want more than one processor. A loop and all
 // that is made with it belong to its thread: work is brought to it by post() or call(). What lives
-// on the loops ends before the workers do.
+// on the loops ends before the workers do. What a worker's code throws is written to stderr, and
+// the worker goes on; Loop::on_exception on its thread changes that.
 //
 //     Workers workers = Workers::start(2, {.processors = {0, 1}}).value();
 //     workers.call(0, [&] { return serve(workers.loop(0)); });

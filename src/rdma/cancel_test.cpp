@@ -308,6 +308,15 @@ TEST(StopLoops, RunEndsWithASignal) {
     loop.run();
 }
 
+TEST(WorkersThatThrow, TellAndGoOn) {
+    const Workers workers = Workers::start(1).value();
+    testing::internal::CaptureStderr();
+    workers.post(0, [] { throw std::runtime_error("posted"); });
+    EXPECT_EQ(workers.call(0, [] { return 7; }), 7);
+    EXPECT_EQ(workers.call(0, [] { return 8; }), 8) << "in another round: what was thrown is told";
+    EXPECT_NE(testing::internal::GetCapturedStderr().find("posted"), std::string::npos);
+}
+
 TEST(Elsewhere, WhatTheFunctionThrowsReachesWhoAwaitsIt) {
     Loop loop;
     const auto calls = [](Loop& on) -> Task<std::string> {

@@ -4,6 +4,8 @@
 #include <pthread.h>
 #include <sched.h>
 
+#include <cstdio>
+#include <exception>
 #include <future>
 #include <string>
 #include <thread>
@@ -26,6 +28,16 @@ Result<> stay_on(int processor) {
     return failure("a worker cannot stay on processor " + std::to_string(processor) +
                        "; `taskset -p $$` tells which this process may use",
                    code);
+}
+
+void tell(const std::exception_ptr& thrown) {
+    try {
+        std::rethrow_exception(thrown);
+    } catch (const std::exception& error) {
+        std::fprintf(stderr, "feroce: a worker's code threw an exception: %s\n", error.what());
+    } catch (...) {
+        std::fprintf(stderr, "feroce: a worker's code threw an exception\n");
+    }
 }
 
 }  // namespace
@@ -60,6 +72,7 @@ private:
         // Made here, so that its memory is near the processor that uses it.
         RealRuntime runtime;
         Loop loop(runtime, options);
+        loop.on_exception(tell);  // Nobody else is there to catch it.
         loop_ = &loop;
         begun.set_value({});
         while (!stop_) loop.poll_or_wait();

@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cstring>
+#include <exception>
 #include <new>
 #include <utility>
 
@@ -107,12 +109,25 @@ void ServerSession::execute(Slot& slot, std::uint32_t header_offset) {
     slot.request.data_ = all.first(data_size);
     slot.request.message_ = all.subspan(data_size, header.message_size);
     ++around_.statistics->requests;
-    (*around_.handler)(slot.request);
+    call_handler(slot);
+}
+
+// What it throws fails its own request, and goes to the loop as all that user code throws.
+void ServerSession::call_handler(Slot& slot) {
+    const std::uint64_t call = ++slot.calls;
+    slot.answered = false;
+    try {
+        (*around_.handler)(slot.request);
+    } catch (...) {
+        identity_.loop->throw_later(std::current_exception());
+        if (slot.calls == call && !slot.answered) slot.request.respond(EIO);
+    }
 }
 
 void ServerSession::respond(std::uint16_t chunk, int error) {
     const auto finished = table_.finish(chunk, error);
     Slot& slot = slots_[chunk];
+    slot.answered = true;
     slot.answer.error = error;
     // Kept alive to the end of this function whatever the answer sets off.
     const std::shared_ptr<ServerSession> self = --running_ == 0 ? std::move(self_) : self_;

@@ -101,6 +101,8 @@ private:
         Answer answer;  // Valid while running, and for repetitions.
         Answer held;    // Valid if the table holds a request.
         std::uint32_t held_offset = 0;
+        std::uint64_t calls = 0;  // Of the handler, for this chunk.
+        bool answered = false;    // The last of them.
     };
     struct Drain {
         Fence fence;
@@ -108,6 +110,7 @@ private:
     };
 
     void execute(Slot& slot, std::uint32_t header_offset);
+    void call_handler(Slot& slot);
     void respond(std::uint16_t chunk, int error);
     void send_answer(PathNumber path, const Answer& answer);
     void confirm_drained();

@@ -1,8 +1,12 @@
 // Sessions on real sockets: server and client in one process, on loopback.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
+#include <exception>
 #include <optional>
+#include <stdexcept>
+#include <string>
 #include <vector>
 
 #include "feroce/rtrs/server.hpp"
@@ -148,6 +152,44 @@ TEST_F(Sessions, ErrorsOfTheServerComeBack) {
     std::vector<std::byte> message(5000);
     EXPECT_EQ(session->write(message, data).wait().error().code, EMSGSIZE);
     round_trip(*session, 512);
+}
+
+rdma::Task<void> write_once(Session session, std::uint32_t block, int& done, int& refused) {
+    const auto data = pattern(512, block);
+    const auto written = co_await session.write(message_of(block), data);
+    done += written ? 1 : 0;
+    refused += !written && written.error().code == EIO ? 1 : 0;
+}
+
+// Of 32 requests at a time the handler throws for one before, and for one after it has answered.
+TEST_F(Sessions, AHandlerThatThrowsFailsItsOwnRequest) {
+    std::vector<std::string> thrown;
+    loop.on_exception([&](std::exception_ptr exception) {
+        try {
+            std::rethrow_exception(std::move(exception));
+        } catch (const std::exception& error) {
+            thrown.emplace_back(error.what());
+        }
+    });
+    ServerOptions options;
+    options.address = "127.0.0.1";
+    options.port = 0;
+    Server server = Server::open(loop, options, [this](ServerRequest& request) {
+                        const int block = std::to_integer<int>(request.message()[0]);
+                        if (block == 3) throw std::runtime_error("before");
+                        disk.handle(request);
+                        if (block == 5) throw std::runtime_error("after");
+                    }).value();
+    auto session = open(server);
+    ASSERT_TRUE(session) << session.error().why;
+    int done = 0, refused = 0;
+    rdma::TaskGroup group(loop);
+    for (std::uint32_t i = 0; i < 32; ++i) group.spawn(write_once(*session, i, done, refused));
+    ASSERT_TRUE(loop.run(group.join()));
+    EXPECT_EQ(done, 31);
+    EXPECT_EQ(refused, 1);
+    std::sort(thrown.begin(), thrown.end());
+    EXPECT_EQ(thrown, (std::vector<std::string>{"after", "before"}));
 }
 
 rdma::Task<void> write_many(Session session, std::uint32_t block, int times, int& done) {

@@ -54,6 +54,8 @@ private:
     std::span<std::byte> data_;
 };
 
+// A handler that throws fails its request with EIO, unless it had answered, and no other; it must
+// not have kept the request. The exception goes to the session's loop: see Loop::poll.
 using RequestHandler = std::function<void(ServerRequest&)>;
 
 struct ServerStatistics {
