@@ -49,16 +49,27 @@ bool GuestPort::poll(Instant now, device::Engine& engine) {
 }
 
 bool GuestPort::wait(Instant until) {
-    if (link_.load() == Link::Lost && !sit_down_again())
-        until = std::min(until, monotonic_now() + kAskAgain);
+    if (link_.load() == Link::Lost) {
+        // It would be readable for ever.
+        waiter_.remove_arrivals(seat_.connection.get());
+        if (!sit_down_again()) until = std::min(until, monotonic_now() + kAskAgain);
+    } else if (!home_) {
+        look_after_relay();
+        until = std::min(until, watch_.due());
+    }
     const PortWaiter::Woken woken = waiter_.wait(until);
     if (woken.newcomer) home_->serve();
     return woken.arrived;
 }
 
+// A relay that is stopped is kept until there is another: it may be continued.
+void GuestPort::look_after_relay() {
+    const RelayWatch::Step step = watch_.step(monotonic_now(), seat_.is_unread());
+    if (step == RelayWatch::Step::Say) seat_.say_something();
+    if (step == RelayWatch::Step::Leave && !sit_down_again()) watch_.failed(monotonic_now());
+}
+
 bool GuestPort::sit_down_again() {
-    // It would be readable for ever.
-    waiter_.remove_arrivals(seat_.connection.get());
     Result<PortEntry> again = seat_again_(seat_.slot);
     if (!again) return false;
     // The queue pairs carry the slot in their numbers. With another one they could not be reached:
@@ -69,11 +80,13 @@ bool GuestPort::sit_down_again() {
         const std::lock_guard lock(mutex_);
         home_ = again->group;
     }
+    waiter_.remove_arrivals(seat_.connection.get());
     if (::dup3(again->seat->connection.get(), seat_.connection.get(), O_CLOEXEC) < 0) return false;
     seat_.owner = again->seat->owner;
     if (!waiter_.add_arrivals(seat_.connection.get())) return false;
     read_requests_at_home();
     link_.store(Link::Found);
+    watch_.changed(monotonic_now());
     return true;
 }
 

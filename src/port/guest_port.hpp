@@ -1,7 +1,8 @@
 // GuestPort: the port of a process whose user does not own UDP port 4791. Receives what the owner's
-// processes relay (relay_server.hpp), sends from sockets of its own. When the relay dies it takes
-// its seat again at another process of the owner, or founds a group itself if there is none, and
-// stays its own guest there; what was lost meanwhile is sent again as after any loss.
+// processes relay (relay_server.hpp), sends from sockets of its own. When the relay dies or is
+// stopped, it takes its seat again at another process of the owner, or founds a group itself if
+// there is none, and stays its own guest there; what was lost meanwhile is sent again as after any
+// loss.
 //
 // All but wait() and wake() under the shard's lock.
 #pragma once
@@ -17,6 +18,7 @@
 #include "port/parcel_receiver.hpp"
 #include "port/port_entry.hpp"
 #include "port/port_waiter.hpp"
+#include "port/relay_watch.hpp"
 #include "port/request_receiver.hpp"
 #include "port/udp_sender.hpp"
 
@@ -57,6 +59,7 @@ private:
 
     GuestPort(RelaySeat seat, Settings settings);
     bool sit_down_again();
+    void look_after_relay();
     void read_requests_at_home();
 
     RelaySeat seat_;
@@ -66,6 +69,7 @@ private:
     RelayReceiver receiver_;
     std::atomic<Link> link_{Link::Up};
     PortWaiter waiter_;
+    RelayWatch watch_;  // The waiting thread's own.
 
     std::mutex mutex_;  // Guards the rest, which wait() changes. Only wait() changes home_.
     std::shared_ptr<PortGroup> home_;  // Set if this process serves itself.

@@ -25,7 +25,7 @@ bool may_change(int code) {
 }
 
 // The port is taken, as `taken` says. Perhaps its owner lets us in as a guest.
-Result<RelaySeat> be_guest(std::uint16_t port, const Identity& identity, std::uint32_t wish,
+Result<RelaySeat> be_guest(std::uint16_t port, const Identity& identity, FormerSeat before,
                            Error taken) {
     const std::optional<std::uint32_t> owner = owner_of_udp_port(port);
     if (!owner || *owner == identity.user) return taken;  // A group of ours that is just dying.
@@ -37,14 +37,14 @@ Result<RelaySeat> be_guest(std::uint16_t port, const Identity& identity, std::ui
         return Error{EACCES,
                      "UDP port 4791 is held by processes of an ordinary user, who could read and "
                      "divert root's packets: end them, or trust them by FEROCE_SHARE=any"};
-    Result<RelaySeat> seat = RelaySeat::ask(port, *owner, wish);
+    Result<RelaySeat> seat = RelaySeat::ask(port, *owner, before);
     // Nobody listens by that name: what holds the port is not Feroce.
     return !seat && seat.error().code == ECONNREFUSED ? Result<RelaySeat>(taken) : std::move(seat);
 }
 
 }  // namespace
 
-Result<PortEntry> enter_port(std::uint16_t port, const Identity& identity, std::uint32_t wish,
+Result<PortEntry> enter_port(std::uint16_t port, const Identity& identity, FormerSeat before,
                              Duration patience) {
     const Instant deadline = monotonic_now() + patience;
     for (std::uint32_t round = 0;; ++round) {
@@ -52,7 +52,7 @@ Result<PortEntry> enter_port(std::uint16_t port, const Identity& identity, std::
         if (group) return PortEntry{std::move(*group), std::nullopt};
         Error error = group.error();
         if (error.code == EADDRINUSE) {
-            Result<RelaySeat> seat = be_guest(port, identity, wish, error);
+            Result<RelaySeat> seat = be_guest(port, identity, before, error);
             if (seat) return PortEntry{nullptr, std::move(*seat)};
             error = seat.error();
         }

@@ -19,8 +19,8 @@ struct PortEntry {
     std::optional<RelaySeat> seat;
 };
 
-// `port` is 4791 but in tests. `wish`: a guest's slot of before, 0 for none.
-Result<PortEntry> enter_port(std::uint16_t port, const Identity& identity, std::uint32_t wish,
+// `port` is 4791 but in tests. `before`: a guest's seat of before.
+Result<PortEntry> enter_port(std::uint16_t port, const Identity& identity, FormerSeat before,
                              Duration patience);
 
 }  // namespace feroce::port

@@ -59,11 +59,11 @@ std::vector<host::Interface> RealHost::interfaces() {
     return all;
 }
 
-Result<PortEntry> RealHost::enter(std::uint32_t wish, Duration patience) {
+Result<PortEntry> RealHost::enter(FormerSeat before, Duration patience) {
     // One group a process: closing a second one's table would drop the locks of the first.
     if (std::shared_ptr<PortGroup> group = group_.lock()) return PortEntry{std::move(group), {}};
     const Identity identity = Identity::capture(options_.sharing);
-    Result<PortEntry> entry = enter_port(options_.port, identity, wish, patience);
+    Result<PortEntry> entry = enter_port(options_.port, identity, before, patience);
     if (!entry) return entry;
     identity_ = identity;
     owner_ = entry->group ? identity.user : entry->seat->owner;
@@ -78,7 +78,9 @@ Result<PortEntry> RealHost::enter(std::uint32_t wish, Duration patience) {
 
 Result<PortEntry> RealHost::seat_again(std::uint8_t slot) {
     const std::lock_guard lock(mutex_);
-    Result<PortEntry> entry = enter(slot, kReturnPatience);
+    const auto known = tokens_.find(slot);
+    const FormerSeat before{slot, known == tokens_.end() ? 0 : known->second};
+    Result<PortEntry> entry = enter(before, kReturnPatience);
     if (!entry || entry->seat) return entry;
     // The port is ours now. The queue pairs have a guest's slot in their numbers, so this process
     // becomes its own guest.
@@ -88,7 +90,7 @@ Result<PortEntry> RealHost::seat_again(std::uint8_t slot) {
     const timeval timeout{0, 300'000};
     ::setsockopt(pair[0], SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout);
     entry->group->admit_guest(Fd(pair[1]), identity_.user);
-    Result<RelaySeat> seat = RelaySeat::ask_over(Fd(pair[0]), identity_.user, slot);
+    Result<RelaySeat> seat = RelaySeat::ask_over(Fd(pair[0]), identity_.user, before);
     if (!seat) return seat.error();
     tokens_[slot] = seat->token;
     entry->seat = std::move(*seat);
@@ -97,7 +99,7 @@ Result<PortEntry> RealHost::seat_again(std::uint8_t slot) {
 
 Result<std::unique_ptr<host::HostPort>> RealHost::open_port() {
     const std::lock_guard lock(mutex_);
-    Result<PortEntry> entry = enter(0, kEnterPatience);
+    Result<PortEntry> entry = enter({}, kEnterPatience);
     if (!entry) return entry.error();
     Meddlers meddlers;
     meddlers.capture = capture_.get();

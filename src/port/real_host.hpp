@@ -58,7 +58,7 @@ public:
     void abandon() override;
 
 private:
-    Result<PortEntry> enter(std::uint32_t wish, Duration patience);
+    Result<PortEntry> enter(FormerSeat before, Duration patience);
     Result<PortEntry> seat_again(std::uint8_t slot);
     Neighbours neighbours();
 

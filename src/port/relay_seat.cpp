@@ -1,5 +1,7 @@
 #include "port/relay_seat.hpp"
 
+#include <linux/sockios.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include <cerrno>
@@ -10,14 +12,15 @@
 
 namespace feroce::port {
 
-Result<RelaySeat> RelaySeat::ask(std::uint16_t port, std::uint32_t owner, std::uint32_t wish) {
+Result<RelaySeat> RelaySeat::ask(std::uint16_t port, std::uint32_t owner, FormerSeat before) {
     Result<Fd> connection = connect_to_group(port, owner);
     if (!connection) return connection.error();
-    return ask_over(std::move(*connection), owner, wish);
+    return ask_over(std::move(*connection), owner, before);
 }
 
-Result<RelaySeat> RelaySeat::ask_over(Fd connection, std::uint32_t owner, std::uint32_t wish) {
-    const GuestMessage question{.kind = GuestMessage::Kind::Ask, .slot = wish};
+Result<RelaySeat> RelaySeat::ask_over(Fd connection, std::uint32_t owner, FormerSeat before) {
+    const GuestMessage question{
+        .kind = GuestMessage::Kind::Ask, .slot = before.slot, .token = before.token};
     GuestMessage answer;
     // A refusal may be there before we have asked, and its sender gone.
     (void)!::send(connection.get(), &question, sizeof question, MSG_NOSIGNAL);
@@ -49,6 +52,16 @@ Result<RelaySeat> RelaySeat::ask_over(Fd connection, std::uint32_t owner, std::u
 void RelaySeat::want_requests() const {
     const GuestMessage message{.kind = GuestMessage::Kind::WantRequests};
     (void)!::send(connection.get(), &message, sizeof message, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+void RelaySeat::say_something() const {
+    const GuestMessage message{.kind = GuestMessage::Kind::AreYouThere};
+    (void)!::send(connection.get(), &message, sizeof message, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+bool RelaySeat::is_unread() const {
+    int bytes = 0;
+    return ::ioctl(connection.get(), SIOCOUTQ, &bytes) == 0 && bytes > 0;
 }
 
 }  // namespace feroce::port

@@ -11,19 +11,29 @@
 
 namespace feroce::port {
 
+// The seat that a guest had before; slot 0 for none.
+struct FormerSeat {
+    std::uint32_t slot = 0;
+    std::uint64_t token = 0;
+};
+
 struct RelaySeat {
     Fd connection;
     std::uint8_t slot = 0;
     std::uint32_t owner = 0;  // The user whose processes pass our packets on.
     std::uint64_t token = 0;  // What comes with it is from one of them, whatever its user by now.
 
-    // `wish`: the slot of the seat that was lost, 0 for any. ECONNREFUSED or EAGAIN if nobody
-    // answers, which may be different a moment later.
-    static Result<RelaySeat> ask(std::uint16_t port, std::uint32_t owner, std::uint32_t wish);
-    static Result<RelaySeat> ask_over(Fd connection, std::uint32_t owner, std::uint32_t wish);
+    // `before`: is wanted again. ECONNREFUSED or EAGAIN if nobody answers, which may be different a
+    // moment later.
+    static Result<RelaySeat> ask(std::uint16_t port, std::uint32_t owner, FormerSeat before);
+    static Result<RelaySeat> ask_over(Fd connection, std::uint32_t owner, FormerSeat before);
 
     // Somebody must read connection requests, of which some are for us.
     void want_requests() const;
+
+    // A word that the relay reads if it runs, and whether all that was said has been read.
+    void say_something() const;
+    bool is_unread() const;
 };
 
 }  // namespace feroce::port

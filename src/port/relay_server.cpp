@@ -1,5 +1,6 @@
 #include "port/relay_server.hpp"
 
+#include <poll.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
@@ -20,8 +21,8 @@ namespace {
 // One user cannot take all connections.
 constexpr std::size_t kConnectionsPerUser = 12;
 constexpr std::size_t kConnectionsMax = 64;
-// What an honest guest says over a connection is one question and one or two wishes.
-constexpr std::uint32_t kMessagesMax = 16;
+// How often a relay looks whether the locks that it lacks are free.
+constexpr int kLockGapMs = 100;
 constexpr int kConnectionBytes = 4 * 1024 * 1024;
 
 // epoll_event::data: a guest's id and which of its fds, or one of ours with id 0.
@@ -33,6 +34,11 @@ bool watch(int set, int operation, int fd, std::uint32_t events, std::uint64_t s
     event.events = events;
     event.data.u64 = source;
     return ::epoll_ctl(set, operation, fd, &event) == 0;
+}
+
+bool has_hung_up(int connection) {
+    pollfd state{connection, 0, 0};
+    return ::poll(&state, 1, 0) == 1 && (state.revents & POLLHUP) != 0;
 }
 
 std::int64_t in_ns(Instant instant) {
@@ -68,7 +74,7 @@ RelayServer::~RelayServer() {
     thread_.reset();
     // The seats are left as they are: guests come back for them, through another member.
     for (const auto& [id, guest] : guests_)
-        if (guest.slot != 0) group_.table().unlock(guest.slot);
+        if (guest.has_lock) group_.table().unlock(guest.slot);
 }
 
 void RelayServer::abandon() {
@@ -91,7 +97,8 @@ void RelayServer::admit(Fd connection, std::uint32_t user) {
 void RelayServer::body() {
     for (;;) {
         std::array<epoll_event, 16> events;
-        const int count = ::epoll_wait(epoll_.get(), events.data(), events.size(), -1);
+        const int patience = lacks_locks() ? kLockGapMs : -1;
+        const int count = ::epoll_wait(epoll_.get(), events.data(), events.size(), patience);
         {
             const std::lock_guard lock(mutex_);
             if (stop_) return;
@@ -100,6 +107,7 @@ void RelayServer::body() {
             const epoll_event& e = events[static_cast<std::size_t>(i)];
             handle(e.data.u64, e.events);
         }
+        if (lacks_locks()) lock_slots(monotonic_now());
     }
 }
 
@@ -151,28 +159,27 @@ void RelayServer::hear(Id id, Guest& guest) {
     const ssize_t n = ::recv(guest.connection.get(), &message, sizeof message, MSG_DONTWAIT);
     if (n < 0 && errno == EAGAIN) return;
     const bool valid = n == sizeof message && message.magic == GuestMessage::kMagic;
-    if (!valid || ++guest.messages > kMessagesMax) return dismiss(id);
-    if (message.kind == GuestMessage::Kind::Ask && guest.slot == 0)
-        return seat(id, guest, message.slot);
+    if (!valid || !guest.messages.allows(monotonic_now())) return dismiss(id);
+    if (message.kind == GuestMessage::Kind::Ask && guest.slot == 0) return seat(id, guest, message);
+    if (message.kind == GuestMessage::Kind::AreYouThere && guest.slot != 0) return;
     if (message.kind == GuestMessage::Kind::WantRequests && guest.slot != 0)
         return requests_wanted_();
     dismiss(id);
 }
 
-void RelayServer::seat(Id id, Guest& guest, std::uint32_t wish) {
+void RelayServer::seat(Id id, Guest& guest, const GuestMessage& ask) {
+    // A question that lay here while we were stopped. The guest has given up on it.
+    if (has_hung_up(guest.connection.get())) return dismiss(id);
     const bool too_soon = !seatings_.allows(guest.user, monotonic_now());
-    const std::optional<std::uint8_t> slot = too_soon ? std::nullopt : find_slot(guest.user, wish);
+    const std::optional<std::uint8_t> slot = too_soon ? std::nullopt : find_slot(guest, ask);
     GuestMessage answer{.kind = GuestMessage::Kind::Answer, .slot = slot.value_or(0)};
     if (!slot) answer.refusal = too_soon ? EAGAIN : EUSERS;
-    if (slot) answer.token = group_.table().seat(*slot).token;
+    answer.token = guest.token;
     const ssize_t sent =
         ::send(guest.connection.get(), &answer, sizeof answer, MSG_DONTWAIT | MSG_NOSIGNAL);
-    if (!slot) return dismiss(id);
-    guest.slot = *slot;
-    if (sent != sizeof answer) return dismiss(id);
+    if (!slot || sent != sizeof answer) return dismiss(id);
     guest.v4.emplace(group_.socket_v4(*slot), nullptr);
     guest.v6.emplace(group_.socket_v6(*slot), nullptr);
-    group_.table().set_parcel_name(*slot, parcels_name_);
     watch_sockets(id, guest, true);
 }
 
@@ -202,28 +209,76 @@ std::vector<GuestSlot> RelayServer::look_at_slots() const {
     return out;
 }
 
-std::optional<std::uint8_t> RelayServer::find_slot(std::uint32_t user, std::uint32_t wish) {
+std::optional<std::uint8_t> RelayServer::find_slot(Guest& guest, const GuestMessage& ask) {
     const Instant now = monotonic_now();
+    if (take_over(guest, ask, now)) return guest.slot;
     mark_orphans(now);
-    for (const std::uint32_t slot : slots_for(look_at_slots(), user, wish, now))
-        if (take(slot, user, slot == wish, now)) return static_cast<std::uint8_t>(slot);
+    for (const std::uint32_t slot : slots_for(look_at_slots(), guest.user, ask.slot, now))
+        if (take(guest, slot, slot == ask.slot, now)) return guest.slot;
     return std::nullopt;
 }
 
-bool RelayServer::take(std::uint32_t slot, std::uint32_t user, bool again, Instant now) {
+bool RelayServer::take(Guest& guest, std::uint32_t slot, bool again, Instant now) {
     SlotTable& table = group_.table();
     if (holds(slot) || !table.try_lock(slot)) return false;
     // Another relay may have had it since we looked.
-    if (!may_take(table.seat(slot), user, again, now)) {
+    if (!may_take(table.seat(slot), guest.user, again, now)) {
         table.unlock(slot);
         return false;
     }
-    table.set_seat(slot, {SlotTable::Guest::Seated, user, in_ns(now), random_.next()});
+    guest.has_lock = true;
+    sit(guest, slot, now);
     if (!again) {
-        drain(group_.socket_v4(static_cast<std::uint8_t>(slot)));
-        if (group_.has_v6()) drain(group_.socket_v6(static_cast<std::uint8_t>(slot)));
+        drain(group_.socket_v4(guest.slot));
+        if (group_.has_v6()) drain(group_.socket_v6(guest.slot));
     }
     return true;
+}
+
+// From a relay that the guest says is stopped. That is its own affair: nobody else has the token.
+bool RelayServer::take_over(Guest& guest, const GuestMessage& ask, Instant now) {
+    if (ask.slot < kFirstGuestSlot || ask.slot >= kSlots) return false;
+    SlotTable& table = group_.table();
+    if (!may_take_over(table.seat(ask.slot), guest.user, ask.token)) return false;
+    // Ourselves, if we run again before the guest found another.
+    const auto before = std::find_if(guests_.begin(), guests_.end(),
+                                     [&](const auto& g) { return g.second.slot == ask.slot; });
+    if (before != guests_.end()) dismiss(before->first);
+    guest.has_lock = table.try_lock(ask.slot);
+    sit(guest, ask.slot, now);
+    return true;
+}
+
+void RelayServer::sit(Guest& guest, std::uint32_t slot, Instant now) {
+    guest.slot = static_cast<std::uint8_t>(slot);
+    guest.token = random_.next();
+    group_.table().set_seat(slot, {SlotTable::Guest::Seated, guest.user, in_ns(now), guest.token});
+    group_.table().set_parcel_name(slot, parcels_name_);
+}
+
+bool RelayServer::lacks_locks() const {
+    return std::any_of(guests_.begin(), guests_.end(),
+                       [](const auto& g) { return g.second.slot != 0 && !g.second.has_lock; });
+}
+
+void RelayServer::lock_slots(Instant now) {
+    SlotTable& table = group_.table();
+    std::vector<Id> gone;
+    for (auto& [id, guest] : guests_) {
+        if (guest.slot == 0 || guest.has_lock) continue;
+        const SlotTable::Seat seat = table.seat(guest.slot);
+        // Somebody may have found the slot without a lock before us.
+        const bool orphaned = seat.guest == SlotTable::Guest::Orphaned && seat.user == guest.user;
+        if (seat.token != guest.token && !orphaned) {
+            gone.push_back(id);
+        } else if (table.try_lock(guest.slot)) {
+            guest.has_lock = true;
+            table.set_seat(guest.slot,
+                           {SlotTable::Guest::Seated, guest.user, in_ns(now), guest.token});
+            table.set_parcel_name(guest.slot, parcels_name_);
+        }
+    }
+    for (const Id id : gone) dismiss(id);
 }
 
 void RelayServer::watch_sockets(Id id, Guest& guest, bool on) {
@@ -306,9 +361,12 @@ void RelayServer::dismiss(Id id) {
         ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, group_.socket_v4(guest.slot), nullptr);
         if (group_.has_v6())
             ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, group_.socket_v6(guest.slot), nullptr);
-        group_.table().set_seat(guest.slot,
-                                {SlotTable::Guest::Left, guest.user, in_ns(monotonic_now()), 0});
-        group_.table().unlock(guest.slot);
+        // Unless another member has taken it over.
+        SlotTable& table = group_.table();
+        if (table.seat(guest.slot).token == guest.token)
+            table.set_seat(guest.slot,
+                           {SlotTable::Guest::Left, guest.user, in_ns(monotonic_now()), 0});
+        if (guest.has_lock) table.unlock(guest.slot);
     }
     guests_.erase(found);
 }

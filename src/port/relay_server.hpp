@@ -2,7 +2,9 @@
 // of the group, because whoever holds one can divert the traffic of all. It keeps a connection to
 // one member instead and gets a slot of the last sixteen; the member reads that slot's sockets and
 // passes on what arrives there, and only what is addressed there. Guests send from sockets of their
-// own. When the member goes, the guest asks another for the same slot and goes on.
+// own. When the member goes, the guest asks another for the same slot and goes on. It does so, too,
+// when the member is stopped: that one still has the slot's lock, but the guest's token shows whose
+// slot it is, and all members hold its sockets; the new relay locks it when the old one lets go.
 //
 // A thread of its own does this, so guests cost the member's engine nothing. A guest that does not
 // read is not waited for: its datagrams stay in its slot's socket, which overflows alone. Who gets
@@ -32,13 +34,15 @@ class PortGroup;
 
 // What a guest says over its connection, and the answer to Ask.
 struct GuestMessage {
-    static constexpr std::uint32_t kMagic = 0xfe0c'e102;  // Changes with the layout of parcels too.
-    enum class Kind : std::uint32_t { Ask, Answer, WantRequests };
+    static constexpr std::uint32_t kMagic = 0xfe0c'e103;  // Changes with the layout of parcels too.
+    // AreYouThere: only to be read (relay_watch.hpp).
+    enum class Kind : std::uint32_t { Ask, Answer, WantRequests, AreYouThere };
     std::uint32_t magic = kMagic;
     Kind kind = Kind::Ask;
     std::uint32_t slot = 0;    // Ask: the one it had before, 0 for any. Answer: its slot.
     std::int32_t refusal = 0;  // Answer: an errno if there is no slot.
-    std::uint64_t token = 0;   // Answer: what members of the group know the guest by.
+    // Answer: what members of the group know the guest by. Ask: that of the seat it had before.
+    std::uint64_t token = 0;
 };
 
 class RelayServer {
@@ -58,7 +62,9 @@ private:
         Fd connection;
         std::uint32_t user = 0;
         std::uint8_t slot = 0;  // 0: has not asked yet.
-        std::uint32_t messages = 0;
+        std::uint64_t token = 0;
+        bool has_lock = false;  // Of its slot: not while a stopped relay holds it.
+        MessageRate messages;
         std::optional<UdpReceiver> v4;
         std::optional<UdpReceiver> v6;
         // Parcels that found the connection full. While there are any, its sockets are not read.
@@ -74,9 +80,13 @@ private:
     void take_arrivals();
     bool has_room_for(std::uint32_t user) const;
     void hear(Id id, Guest& guest);
-    void seat(Id id, Guest& guest, std::uint32_t wish);
-    std::optional<std::uint8_t> find_slot(std::uint32_t user, std::uint32_t wish);
-    bool take(std::uint32_t slot, std::uint32_t user, bool again, Instant now);
+    void seat(Id id, Guest& guest, const GuestMessage& ask);
+    void sit(Guest& guest, std::uint32_t slot, Instant now);
+    std::optional<std::uint8_t> find_slot(Guest& guest, const GuestMessage& ask);
+    bool take(Guest& guest, std::uint32_t slot, bool again, Instant now);
+    bool take_over(Guest& guest, const GuestMessage& ask, Instant now);
+    void lock_slots(Instant now);
+    bool lacks_locks() const;
     bool holds(std::uint32_t slot) const;
     void mark_orphans(Instant now);
     std::vector<GuestSlot> look_at_slots() const;

@@ -26,6 +26,10 @@ bool may_take(const SlotTable::Seat& seat, std::uint32_t user, bool again, Insta
     return again || seat.guest == State::Left || empty > kReturnTime;
 }
 
+bool may_take_over(const SlotTable::Seat& seat, std::uint32_t user, std::uint64_t token) {
+    return seat.guest == State::Seated && seat.user == user && token != 0 && seat.token == token;
+}
+
 std::vector<std::uint32_t> slots_for(std::span<const GuestSlot> slots, std::uint32_t user,
                                      std::uint32_t wish, Instant now) {
     const auto charged = std::count_if(slots.begin(), slots.end(), [&](const GuestSlot& slot) {

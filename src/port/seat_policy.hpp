@@ -5,6 +5,7 @@
 // in its name, so that coming and going does not get it more than its share.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <map>
@@ -33,6 +34,10 @@ struct GuestSlot {
 // it is the one that had it.
 bool may_take(const SlotTable::Seat& seat, std::uint32_t user, bool again, Instant now);
 
+// Whether a guest of that user, with that token, sits there: then it may change its relay, even if
+// the one that it has still holds the slot's lock.
+bool may_take_over(const SlotTable::Seat& seat, std::uint32_t user, std::uint64_t token);
+
 // Those slots that the user may have, the best first. `wish`: the slot it had, 0 for none.
 std::vector<std::uint32_t> slots_for(std::span<const GuestSlot> slots, std::uint32_t user,
                                      std::uint32_t wish, Instant now);
@@ -50,6 +55,24 @@ private:
 
     // When all that the user did is forgiven; each time moves it on by one pause.
     std::map<std::uint32_t, Instant> forgiven_;
+};
+
+// How much a guest may say over one connection: a question, some wishes, and now and then a word to
+// see whether its relay still reads (relay_watch.hpp).
+class MessageRate {
+public:
+    bool allows(Instant now) {
+        forgiven_ = std::max(forgiven_, now);
+        if (forgiven_ - now > kBurst * kPause) return false;
+        forgiven_ += kPause;
+        return true;
+    }
+
+private:
+    static constexpr std::uint32_t kBurst = 16;
+    static constexpr Duration kPause = std::chrono::milliseconds(100);
+
+    Instant forgiven_{};  // When all that was said is forgiven.
 };
 
 }  // namespace feroce::port

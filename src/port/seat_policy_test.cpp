@@ -109,5 +109,24 @@ TEST(SeatingRate, StopsOneUserAndNotTheOther) {
     EXPECT_TRUE(rate.allows(kAnn, kStart + 1min));
 }
 
+TEST(SeatPolicy, OnlyTheGuestItselfChangesItsRelay) {
+    const SlotTable::Seat seat{State::Seated, kAnn, 0, 7};
+    EXPECT_TRUE(may_take_over(seat, kAnn, 7));
+    EXPECT_FALSE(may_take_over(seat, kAnn, 8));
+    EXPECT_FALSE(may_take_over(seat, kBob, 7));
+    EXPECT_FALSE(may_take_over({State::Orphaned, kAnn, 0, 0}, kAnn, 0)) << "0 is no token";
+    EXPECT_FALSE(may_take_over({State::Left, kAnn, 0, 7}, kAnn, 7));
+}
+
+TEST(MessageRate, LetsAGuestSayAWordNowAndThenForEver) {
+    MessageRate rate;
+    Instant now = kStart;
+    for (int i = 0; i < 1000; ++i, now += 200ms) EXPECT_TRUE(rate.allows(now)) << i;
+    int said = 0;
+    while (said < 1000 && rate.allows(now)) ++said;
+    EXPECT_LT(said, 20);
+    EXPECT_TRUE(rate.allows(now + 1s));
+}
+
 }  // namespace
 }  // namespace feroce::port

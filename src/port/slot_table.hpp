@@ -52,7 +52,8 @@ public:
     void set_parcel_name(std::uint32_t slot, const sockaddr_un& name);
     bool parcel_name(std::uint32_t slot, sockaddr_un& out) const;  // False: it has no owner.
 
-    // The guest on a slot. Whoever holds the slot's lock writes.
+    // The guest on a slot. The holder of the slot's lock writes, or a relay that takes the guest
+    // over from a holder that is stopped.
     enum class Guest : std::uint32_t { Never, Seated, Orphaned, Left };
     struct Seat {
         Guest guest = Guest::Never;

@@ -110,6 +110,25 @@ TEST_F(Users, GuestsGoOnWhenTheirRelaysAreKilled) {
     EXPECT_TRUE(share_any(port_sockets(), sockets_of(pids[2])));
 }
 
+// By Ctrl-Z or a debugger: it keeps its connections and its locks.
+TEST_F(Users, GuestsGoOnWhenTheirRelayIsStopped) {
+    board.size = 4;
+    start_ring(2);
+    ASSERT_TRUE(advances(2, kNext));
+    // Each in turn, so that the guests go from one to the other and back.
+    for (const std::size_t relay : {0, 1, 0}) {
+        ASSERT_EQ(::kill(pids[relay], SIGSTOP), 0);
+        EXPECT_TRUE(advances(2, kNext)) << relay;
+        EXPECT_TRUE(advances(3, kBefore)) << relay;
+        ASSERT_EQ(::kill(pids[relay], SIGCONT), 0);
+        EXPECT_TRUE(advances(2, kNext)) << relay;
+    }
+    // The second has the locks of their slots by now, which its death sets free.
+    ASSERT_EQ(::kill(pids[1], SIGKILL), 0);
+    EXPECT_TRUE(advances(2, kNext));
+    EXPECT_TRUE(advances(3, kBefore));
+}
+
 TEST_F(Users, RootIsNobodysGuestUnlessItWishes) {
     board.size = 1;
     pids.push_back(start_member(board, 0, [] { return become_ordinary_user(); }));
