@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -77,7 +78,10 @@ std::optional<Plan> parse(const std::vector<std::string>& words) {
 
 // Does not return.
 [[noreturn]] void become(const Plan& plan, unsigned rank, const std::string& seed,
-                         const std::array<int, 4>& pipes) {
+                         const std::array<int, 4>& pipes, pid_t launcher) {
+    // Nodes end with their launcher, however it ends; it may have ended before this.
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (::getppid() != launcher) ::_exit(1);
     ::dup2(pipes[1], STDOUT_FILENO);
     ::dup2(pipes[3], STDERR_FILENO);
     for (const int fd : pipes) ::close(fd);
@@ -101,9 +105,10 @@ public:
             std::array<int, 4> pipes{};
             if (::pipe2(pipes.data(), O_CLOEXEC) != 0 || ::pipe2(pipes.data() + 2, O_CLOEXEC) != 0)
                 return refuse();
+            const pid_t launcher = ::getpid();
             const pid_t pid = ::fork();
             if (pid < 0) return refuse();
-            if (pid == 0) become(plan_, rank, seed, pipes);
+            if (pid == 0) become(plan_, rank, seed, pipes, launcher);
             ::close(pipes[1]);
             ::close(pipes[3]);
             children_.push_back({pid});

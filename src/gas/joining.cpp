@@ -7,6 +7,7 @@
 
 #include "feroce/gas/sync/mutex.hpp"
 #include "feroce/transfer.hpp"
+#include "gas/seed.hpp"
 
 namespace feroce::gas {
 
@@ -23,7 +24,7 @@ bool atomics_are_global(ibv_context* device) {
     return (by_bus.fetch_add & by_bus.compare_swap & IBV_PCI_ATOMIC_OPERATION_8_BYTE_SIZE_SUP) != 0;
 }
 
-constexpr std::uint64_t kMagic = 0x3230'5341'4745'4346;  // Changes with the protocol.
+constexpr std::uint64_t kMagic = 0x3330'5341'4745'4346;  // Changes with the protocol.
 
 struct Hello {
     enum Kind : std::uint16_t { kVisit, kLane };
@@ -32,6 +33,7 @@ struct Hello {
     std::uint16_t rank = 0;
     std::uint16_t size = 0;
     std::uint16_t thread = 0;
+    std::uint64_t process = 0;  // Another one for each: who comes again is known by it.
 };
 
 struct Welcome {
@@ -85,6 +87,7 @@ Joining::Joining(Node::Core& core)
     : core_(core),
       deadline_(core.loop().after(core.options.patience)),
       changed_(core.loop()),
+      visitors_(core.size()),
       tasks_(core.loop()) {}
 
 void Joining::fail(const Error& error) {
@@ -168,10 +171,9 @@ bool Joining::directory_complete() const {
 }
 
 rdma::Task<Result<>> Joining::host() {
-    const Placement& placement = core_.options.placement;
-    const rdma::Address address = rdma::Address(placement.seed).with_port(placement.port);
-    if (const auto good = address.check(); !good) co_return good;
-    if (const auto ready = prepare(address); !ready) co_return ready;
+    const auto address = seed_address(core_.options.placement);
+    if (!address) co_return address.error();
+    if (const auto ready = prepare(*address); !ready) co_return ready;
     core_.directory()[0] = own_entry();
     Backoff backoff(core_.loop(), std::chrono::milliseconds(1));
     while (!directory_complete() && !failure_)
@@ -181,28 +183,39 @@ rdma::Task<Result<>> Joining::host() {
 }
 
 rdma::Task<Result<>> Joining::visit() {
-    const Placement& placement = core_.options.placement;
-    const rdma::Address address = rdma::Address(placement.seed).with_port(placement.port);
-    if (const auto good = address.check(); !good) co_return good;
+    const auto address = co_await find_seed();
+    if (!address) co_return address.error();
     std::optional<rdma::Address> local;
     {
         // Which of our addresses leads there.
-        const auto way = co_await rdma::Connection::resolve(core_.loop(), address);
+        const auto way = co_await rdma::Connection::resolve(core_.loop(), *address);
         if (!way) co_return way.error();
         local = way->local().with_port(0);
     }
     if (const auto ready = prepare(*local); !ready) co_return ready;
-    auto seed = co_await reach_seed();
+    auto seed = co_await reach_seed(*address);
     if (!seed) co_return seed.error();
     co_return co_await exchange_directory(*seed);
 }
 
-rdma::Task<Result<rdma::Connection>> Joining::reach_seed() {
+// A name may be known only when its machine is up, as those of pods are.
+rdma::Task<Result<rdma::Address>> Joining::find_seed() {
+    Backoff backoff(core_.loop(), std::chrono::milliseconds(200));
+    for (;;) {
+        auto address = seed_address(core_.options.placement);
+        if (address || core_.loop().now() >= deadline_) co_return address;
+        if (const auto paused = co_await backoff.pause(); !paused) co_return address;
+    }
+}
+
+rdma::Task<Result<rdma::Connection>> Joining::reach_seed(rdma::Address address) {
     const Placement& placement = core_.options.placement;
-    const rdma::Address address = rdma::Address(placement.seed).with_port(placement.port);
     rdma::ConnectionOptions options;
     options.domain = core_.domain->raw();
-    const Hello hello{.kind = Hello::kVisit, .rank = placement.rank, .size = placement.size};
+    const Hello hello{.kind = Hello::kVisit,
+                      .rank = placement.rank,
+                      .size = placement.size,
+                      .process = core_.runtimes.front()->random()};
     Backoff backoff(core_.loop(), std::chrono::milliseconds(20));
     for (;;) {  // It may not be up yet. The deadline of meet() ends this.
         auto made = co_await rdma::Connection::connect(core_.loop(), address, options,
@@ -252,12 +265,12 @@ rdma::Task<void> Joining::answer_all() {
             refusal.reason = Refusal::kStranger;
         else if (hello.size != core_.size())
             refusal.reason = Refusal::kOtherSize;
-        else if (hello.kind == Hello::kVisit && core_.directory()[hello.rank].ready.load() != 0)
+        else if (hello.kind == Hello::kVisit && !may_come(hello.rank, hello.process))
             refusal.reason = Refusal::kRankTaken;
         if (refusal.reason != Refusal::kNone)
             std::move(*request).reject(rdma::PrivateData::of(refusal));
         else if (hello.kind == Hello::kVisit)
-            tasks_.spawn(welcome(*std::move(request)));
+            tasks_.spawn(welcome(*std::move(request), hello.rank));
         else if (connecting_)
             tasks_.spawn(accept_lane(*std::move(request)));
         else
@@ -265,14 +278,24 @@ rdma::Task<void> Joining::answer_all() {
     }
 }
 
-rdma::Task<void> Joining::welcome(rdma::Request request) {
+// One process a rank, from the moment it comes. The same one comes again if it missed its answer,
+// and another may if the first was gone before it had written its entry.
+bool Joining::may_come(std::uint16_t rank, std::uint64_t process) {
+    if (rank == 0 || core_.directory()[rank].ready.load() != 0) return false;
+    Visitor& visitor = visitors_[rank];
+    const bool gone = visitor.connection && !visitor.connection->is_open();
+    if (visitor.process && *visitor.process != process && !gone) return false;
+    visitor.process = process;
+    return true;
+}
+
+rdma::Task<void> Joining::welcome(rdma::Request request, std::uint16_t rank) {
     const std::size_t bytes = core_.size() * sizeof(DirectoryEntry);
     const Welcome words{
         .directory = core_.registered->remote().subregion(detail::Layout::directory(), bytes)};
     auto made = co_await std::move(request).accept(core_.loop(), passive_options(core_),
                                                    rdma::PrivateData::of(words));
-    // One that gave up comes again.
-    if (made) visitors_.push_back(*std::move(made));
+    if (made) visitors_[rank].connection = *std::move(made);
 }
 
 void Joining::answer_lanes() {

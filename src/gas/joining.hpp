@@ -28,12 +28,14 @@ private:
     rdma::Task<Result<>> visit();
     Result<> prepare(const rdma::Address& local);
     detail::DirectoryEntry own_entry() const;
-    rdma::Task<Result<rdma::Connection>> reach_seed();
+    rdma::Task<Result<rdma::Address>> find_seed();
+    rdma::Task<Result<rdma::Connection>> reach_seed(rdma::Address address);
     rdma::Task<Result<>> exchange_directory(rdma::Connection& seed);
     bool directory_complete() const;
 
     rdma::Task<void> answer_all();
-    rdma::Task<void> welcome(rdma::Request request);
+    bool may_come(std::uint16_t rank, std::uint64_t process);
+    rdma::Task<void> welcome(rdma::Request request, std::uint16_t rank);
     rdma::Task<void> accept_lane(rdma::Request request);
     void answer_lanes();
     std::size_t expected_lanes() const;
@@ -51,8 +53,12 @@ private:
     rdma::Signal changed_;  // Of accepted connections, or a failure.
     std::optional<rdma::Listener> listener_;
     std::vector<rdma::Request> early_;  // Lanes of nodes that knew before us that all are there.
-    std::vector<rdma::Connection> visitors_;  // Node 0: connections of step 1.
-    bool connecting_ = false;                 // Step 3.
+    struct Visitor {
+        std::optional<std::uint64_t> process;
+        std::optional<rdma::Connection> connection;
+    };
+    std::vector<Visitor> visitors_;  // Node 0: those of step 1, by rank.
+    bool connecting_ = false;        // Step 3.
     std::optional<Error> failure_;
     rdma::TaskGroup tasks_;  // Ends first: its tasks use the rest.
 };

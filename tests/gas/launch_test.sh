@@ -104,6 +104,43 @@ test_status() {
     done
 }
 
+# A launcher that is killed takes its nodes with it.
+test_killed() {
+    "$feroce" launch -n 3 -- sh -c 'echo $$ >"$0/$FEROCE_GAS_RANK"; exec sleep 300' "$scratch" &
+    local launcher=$! rank pid
+    for ((i = 0; i < 200; i++)); do
+        [[ -s $scratch/0 && -s $scratch/1 && -s $scratch/2 ]] && break
+        sleep 0.1
+    done
+    kill -9 "$launcher"
+    wait "$launcher" || true
+    for rank in 0 1 2; do
+        pid=$(<"$scratch/$rank")
+        for ((i = 0; i < 100; i++)); do
+            grep -qs '^State:.*[RSDT]' "/proc/$pid/status" || break
+            sleep 0.1
+        done
+        ((i < 100)) || fail "node $rank goes on without its launcher"
+    done
+}
+
+# A launcher that is not understood makes no clusters of one; a name is as good as an address.
+test_placement() {
+    local counter=$build/examples/gas/gas_counter
+    call env PMIX_RANK=0 "$feroce" run -- "$counter"
+    [[ $status != 0 ]] || fail "a cluster of one: $out"
+    grep -q 'FEROCE_GAS_RANK' <<<"$err" || fail "$err"
+    local port=$((20000 + $$ % 20000)) rank
+    for rank in 0 1; do
+        env RANK=$rank WORLD_SIZE=2 MASTER_ADDR=localhost MASTER_PORT=$port \
+            "$feroce" run -- "$counter" >"$scratch/out$rank" 2>&1 &
+    done
+    wait
+    for rank in 0 1; do
+        grep -q 'all are 2' "$scratch/out$rank" || fail "$(<"$scratch/out$rank")"
+    done
+}
+
 test_output() {
     call "$feroce" launch -n 2 -- sh -c 'echo out; echo err >&2; printf last'
     equal "$(sort <<<"$out")" $'[0] last\n[0] out\n[1] last\n[1] out'
