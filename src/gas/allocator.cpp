@@ -3,20 +3,18 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "feroce/gas/limits.hpp"
+#include "gas/pool_head.hpp"
+
 namespace feroce::gas {
 namespace {
 
-constexpr std::uint64_t kAddressMask = (std::uint64_t{1} << 48) - 1;
-constexpr std::size_t kSmallest = 16;
+using detail::PoolHead;
+
+constexpr std::size_t kSmallest = PoolHead::kGranule;
 constexpr std::size_t kLineBytes = 64;
 constexpr std::uint64_t kLive = 0x6c69'7665'0000'0000;  // Above the size of a block.
 constexpr std::uint64_t kFreed = 0x6672'6565'0000'0000;
-
-// The head of a pool: an address, and above it a number that every change counts up. A stale view
-// of a head is then never taken for the same again, until 65,536 changes later.
-std::uint64_t next_head(std::uint64_t before, std::uint64_t address) {
-    return ((before & ~kAddressMask) + (kAddressMask + 1)) | address;
-}
 
 std::uint64_t round_up(std::uint64_t value, std::uint64_t to) {
     return (value + to - 1) / to * to;
@@ -72,17 +70,28 @@ rdma::Task<Result<std::uint64_t>> Allocator::take(Share& share, std::uint64_t by
     }
     // Large blocks get a chunk of their own, so that the current one is not thrown away.
     const bool large = bytes > kChunkBytes / 4;
-    const std::uint64_t chunk = large ? round_up(bytes, kLineBytes) : kChunkBytes;
-    const auto start = co_await lanes_.fetch_add(share.heap.next, chunk);
-    if (!start) co_return start.error();
-    if (*start + chunk > share.heap.bytes || *start + chunk < *start)
-        co_return Error(ENOMEM,
-                        "the shared memory of the node is used up: free some, or let the "
-                        "node join with more");
-    if (large) co_return *start;
-    share.chunk_next = *start + bytes;
-    share.chunk_end = *start + chunk;
-    co_return *start;
+    for (;;) {
+        // The word only grows and never passes the end: an old view shows too much room, not too
+        // little, and an allocation that fails leaves it as it was.
+        const std::uint64_t start = share.heap_next;
+        const std::uint64_t rest = share.heap.bytes - start;
+        if (rest < bytes)
+            co_return Error(ENOMEM,
+                            "the shared memory of the node is used up: free some, or let the "
+                            "node join with more");
+        const std::uint64_t wanted = large ? round_up(bytes, kLineBytes) : kChunkBytes;
+        const std::uint64_t chunk = std::min(wanted, rest);
+        const auto found = co_await lanes_.compare_exchange(share.heap.next, start, start + chunk);
+        if (!found) co_return found.error();
+        share.heap_next = std::max(share.heap_next, *found == start ? start + chunk : *found);
+        if (*found != start) continue;
+        if (large) co_return start;
+        if (start != share.chunk_end) share.chunk_next = start;
+        share.chunk_end = start + chunk;
+        const std::uint64_t from = place(share, bytes);
+        share.chunk_next = from + bytes;
+        co_return from;
+    }
 }
 
 rdma::Task<Result<ptr<void>>> Allocator::allocate(NodeId node, std::size_t bytes,
@@ -92,11 +101,17 @@ rdma::Task<Result<ptr<void>>> Allocator::allocate(NodeId node, std::size_t bytes
     Share& share = shares_[static_cast<std::size_t>(node)];
     if (bytes > std::min<std::uint64_t>(share.heap.bytes, class_bytes(kClasses - 1) - kLineBytes))
         co_return Error(ENOMEM, "the block is larger than what the node shares");
-    if (!share.heap.live) co_return co_await take_block(share, bytes, alignment);
+    if (const auto in_time = co_await within_limits(lanes_.loop()); !in_time)
+        co_return in_time.error();
+    if (!share.heap.live) co_return co_await take_block(share, bytes, alignment).shielded();
+    co_return co_await take_marked(share, bytes).shielded();
+}
+
+rdma::Task<Result<ptr<void>>> Allocator::take_marked(Share& share, std::size_t bytes) {
     const auto block = co_await take_block(share, bytes + sizeof(Mark), kLineBytes);
     if (!block) co_return block;
     const auto marked = co_await mark(share, block->as<Mark>(), bytes);
-    if (!marked) co_return marked.error();
+    if (!marked) co_return marked.error();  // The node is lost.
     co_return (block->as<Mark>() + 1).as<void>();
 }
 
@@ -112,9 +127,6 @@ rdma::Task<Result<ptr<void>>> Allocator::take_block(Share& share, std::size_t by
     }
     const std::uint64_t size = class_bytes(index);
     if (!has_room(share, size)) {  // Before another chunk: what others gave back.
-        const auto head = co_await lanes_.read(share.heap.pools[index]);
-        if (!head) co_return head.error();
-        share.pool_heads[index] = *head;
         const auto popped = co_await pop(share, index);
         if (!popped) co_return popped.error();
         if (*popped != 0) co_return ptr<void>(node, *popped);
@@ -131,7 +143,11 @@ rdma::Task<Result<>> Allocator::free(ptr<void> block, std::size_t bytes) {
     const std::uint64_t offset = block.address() - share.heap.begin.address();
     if (offset >= share.heap.bytes || bytes > share.heap.bytes - offset)
         co_return Error(EFAULT, "the block was not allocated from a heap of this cluster");
-    if (!share.heap.live) co_return co_await give_block(share, block, bytes);
+    if (!share.heap.live) co_return co_await give_block(share, block, bytes).shielded();
+    co_return co_await give_marked(share, block, bytes).shielded();
+}
+
+rdma::Task<Result<>> Allocator::give_marked(Share& share, ptr<void> block, std::size_t bytes) {
     const ptr<Mark> before = block.as<Mark>() - 1;
     if (const auto known = co_await unmark(share, before, bytes); !known) co_return known;
     co_return co_await give_block(share, before.as<void>(), bytes + sizeof(Mark));
@@ -169,37 +185,43 @@ rdma::Task<Result<>> Allocator::unmark(Share& share, ptr<Mark> before, std::size
 // Block and head in one round trip, with the head as last seen; again if that was stale.
 rdma::Task<Result<>> Allocator::push(Share& share, std::size_t index, std::uint64_t address) {
     const ptr<nic<std::uint64_t>> head = share.heap.pools[index];
-    std::uint64_t& seen = share.pool_heads[index];
-    for (;;) {
-        const std::uint64_t below = seen & kAddressMask;
-        const std::uint64_t guess = seen;
+    const PoolHead code(share.heap.bytes);
+    const std::uint64_t offset = address - share.heap.begin.address();
+    for (std::uint64_t guess = share.pool_heads[index];;) {
+        const std::uint64_t below = code.link(guess);
+        const std::uint64_t desired = code.next(guess, code.link_to(offset));
+        // Of this task alone: others of this thread may push too.
+        std::uint64_t found = 0;
         auto step = lanes_.chain(head.node());
         step.write(ptr<std::uint64_t>(head.node(), address), below);
-        step.compare_exchange(head, guess, next_head(guess, address), seen);
+        step.compare_exchange(head, guess, desired, found);
         if (const auto done = co_await step; !done) co_return done.error();
-        if (seen == guess) {
-            seen = next_head(guess, address);
-            co_return Result<>();
-        }
+        share.pool_heads[index] = found == guess ? desired : found;
+        if (found == guess) co_return Result<>();
+        guess = found;
     }
 }
 
 // 0 if the pool is empty.
 rdma::Task<Result<std::uint64_t>> Allocator::pop(Share& share, std::size_t index) {
     const ptr<nic<std::uint64_t>> head = share.heap.pools[index];
-    std::uint64_t& seen = share.pool_heads[index];
+    const PoolHead code(share.heap.bytes);
     for (;;) {
-        const std::uint64_t guess = seen;
-        const std::uint64_t address = guess & kAddressMask;
-        if (address == 0) co_return std::uint64_t{0};
+        const Instant looked = lanes_.loop().now();
+        const auto seen = co_await lanes_.read(head);
+        if (!seen) co_return seen.error();
+        if (code.link(*seen) == 0) co_return std::uint64_t{0};
+        const std::uint64_t address = share.heap.begin.address() + code.offset(*seen);
         // May be read while somebody else has the block already; the number in the head tells.
         const auto below = co_await lanes_.read(ptr<std::uint64_t>(head.node(), address));
         if (!below) co_return below.error();
-        const std::uint64_t desired = next_head(guess, *below & kAddressMask);
-        const auto found = co_await lanes_.compare_exchange(head, guess, desired);
+        // A thread that was stopped for long looks again, rather than trust the number.
+        if (lanes_.loop().now() - looked >= lanes_.lease().time) continue;
+        const std::uint64_t desired = code.next(*seen, code.link(*below));
+        const auto found = co_await lanes_.compare_exchange(head, *seen, desired);
         if (!found) co_return found.error();
-        seen = *found == guess ? desired : *found;
-        if (*found == guess) co_return address;
+        share.pool_heads[index] = *found == *seen ? desired : *found;
+        if (*found == *seen) co_return address;
     }
 }
 

@@ -5,11 +5,6 @@
 #include <cerrno>
 
 namespace feroce::gas {
-namespace {
-
-constexpr unsigned kEpochShift = 32;
-
-}  // namespace
 
 Result<> Epochs::Pin::check() const {
     if (epochs_->lanes_.loop().now() < until_) return {};
@@ -18,110 +13,103 @@ Result<> Epochs::Pin::check() const {
                  "its lease: what it had found may be gone");
 }
 
-void Epochs::add_node(const Words& words) {
+void Epochs::add_node(span<Pinned> threads) {
     nodes_.push_back(
-        {words, Watch(lanes_), std::vector<Watch>(words.threads.size(), Watch(lanes_))});
+        {threads, Watch(lanes_), std::vector<Thread>(threads.size(), Thread{Watch(lanes_)})});
 }
 
 // Sequentially consistent: seen by others before this thread looks at anything.
-void Epochs::show(const Group& group) {
-    if (++turns_ == 0) ++turns_;  // So that no pin is 0.
-    own_->since.store(group.pins == 0 ? 0 : (group.epoch + 1) << kEpochShift | turns_);
+void Epochs::show(Group group) {
+    shown_ = group;
+    shown_until_ = lanes_.loop().after(lanes_.lease().time);
+    own_->group.store(group.pins == 0 ? 0 : group.number);
 }
 
 Epochs::Pin Epochs::pin() {
-    const Instant until = lanes_.loop().after(lanes_.lease().time);
-    Group& group = shown_.pins == 0 ? shown_ : young_;
-    if (group.pins++ == 0) {
-        // An old view is safe, but keeps the count from going up.
-        seen_ = std::max(seen_, told_->load());
-        group.number = ++groups_;
-        group.epoch = seen_;
-        if (&group == &shown_) show(group);
+    const Instant now = lanes_.loop().now();
+    // All of its pins are over, as check() tells whoever holds one: it hides the younger ones.
+    if (shown_.pins != 0 && now >= shown_until_) show(std::exchange(young_, Group()));
+    if (shown_.pins == 0) {
+        show({.number = ++groups_, .pins = 1});
+        return {*this, shown_.number, now + lanes_.lease().time};
     }
-    return {*this, group.number, until};
+    if (young_.pins++ == 0) young_.number = ++groups_;
+    return {*this, young_.number, now + lanes_.lease().time};
 }
 
 void Epochs::let_go(std::uint64_t group) {
-    if (group == young_.number) {
+    if (group == young_.number && young_.pins != 0)
         --young_.pins;
-    } else if (--shown_.pins == 0) {
-        shown_ = std::exchange(young_, Group());
-        show(shown_);
-    }
+    else if (group == shown_.number && --shown_.pins == 0)
+        show(std::exchange(young_, Group()));
 }
 
-rdma::Task<Result<>> Epochs::retire(ptr<void> block, std::size_t bytes) {
+void Epochs::retire(ptr<void> block, std::size_t bytes) {
     retired_.push_back({block, bytes});
-    if (++since_collect_ < kBatch) co_return Result<>();
-    co_return co_await collect();
+    if (++since_collect_ >= kBatch && !collecting_) tasks_.spawn(collect_later());
 }
 
-rdma::Task<Result<bool>> Epochs::all_have_seen(std::uint64_t epoch) {
-    for (Watched& node : nodes_) {
-        const auto seen = co_await have_seen(node, epoch);
-        // A lost node's pins cannot be read. What it had under way is over when the time is.
-        const bool lost = lanes_.lane(node.words.told.node()).lost.has_value();
-        const bool gone = lost && node.node.expired(1);
-        if (!gone && (!seen || !*seen)) co_return seen;
-    }
-    co_return true;
+rdma::Task<void> Epochs::collect_later() {
+    // What it could not free now is freed by one of the next.
+    static_cast<void>(co_await collect());
 }
 
-rdma::Task<Result<bool>> Epochs::have_seen(Watched& node, std::uint64_t epoch) {
+rdma::Task<Result<>> Epochs::look_at(Watched& node) {
     constexpr std::size_t kAtOnce = kChainBytes / sizeof(Pinned);
     std::array<Pinned, kAtOnce> pinned;
-    bool all = true;
-    const span<Pinned>& threads = node.words.threads;
-    for (std::size_t first = 0; first < threads.size(); first += kAtOnce) {
-        const auto some = threads.subspan(first, kAtOnce);
+    for (std::size_t first = 0; first < node.words.size(); first += kAtOnce) {
+        const auto some = node.words.subspan(first, kAtOnce);
         auto step = lanes_.chain(some.data().node());
         step.read(some, pinned.data());
         if (const auto done = co_await step; !done) co_return done.error();
         for (std::size_t i = 0; i < some.size(); ++i) {
-            const std::uint64_t since = pinned[i].since.load();
-            const bool behind =
-                since != 0 && since >> kEpochShift != static_cast<std::uint32_t>(epoch + 1);
-            const bool expired = node.threads[first + i].expired(since);
-            all = all && (!behind || expired);
+            const std::uint64_t group = pinned[i].group.load();
+            Thread& thread = node.threads[first + i];
+            thread.found = thread.watch.expired(group) ? 0 : group;
         }
     }
-    co_return all;
-}
-
-rdma::Task<Result<>> Epochs::advance(std::uint64_t from) {
-    const auto found = co_await lanes_.compare_exchange(count_, from, from + 1);
-    if (!found) co_return found.error();
-    seen_ = std::max(seen_, *found == from ? from + 1 : *found);
-    if (*found != from) co_return Result<>();  // Whoever was faster tells the others.
-    for (const Watched& node : nodes_)
-        // A hint: who does not hear it, because it is lost, needs none.
-        static_cast<void>(co_await lanes_.write(node.words.told, from + 1));
     co_return Result<>();
 }
 
+// The pins of a lost node cannot be read; they are over when its lease and the grace are.
+bool Epochs::may_be_pinned(Watched& node) {
+    const NodeId id = node.words.data().node();
+    if (lanes_.lane(id).lost) return !node.watch.expired(1);
+    // Of the two groups that there can have been then, the younger one has the next number.
+    return std::any_of(node.threads.begin(), node.threads.end(), [](const Thread& thread) {
+        return thread.seen != 0 && thread.found != 0 && thread.found < thread.seen + 2;
+    });
+}
+
 rdma::Task<Result<>> Epochs::collect() {
+    if (collecting_) co_return co_await collected_.wait();
+    const Collecting collecting(*this);
     since_collect_ = 0;
-    const auto count = co_await lanes_.read(count_);
-    if (!count) co_return count.error();
-    seen_ = std::max(seen_, *count);
-    // All of them were unlinked before the count was read.
-    for (Retired& retired : retired_)
-        if (retired.epoch == kUnknown) retired.epoch = *count;
-    const auto seen_by_all = co_await all_have_seen(*count);
-    // A node that was lost just now may hold a pin: nothing is freed yet, and nothing fails.
-    if (seen_by_all && *seen_by_all) {
-        const auto advanced = co_await advance(*count);
-        if (!advanced) co_return advanced;
+    // All of them were unlinked before the pins are read.
+    auto unlinked = static_cast<std::ptrdiff_t>(retired_.size());
+    for (Watched& node : nodes_) {
+        const auto looked = co_await look_at(node);
+        if (!looked && !lanes_.lane(node.words.data().node()).lost) co_return looked;
     }
-    for (std::size_t i = 0; i < retired_.size();) {
-        const Retired oldest = retired_[i];
-        if (oldest.epoch == kUnknown || oldest.epoch + 2 > seen_) {
-            ++i;
-            continue;
-        }
-        retired_[i] = retired_.back();
-        retired_.pop_back();
+    for (;;) {
+        for (Watched& node : nodes_)
+            if (may_be_pinned(node)) co_return Result<>();
+        if (const auto freed = co_await free_doomed(); !freed) co_return freed;
+        if (unlinked == 0) co_return Result<>();
+        doomed_.assign(retired_.begin(), retired_.begin() + unlinked);
+        retired_.erase(retired_.begin(), retired_.begin() + std::exchange(unlinked, 0));
+        for (Watched& node : nodes_)
+            for (Thread& thread : node.threads) thread.seen = thread.found;
+    }
+}
+
+rdma::Task<Result<>> Epochs::free_doomed() {
+    for (std::size_t count = 1; !doomed_.empty(); ++count) {
+        // Other tasks of the thread get on between, however many there are.
+        if (count % kBatch == 0)
+            if (const auto paused = co_await lanes_.loop().yield(); !paused) co_return paused;
+        const Retired oldest = doomed_.back();
+        doomed_.pop_back();
         const auto freed = co_await allocator_.free(oldest.block, oldest.bytes);
         // The memory of a lost node is gone with it.
         if (!freed && !lanes_.lane(oldest.block.node()).lost) co_return freed;

@@ -1,5 +1,6 @@
 #include "feroce/gas/lanes.hpp"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -52,6 +53,10 @@ void describe(const Step& step, std::uint32_t rkey, ibv_send_wr& wr) {
             wr.wr.atomic = {step.remote, step.expected, 0, rkey};
             break;
     }
+}
+
+std::size_t copied_bytes(const Step& step) {
+    return (std::size_t{step.bytes} + 7) / 8 * 8;
 }
 
 void count(Traffic& traffic, const Step& step) {
@@ -124,10 +129,6 @@ bool Lanes::contains(ptr<void> p, std::size_t bytes) const {
            bytes <= own.bytes - (p.address() - own.base);
 }
 
-bool Lanes::registered(const void* memory, std::size_t bytes) const {
-    return contains(ptr<void>(setup_.self, reinterpret_cast<std::uint64_t>(memory)), bytes);
-}
-
 Fault Lanes::check(const Lane& lane, const Step& step) const {
     const std::uint64_t offset = step.remote - lane.base;
     if (step.remote < lane.base || offset > lane.bytes || step.bytes > lane.bytes - offset)
@@ -140,15 +141,14 @@ Fault Lanes::check(const Chain& chain) const {
     if (chain.count_ == 0) return Fault::Steps;
     const auto index = static_cast<std::size_t>(chain.node_);
     if (index >= lanes_.size() || lanes_[index].bytes == 0) return Fault::NoLane;
-    std::size_t copied = 0;
+    std::uint32_t largest = 0;
     for (std::size_t i = 0; i < chain.count_; ++i) {
-        const Step& step = chain.steps_[i];
-        const Fault fault = check(lanes_[index], step);
+        const Fault fault = check(lanes_[index], chain.steps_[i]);
         if (fault != Fault::None) return fault;
-        if (!registered(step.local, step.bytes)) copied += (step.bytes + 7) / 8 * 8;
+        largest = std::max(largest, chain.steps_[i].bytes);
     }
+    if (largest > kStepBytes) return Fault::Size;
     if (runs_here(chain)) return Fault::None;
-    if (copied > kChainBytes) return Fault::Size;
     if (lanes_[index].lost) return Fault::Lost;
     return lanes_[index].connection ? Fault::None : Fault::NoLane;
 }
@@ -212,6 +212,10 @@ void Lanes::gather(Chain& chain) {
         return chain.finish();
     }
     Slot& slot = *free_;
+    if (const Result<> room = make_room(chain, slot); !room) {
+        chain.fault_ = Fault::NoBuffer;
+        return chain.finish();
+    }
     free_ = std::exchange(slot.next, nullptr);
     prepare(chain, lane, slot);
     slot.chain = &chain;
@@ -224,8 +228,23 @@ void Lanes::gather(Chain& chain) {
     batch.last = &slot;
 }
 
+// Most chains fit into the slot's own buffer.
+Result<> Lanes::make_room(const Chain& chain, Slot& slot) {
+    std::size_t bytes = 0;
+    for (std::size_t i = 0; i < chain.count_; ++i) bytes += copied_bytes(chain.steps_[i]);
+    if (bytes <= kChainBytes || (slot.larger && slot.larger->size() >= bytes)) return {};
+    slot.larger.reset();
+    auto made =
+        rdma::Buffer::create(setup_.domain, loop_.runtime().memory(), bytes, rdma::Access::Local);
+    if (!made) return made.error();
+    slot.larger = *std::move(made);
+    return {};
+}
+
 void Lanes::prepare(const Chain& chain, const Lane& lane, Slot& slot) {
     std::size_t used = 0;
+    std::byte* const buffer = slot.larger ? slot.larger->data() : slot.buffer;
+    const std::uint32_t lkey = slot.larger ? slot.larger->local().raw().lkey : setup_.lkey;
     for (std::size_t i = 0; i < chain.count_; ++i) {
         const Step& step = chain.steps_[i];
         ibv_send_wr& wr = slot.requests[i];
@@ -240,13 +259,13 @@ void Lanes::prepare(const Chain& chain, const Lane& lane, Slot& slot) {
         auto* memory = static_cast<std::byte*>(step.local);
         if (step.kind == Step::Kind::Write && step.bytes <= setup_.inline_bytes) {
             wr.send_flags |= IBV_SEND_INLINE;
-        } else if (!registered(memory, step.bytes)) {
-            slot.place[i] = slot.buffer + used;
-            used += (step.bytes + 7) / 8 * 8;
+        } else {
+            slot.place[i] = buffer + used;
+            used += copied_bytes(step);
             if (step.kind == Step::Kind::Write) std::memcpy(slot.place[i], memory, step.bytes);
             memory = slot.place[i];
         }
-        slot.pieces[i] = {reinterpret_cast<std::uint64_t>(memory), step.bytes, setup_.lkey};
+        slot.pieces[i] = {reinterpret_cast<std::uint64_t>(memory), step.bytes, lkey};
         count(traffic_, step);
     }
     ++traffic_.round_trips;
@@ -316,6 +335,7 @@ void Lanes::on_completion(Slot& slot, std::size_t step, const ibv_wc& completion
 }
 
 void Lanes::release(Slot& slot) {
+    if (slot.larger && slot.larger->size() > kKeptBytes) slot.larger.reset();
     slot.next = std::exchange(free_, &slot);
     if (!waiting_.empty()) flush_.schedule();
 }
@@ -334,9 +354,11 @@ Error Lanes::error_of(const Chain& chain) const {
         case Fault::Alignment:
             return {EINVAL, "an atomic needs a word at a multiple of 8 bytes"};
         case Fault::Size:
-            return {EMSGSIZE, "more than " + std::to_string(kChainBytes) +
-                                  " bytes need a buffer "
-                                  "in the segment of the own node: allocate it there"};
+            return {EMSGSIZE,
+                    "one step of a chain carries at most " + std::to_string(kStepBytes) + " bytes"};
+        case Fault::NoBuffer:
+            return {ENOMEM,
+                    "there is no memory for the copy of what goes to or comes from " + node};
         case Fault::NoLane:
             return {EHOSTUNREACH, node + " is no memory node of this cluster"};
         case Fault::TimedOut:

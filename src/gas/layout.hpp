@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -10,20 +11,28 @@
 
 #include "feroce/gas/allocator.hpp"
 #include "feroce/gas/epochs.hpp"
+#include "feroce/gas/sync/guarded.hpp"
 
 namespace feroce::gas::detail {
 
 inline constexpr std::size_t kBarrierRounds = 16;  // 2^16 nodes.
-inline constexpr std::size_t kRoots = 32;
-inline constexpr std::size_t kRootName = 40;
+inline constexpr std::size_t kNames = 64;
+inline constexpr std::size_t kNameBytes = 40;  // With a 0 at the end.
 inline constexpr std::size_t kAddressText = 64;
 
-// A name for a pointer, kept by node 0. `name_hash` claims the entry for a name: 0 is free.
-struct alignas(64) Root {
-    nic<std::uint64_t> name_hash;
-    plain<std::uint64_t> pointer;  // Null until it is published.
+// A name for a pointer.
+struct Named {
+    std::uint64_t pointer = 0;  // Bits. Null: the entry is free.
     std::uint64_t object_bytes = 0;
-    char name[kRootName] = {};
+    char name[kNameBytes] = {};
+
+    std::string_view text() const { return {name, ::strnlen(name, kNameBytes)}; }
+};
+
+// All of them, kept by node 0. Who publishes one locks them by a lease and writes it whole: a
+// publisher that dies has published it or not, and delays others by that lease at most.
+struct Names {
+    std::array<Named, kNames> entries{};
 };
 
 // A node as the others get to know it; filled in at node 0 while the cluster comes together.
@@ -48,12 +57,9 @@ struct alignas(64) Control {
     plain<std::uint64_t> abort;                    // Not 0: a node is lost, its id + 1.
     nic<std::uint64_t> heap_next;                  // The first byte that no chunk has.
     nic<std::uint64_t> heap_pools[Allocator::kClasses];
-    nic<std::uint64_t> heap_live;     // Blocks in use, if the node checks.
-    plain<std::uint64_t> epoch_told;  // As this node heard last.
-    nic<std::uint64_t> epoch;         // Of reclamation; node 0's counts.
-    plain<std::uint64_t> broadcast;   // Where what this node tells everybody is.
-    Root roots[kRoots];
-    Root scratch[kRoots];  // Where this node reads the roots to.
+    nic<std::uint64_t> heap_live;    // Blocks in use, if the node checks.
+    plain<std::uint64_t> broadcast;  // Where what this node tells everybody is.
+    Guarded<Names>::Block names;     // Of node 0.
 };
 
 struct Layout {

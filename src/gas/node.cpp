@@ -65,6 +65,10 @@ Result<> Node::publish_root(std::string_view name, std::uint64_t bits, std::size
     return loop().run(core_->publish(name, bits, object_bytes));
 }
 
+Result<> Node::withdraw(std::string_view name) {
+    return loop().run(core_->withdraw(name));
+}
+
 Result<std::uint64_t> Node::find_root(std::string_view name, std::size_t object_bytes) {
     return loop().run(core_->find(name, object_bytes));
 }

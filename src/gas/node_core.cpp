@@ -1,6 +1,5 @@
 #include "gas/node_core.hpp"
 
-#include <array>
 #include <cerrno>
 #include <cstring>
 #include <new>
@@ -12,11 +11,12 @@ namespace feroce::gas {
 
 using detail::Control;
 using detail::DirectoryEntry;
-using detail::Root;
+using detail::Named;
+using detail::Names;
 
 namespace {
 
-using Name = std::array<char, detail::kRootName>;
+using NameTable = Guarded<Names>;
 
 constexpr std::size_t kSegmentAlignment = 64;
 // While a node waits at a barrier it makes sure that whom it waits for still lives.
@@ -24,18 +24,6 @@ constexpr Duration kHeartbeat = std::chrono::milliseconds(100);
 
 std::string name_of(NodeId node) {
     return "node " + std::to_string(static_cast<unsigned>(node));
-}
-
-// FNV-1a; never 0, which is a free entry.
-std::uint64_t hash_of(std::string_view name) {
-    std::uint64_t hash = 0xcbf2'9ce4'8422'2325;
-    for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100'0000'01b3;
-    return hash == 0 ? 1 : hash;
-}
-
-bool has_name(const Root& root, std::string_view name) {
-    return root.name_hash.load() == hash_of(name) && root.pointer.load() != 0 &&
-           name == std::string_view(root.name, ::strnlen(root.name, detail::kRootName));
 }
 
 }  // namespace
@@ -101,6 +89,7 @@ void Node::Core::make_lanes(std::size_t thread) {
                                      .thread = static_cast<std::uint16_t>(thread),
                                      .lease = options.lease,
                                      .global_atomics = global_atomics,
+                                     .domain = domain ? domain->raw() : nullptr,
                                      .lkey = registered ? registered->local().raw().lkey : 0,
                                      .inline_bytes = Lanes::kInlineBytes,
                                      .buffers = buffers.data()});
@@ -131,12 +120,10 @@ void Node::Core::make_epochs(std::size_t thread) {
         const DirectoryEntry& entry = directory()[index];
         const NodeId node{static_cast<std::uint16_t>(index)};
         const std::size_t offset = detail::Layout{size(), entry.threads}.pins();
-        return Epochs::Words{span<Epochs::Pinned>({node, entry.base + offset}, entry.threads),
-                             control_of(node).field<&Control::epoch_told>()};
+        return span<Epochs::Pinned>({node, entry.base + offset}, entry.threads);
     };
-    const auto count = control_of(NodeId{0}).field<&Control::epoch>();
-    epochs[thread] = std::make_unique<Epochs>(*lanes[thread], *allocators[thread], count,
-                                              words(static_cast<std::size_t>(id())), thread);
+    const ptr<Epochs::Pinned> own = words(static_cast<std::size_t>(id()))[thread];
+    epochs[thread] = std::make_unique<Epochs>(*lanes[thread], *allocators[thread], own);
     for (std::size_t i = 0; i < size(); ++i) epochs[thread]->add_node(words(i));
 }
 
@@ -207,51 +194,66 @@ rdma::Task<Result<>> Node::Core::tell_of_loss(NodeId lost, Error why) {
     co_return why;
 }
 
-rdma::Task<Result<const Root*>> Node::Core::read_roots() {
-    if (id() == NodeId{0}) co_return static_cast<const Root*>(control().roots);
-    auto step = lane_set(0).chain(NodeId{0});
-    const auto roots = control_of(NodeId{0}).field<&Control::roots>().as<Root>();
-    step.read(span<Root>(roots, detail::kRoots), static_cast<Root*>(control().scratch));
-    if (const auto done = co_await step; !done) co_return done.error();
-    co_return static_cast<const Root*>(control().scratch);
+ptr<Named> Node::Core::name_at(std::size_t index) {
+    return NameTable::content_of(names()).field<&Names::entries>().as<Named>()[index];
+}
+
+ptr<NameTable::Block> Node::Core::names() {
+    return control_of(NodeId{0}).field<&Control::names>();
 }
 
 rdma::Task<Result<>> Node::Core::publish(std::string_view name, std::uint64_t bits,
                                          std::size_t bytes) {
-    if (name.empty() || name.size() >= detail::kRootName)
+    if (name.empty() || name.size() >= detail::kNameBytes)
         co_return Error(EINVAL, "a name has 1 to 39 characters");
-    const auto roots = control_of(NodeId{0}).field<&Control::roots>().as<Root>();
-    for (std::size_t i = 0; i < detail::kRoots; ++i) {
-        // Whoever has the entry with the hash has the name.
-        const auto found = co_await lane_set(0).compare_exchange(roots[i].field<&Root::name_hash>(),
-                                                                 0, hash_of(name));
-        if (!found) co_return found.error();
-        if (*found == hash_of(name))
-            co_return Error(EEXIST, "there is an object named " + std::string(name) + " already");
-        if (*found != 0) continue;
-        const std::uint64_t object_bytes = bytes;
-        Name text{};
-        std::memcpy(text.data(), name.data(), name.size());
-        auto step = lane_set(0).chain(NodeId{0});
-        step.write(roots[i].field<&Root::object_bytes>(), object_bytes);
-        step.write(roots[i].field<&Root::name>().as<Name>(), text);
-        step.write(roots[i].field<&Root::pointer>(), bits);  // Last: who sees it sees the rest.
-        co_return co_await step;
+    if (bits == 0) co_return Error(EINVAL, "a null pointer cannot be published");
+    NameTable table(lane_set(0));
+    Names known;
+    const auto hold = co_await table.lock(names(), known);
+    if (!hold) co_return hold.error();
+    std::optional<std::size_t> free;
+    for (std::size_t i = 0; i < detail::kNames; ++i) {
+        const Named& entry = known.entries[i];
+        if (entry.pointer == 0 && !free) free = i;
+        if (entry.pointer != 0 && entry.text() == name)
+            co_return co_await table.give_up(
+                *hold, {EEXIST, "there is an object named " + std::string(name) + " already"});
     }
-    co_return Error(ENOSPC, "all names are taken");
+    if (!free)
+        co_return co_await table.give_up(*hold, {ENOSPC, "all names are taken: withdraw one"});
+    Named entry{.pointer = bits, .object_bytes = bytes};
+    std::memcpy(entry.name, name.data(), name.size());
+    co_return co_await table.store(*hold, name_at(*free), entry);
+}
+
+rdma::Task<Result<>> Node::Core::withdraw(std::string_view name) {
+    NameTable table(lane_set(0));
+    Names known;
+    const auto hold = co_await table.lock(names(), known);
+    if (!hold) co_return hold.error();
+    for (std::size_t i = 0; i < detail::kNames; ++i) {
+        const Named& entry = known.entries[i];
+        if (entry.pointer == 0 || entry.text() != name) continue;
+        const Named nothing;
+        co_return co_await table.store(*hold, name_at(i), nothing);
+    }
+    co_return co_await table.give_up(*hold,
+                                     {ENOENT, "there is no object named " + std::string(name)});
 }
 
 rdma::Task<Result<std::uint64_t>> Node::Core::find(std::string_view name, std::size_t bytes) {
     const Instant deadline = loop().after(options.patience);
     Backoff backoff(loop(), std::chrono::milliseconds(1));
+    NameTable table(lane_set(0));
+    Names known;
     for (;;) {
-        const auto roots = co_await read_roots();
-        if (!roots) co_return roots.error();
-        for (const Root* root = *roots; root != *roots + detail::kRoots; ++root) {
-            if (!has_name(*root, name)) continue;
-            if (root->object_bytes == bytes) co_return root->pointer.load();
+        const auto read = co_await table.read(names(), known);
+        if (!read) co_return read.error();
+        for (const Named& entry : known.entries) {
+            if (entry.pointer == 0 || entry.text() != name) continue;
+            if (entry.object_bytes == bytes) co_return entry.pointer;
             co_return Error(EINVAL, std::string(name) + " is an object of " +
-                                        std::to_string(root->object_bytes) + " bytes, not " +
+                                        std::to_string(entry.object_bytes) + " bytes, not " +
                                         std::to_string(bytes) + ": its type is another one");
         }
         if (loop().now() >= deadline)

@@ -38,6 +38,7 @@ public:
     rdma::Task<Result<>> barrier();
     rdma::Task<void> say_goodbye();
     rdma::Task<Result<>> publish(std::string_view name, std::uint64_t bits, std::size_t bytes);
+    rdma::Task<Result<>> withdraw(std::string_view name);
     rdma::Task<Result<std::uint64_t>> find(std::string_view name, std::size_t bytes);
 
     NodeOptions options;
@@ -58,8 +59,8 @@ private:
     void make_epochs(std::size_t thread);
     rdma::Task<Result<>> await_flag(std::size_t round, NodeId from);
     rdma::Task<Result<>> tell_of_loss(NodeId lost, Error why);
-    // Reads the roots of node 0; for node 0 its own.
-    rdma::Task<Result<const detail::Root*>> read_roots();
+    ptr<Guarded<detail::Names>::Block> names();
+    ptr<detail::Named> name_at(std::size_t index);
 
     std::uint64_t epoch_ = 0;  // Of the barrier.
 };

@@ -1,10 +1,12 @@
 // Allocator: one thread's way to shared memory of every node. It takes chunks of a node's heap with
-// one fetch-add and cuts them itself, so an allocation costs no round trip in the common case.
+// a compare-and-swap and cuts them itself, so an allocation costs no round trip in the common case.
 // What is freed is used again by the same thread; what is more than a few of a size goes back to
 // its home node, where every thread finds it.
 //
 // Sizes are rounded up to classes: 16 bytes, then two steps a power of two. The caller says the
 // size when freeing, as the typed functions do by themselves.
+//
+// An allocation that fails, for want of memory or because its time is over, has taken nothing.
 //
 // A node that joined with `check_memory` marks its blocks, at a round trip each: freeing one twice,
 // or with another size, is an error, and the node knows how many were never freed.
@@ -45,13 +47,10 @@ public:
         const auto memory = co_await allocate(node, sizeof(T), alignof(T));
         if (!memory) co_return memory.error();
         const ptr<T> out = memory->template as<T>();
-        const std::byte* from = reinterpret_cast<const std::byte*>(&value);
-        for (std::size_t done = 0; done < sizeof(T); done += kChainBytes) {
-            const std::size_t piece = std::min(sizeof(T) - done, kChainBytes);
-            auto step = lanes_.chain(node);
-            step.write(span(out.template as<std::byte>()[done], piece), from + done);
-            if (const auto written = co_await step; !written) co_return written.error();
-        }
+        auto step = lanes_.chain(node);
+        step.write(span<T>(out, 1), &value);
+        // Not given up: it must not arrive when the block is another's. Fails if the node is lost.
+        if (const auto written = co_await step.shielded(); !written) co_return written.error();
         co_return out;
     }
     template <class T>
@@ -75,6 +74,7 @@ private:
         Heap heap;
         std::uint64_t chunk_next = 0;  // Offsets into the heap.
         std::uint64_t chunk_end = 0;
+        std::uint64_t heap_next = 0;                 // As last seen: it is there or further on.
         std::vector<std::uint64_t> freed[kClasses];  // Addresses.
         std::uint64_t pool_heads[kClasses] = {};     // As last seen.
     };
@@ -87,6 +87,8 @@ private:
 
     rdma::Task<Result<ptr<void>>> take_block(Share& share, std::size_t bytes,
                                              std::size_t alignment);
+    rdma::Task<Result<ptr<void>>> take_marked(Share& share, std::size_t bytes);
+    rdma::Task<Result<>> give_marked(Share& share, ptr<void> block, std::size_t bytes);
     rdma::Task<Result<>> give_block(Share& share, ptr<void> block, std::size_t bytes);
     rdma::Task<Result<>> mark(Share& share, ptr<Mark> before, std::size_t bytes);
     rdma::Task<Result<>> unmark(Share& share, ptr<Mark> before, std::size_t bytes);

@@ -11,10 +11,11 @@
 // RDMA does not order by itself: a WRITE behind a READ or an atomic, an atomic behind a READ. The
 // first step that fails stops the rest and breaks the lane.
 //
-// Operands and results stand in the caller's memory and must live until the chain is done. Memory
-// of the own node's segment is used in place (no copy); anything else goes through the lane's
-// buffers, kChainBytes at most. Steps on the own node run on the CPU where the kind of word lets
-// them.
+// Operands and results stand in the caller's memory and must live until the chain is done. They go
+// through buffers of the lane, so a chain that was given up touches them no more: what it writes
+// was copied when it was posted, and what arrives for it later is dropped. Up to kChainBytes a
+// chain allocates nothing; more is copied through a buffer that is made for it. Steps on the own
+// node run on the CPU where the kind of word lets them.
 #pragma once
 
 #include <array>
@@ -36,6 +37,7 @@ class Lanes;
 
 inline constexpr std::size_t kChainSteps = 4;
 inline constexpr std::size_t kChainBytes = 1024;
+inline constexpr std::uint32_t kStepBytes = std::uint32_t{1} << 31;  // What RDMA carries at most.
 
 namespace detail {
 
@@ -59,11 +61,29 @@ enum class Fault : std::uint8_t {
     Nodes,      // More than one.
     Bounds,     // Memory that its node does not share.
     Alignment,  // Of an atomic.
-    Size,       // More than the buffers hold.
+    Size,       // More than a message carries.
+    NoBuffer,   // For what it carries.
     NoLane,     // To that node.
     Lost,       // The lane; it says why.
     TimedOut,
     Canceled,
+};
+
+// g++ 12 copies what a function returns a reference to and is awaited; this it may copy.
+template <class Awaited>
+class [[nodiscard]] Forward {
+public:
+    explicit Forward(Awaited& awaited) : awaited_(awaited) {}
+
+    bool await_ready() { return awaited_.await_ready(); }
+    template <class Promise>
+    bool await_suspend(std::coroutine_handle<Promise> handle) {
+        return awaited_.await_suspend(handle);
+    }
+    auto await_resume() { return awaited_.await_resume(); }
+
+private:
+    Awaited& awaited_;
 };
 
 }  // namespace detail
@@ -116,6 +136,12 @@ public:
                                                     std::type_identity_t<T> amount, T& before) {
         return add(word, {detail::Step::Kind::FetchAdd, 8, word.address(), &before,
                           std::bit_cast<std::uint64_t>(amount), 0, true});
+    }
+
+    // Limits of the task that awaits it do not reach it.
+    auto shielded() {
+        shield();
+        return detail::Forward(*this);
     }
 
     bool await_ready();

@@ -2,10 +2,10 @@
 // objects pins first; who has unlinked an object retires it instead of freeing it. The object is
 // freed once everybody who was pinned then has let go.
 //
-// One number counts epochs for the cluster. A pin is a word on the pinning thread's own node, which
-// says in which epoch it began; so it costs no round trip, and whoever makes the number go up tells
-// every node. It goes up only when all who are pinned have seen it; an object is freed when it has
-// gone up twice since the object was retired.
+// A pin is a word on the pinning thread's own node, another one for each pin, so it costs no round
+// trip. Who has retired objects reads the pins of all threads, after the objects were unlinked, and
+// frees them when each of those pins has ended. Nothing of this is kept in one place: no node is
+// needed but those that live.
 //
 // A pin lasts as long as a lease (NodeOptions::lease): a thread that is pinned for longer, or whose
 // node is lost, is no longer waited for once the lease and its grace are over, by the clock of who
@@ -20,14 +20,15 @@
 
 #include "feroce/gas/allocator.hpp"
 #include "feroce/gas/sync/mutex.hpp"
+#include "feroce/task_group.hpp"
 
 namespace feroce::gas {
 
 class Epochs {
 public:
     struct alignas(64) Pinned {
-        // The epoch in which it began, + 1, modulo 2^32; and below, which pin of its thread it is.
-        plain<std::uint64_t> since;  // 0: not pinned.
+        // Which group of pins of its thread is the oldest one. 0: not pinned.
+        plain<std::uint64_t> group;
     };
 
     // Lets go when it ends.
@@ -52,76 +53,91 @@ public:
         Instant until_;
     };
 
-    // What a node has: the pins of its threads, and the count of epochs as it was told.
-    struct Words {
-        span<Pinned> threads;
-        ptr<plain<std::uint64_t>> told;
-    };
-
-    Epochs(Lanes& lanes, Allocator& allocator, ptr<nic<std::uint64_t>> count, const Words& own,
-           std::size_t thread)
+    // `own` is this thread's word.
+    Epochs(Lanes& lanes, Allocator& allocator, ptr<Pinned> own)
         : lanes_(lanes),
           allocator_(allocator),
-          count_(count),
-          own_(lanes.local(own.threads[thread])),
-          told_(lanes.local(own.told)) {
+          own_(lanes.local(own)),
+          collected_(lanes.loop()),
+          tasks_(lanes.loop()) {
         retired_.reserve(kReserved);
+        doomed_.reserve(kReserved);
     }
-    void add_node(const Words& words);
+    // The words of a node's threads.
+    void add_node(span<Pinned> threads);
 
     // Before the first look at what may be retired.
     Pin pin();
-    // When nobody can find it any more.
+    // When nobody can find it any more. Never fails and never waits: every kBatch times it starts
+    // to collect, beside everything else that the thread's loop does.
     template <class T>
-    rdma::Task<Result<>> retire(ptr<T> object) {
-        return retire(object.template as<void>(), sizeof(T));
+    void retire(ptr<T> object) {
+        retire(object.template as<void>(), sizeof(T));
     }
-    rdma::Task<Result<>> retire(ptr<void> block, std::size_t bytes);
-    // Frees what can be; retire() does this every kBatch times.
+    void retire(ptr<void> block, std::size_t bytes);
+    // Frees what can be freed by now, or waits for the task that does. A node that cannot be asked
+    // makes it free less, not fail.
     rdma::Task<Result<>> collect();
-    std::size_t retired() const { return retired_.size(); }  // And not freed yet.
+    std::size_t retired() const { return retired_.size() + doomed_.size(); }  // And not freed yet.
 
 private:
     static constexpr std::size_t kBatch = 32;
     static constexpr std::size_t kReserved = 1024;  // Room for what is retired, at first.
-    static constexpr std::uint64_t kUnknown = ~std::uint64_t{0};
     struct Retired {
         ptr<void> block;
         std::size_t bytes = 0;
-        std::uint64_t epoch = kUnknown;  // The count after it was unlinked.
     };
 
     // Pins of tasks of this thread. Only the older of two groups is shown to others, and no pin
-    // joins it any more; so it ends, and the count goes on, however many tasks take turns.
+    // joins it any more; so it ends, however many tasks take turns.
     struct Group {
         std::uint64_t number = 0;
-        std::uint64_t epoch = 0;
         unsigned pins = 0;
     };
+    struct Thread {
+        Watch watch;              // Since when it is pinned.
+        std::uint64_t found = 0;  // Its word as read last; 0 as well if its lease is over.
+        std::uint64_t seen = 0;   // As read after the doomed were unlinked.
+    };
     struct Watched {
-        Words words;
-        Watch node;                  // Since when it is lost.
-        std::vector<Watch> threads;  // Since when they are pinned.
+        span<Pinned> words;
+        Watch watch;  // Since when it is lost.
+        std::vector<Thread> threads;
     };
 
-    void show(const Group& group);
+    // One task at a time.
+    struct Collecting {
+        explicit Collecting(Epochs& of) : epochs(of) { epochs.collecting_ = true; }
+        ~Collecting() {
+            epochs.collecting_ = false;
+            epochs.collected_.notify_all();
+        }
+        Collecting(const Collecting&) = delete;
+        Collecting& operator=(const Collecting&) = delete;
+        Epochs& epochs;
+    };
+
+    void show(Group group);
     void let_go(std::uint64_t group);
-    rdma::Task<Result<bool>> all_have_seen(std::uint64_t epoch);
-    rdma::Task<Result<bool>> have_seen(Watched& node, std::uint64_t epoch);
-    rdma::Task<Result<>> advance(std::uint64_t from);
+    rdma::Task<void> collect_later();
+    rdma::Task<Result<>> look_at(Watched& node);
+    bool may_be_pinned(Watched& node);  // One of the doomed.
+    rdma::Task<Result<>> free_doomed();
 
     Lanes& lanes_;
     Allocator& allocator_;
-    ptr<nic<std::uint64_t>> count_;
     Pinned* own_;
-    plain<std::uint64_t>* told_;
     std::vector<Watched> nodes_;
-    std::vector<Retired> retired_;
+    std::vector<Retired> retired_;  // Not yet doomed.
+    std::vector<Retired> doomed_;   // Freed when all that were pinned have let go.
     std::size_t since_collect_ = 0;
-    std::uint64_t seen_ = 0;  // Of the count; never more than it is.
+    Group shown_;
+    Group young_;
     std::uint64_t groups_ = 0;
-    std::uint32_t turns_ = 0;
-    Group shown_, young_;
+    Instant shown_until_{};  // The pins of shown_ are over then.
+    bool collecting_ = false;
+    rdma::Signal collected_;
+    rdma::TaskGroup tasks_;  // Ends first: its task uses the rest.
 };
 
 }  // namespace feroce::gas

@@ -88,6 +88,7 @@ public:
         std::uint16_t thread = 0;
         Lease lease{};
         bool global_atomics = false;  // Atomics of the device are atomic against the CPU's.
+        ibv_pd* domain = nullptr;     // Of all lanes. Null: there is no device.
         std::uint32_t lkey = 0;       // Of the own segment; the buffers below are within it.
         std::uint32_t inline_bytes = 0;
         std::byte* buffers = nullptr;  // kBufferBytes of the segment, aligned to a cache line.
@@ -97,6 +98,8 @@ public:
     static constexpr std::size_t kPlaces = 64;
     static constexpr std::size_t kPlaceBytes = 64;
     static constexpr std::size_t kBufferBytes = kSlots * kChainBytes + kPlaces * kPlaceBytes;
+    // A slot's buffer for more than kChainBytes is kept up to this size.
+    static constexpr std::size_t kKeptBytes = 256 << 10;
     // What a queue pair's send queue must hold.
     static constexpr std::size_t kWorkRequests = kSlots * kChainSteps;
 
@@ -190,6 +193,10 @@ private:
             : Base(lanes, node, arguments...) {
             fill(static_cast<Base&>(*this));
         }
+        auto shielded() {
+            this->shield();
+            return detail::Forward(*this);
+        }
     };
 
     // What leaves for one node at the end of a round, oldest first.
@@ -208,7 +215,6 @@ private:
     bool contains(ptr<T> p, std::size_t bytes) const {
         return contains(p.template as<void>(), bytes);
     }
-    bool registered(const void* memory, std::size_t bytes) const;
     detail::Fault check(const Chain& chain) const;
     detail::Fault check(const Lane& lane, const detail::Step& step) const;
     bool runs_here(const Chain& chain) const;
@@ -216,6 +222,7 @@ private:
     // It leaves at the end of the round, or when a slot is free.
     void launch(Chain& chain);
     void gather(Chain& chain);
+    Result<> make_room(const Chain& chain, detail::Slot& slot);
     void prepare(const Chain& chain, const Lane& lane, detail::Slot& slot);
     static ibv_send_wr* linked(const Batch& batch);
     void post(Lane& lane, const Batch& batch);

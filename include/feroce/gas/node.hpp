@@ -97,6 +97,8 @@ public:
     Result<> publish(std::string_view name, ptr<T> pointer) {
         return publish_root(name, pointer.bits(), sizeof(T));
     }
+    // Frees the name, not the object. ENOENT if nobody has published it.
+    Result<> withdraw(std::string_view name);
     // Waits until somebody has published it.
     template <Shareable T>
     Result<ptr<T>> find(std::string_view name) {
@@ -110,7 +112,10 @@ public:
         if (id() != NodeId{0}) return find<T>(name);
         const Result<ptr<T>> made = allocate(value);
         if (!made) return made;
-        if (const Result<> done = publish(name, *made); !done) return done.error();
+        if (const Result<> done = publish(name, *made); !done) {
+            static_cast<void>(free(*made));
+            return done.error();
+        }
         return made;
     }
 

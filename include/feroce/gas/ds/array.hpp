@@ -28,9 +28,10 @@ public:
         for (std::uint16_t i = 0; i < node.size(); ++i)
             nodes += node.allocator().has_memory(NodeId{i}) ? 1 : 0;
         nodes = std::clamp<std::uint64_t>(nodes, 1, detail::Parts<T>::kMost);
-        const auto parts = detail::Parts<T>::create(node, (blocks + nodes - 1) / nodes * block);
+        const std::uint64_t each = (blocks + nodes - 1) / nodes * block;
+        const auto parts = detail::Parts<T>::create(node, each);
         if (!parts) return parts.error();
-        return node.allocate(Root{size, block, *parts});
+        return detail::Parts<T>::under(node, each, *parts, Root{size, block, *parts});
     }
     // For one thread.
     static Result<Array> open(Node& node, ptr<Root> where, std::size_t thread = 0) {
@@ -97,7 +98,7 @@ public:
     static Result<ptr<Root>> create(Node& node) {
         const auto parts = Root::create(node, kLineWords);
         if (!parts) return parts.error();
-        return node.allocate(*parts);
+        return Root::under(node, kLineWords, *parts, *parts);
     }
     // For one thread.
     static Result<Counter> open(Node& node, ptr<Root> where, std::size_t thread = 0) {

@@ -3,6 +3,8 @@
 // round trip per item that it passes on another node: for small sets, and to compare with.
 //
 // Every operation is linearizable, and a thread that dies in the middle of one leaves a whole list.
+// A change that fails with ETIMEDOUT or ECANCELED was not made. Any number of tasks of the thread
+// may use one handle at the same time.
 #pragma once
 
 #include <concepts>
@@ -39,26 +41,10 @@ public:
     rdma::Task<Result<bool>> insert(K key) {
         const Epochs::Pin pin = epochs_->pin();
         ptr<Item> made;
-        for (;;) {
-            const auto spot = co_await find(key, pin);
-            if (!spot) co_return spot.error();
-            if (spot->found) break;
-            Item item;
-            item.next = nic<std::uint64_t>(spot->here);
-            item.key = key;
-            const auto written = co_await put(made, item);
-            if (!written) co_return written.error();
-            made = *written;
-            if (const auto held = pin.check(); !held) co_return held.error();
-            const auto found =
-                co_await lanes_->compare_exchange(spot->link, spot->here, made.bits());
-            if (!found) co_return found.error();
-            if (*found == spot->here) co_return true;
-        }
+        const Result<bool> inserted = co_await insert(key, pin, made);
         if (made)  // Nobody has seen it.
-            if (const auto given = co_await allocator_->destroy(made); !given)
-                co_return given.error();
-        co_return false;
+            static_cast<void>(co_await allocator_->destroy(made));
+        co_return inserted;
     }
 
     // True if it was there.
@@ -70,13 +56,14 @@ public:
             if (!spot->found) co_return false;
             const auto item = ptr<Item>::from_bits(spot->here);
             if (const auto held = pin.check(); !held) co_return held.error();
-            const auto found = co_await lanes_->compare_exchange(item.template field<&Item::next>(),
-                                                                 spot->next, spot->next | kRemoved);
+            const auto found = co_await lanes_
+                                   ->compare_exchange(item.template field<&Item::next>(),
+                                                      spot->next, spot->next | kRemoved)
+                                   .shielded();
             if (!found) co_return found.error();
             if (*found != spot->next) continue;
             // From here on it is not in the set. Who does not succeed leaves it to the next.
-            const auto unlinked = co_await unlink(*spot, spot->next, pin);
-            if (!unlinked) co_return unlinked.error();
+            static_cast<void>(co_await unlink(*spot, spot->next, pin));
             co_return true;
         }
     }
@@ -91,6 +78,28 @@ private:
         bool found = false;
     };
 
+    // `made` is what was allocated and is not in the list.
+    rdma::Task<Result<bool>> insert(K key, const Epochs::Pin& pin, ptr<Item>& made) {
+        for (;;) {
+            const auto spot = co_await find(key, pin);
+            if (!spot) co_return spot.error();
+            if (spot->found) co_return false;
+            Item item;
+            item.next = nic<std::uint64_t>(spot->here);
+            item.key = key;
+            const auto written = co_await put(made, item);
+            if (!written) co_return written.error();
+            made = *written;
+            if (const auto held = pin.check(); !held) co_return held.error();
+            const auto found =
+                co_await lanes_->compare_exchange(spot->link, spot->here, made.bits()).shielded();
+            if (!found) made = nullptr;  // It may be in the list: the node is lost.
+            if (!found) co_return found.error();
+            if (*found != spot->here) continue;
+            made = nullptr;
+            co_return true;
+        }
+    }
     rdma::Task<Result<Spot>> find(K key, const Epochs::Pin& pin) {
         for (;;) {
             Spot spot{first_.template field<&Item::next>()};
@@ -126,11 +135,10 @@ private:
     // Whoever unlinks an item retires it.
     rdma::Task<Result<bool>> unlink(Spot spot, std::uint64_t next, const Epochs::Pin& pin) {
         if (const auto held = pin.check(); !held) co_return held.error();
-        const auto found = co_await lanes_->compare_exchange(spot.link, spot.here, next);
+        const auto found = co_await lanes_->compare_exchange(spot.link, spot.here, next).shielded();
         if (!found) co_return found.error();
         if (*found != spot.here) co_return false;
-        const auto retired = co_await epochs_->retire(ptr<Item>::from_bits(spot.here));
-        if (!retired) co_return retired.error();
+        epochs_->retire(ptr<Item>::from_bits(spot.here));
         co_return true;
     }
     // On the own node if it has memory.
@@ -140,7 +148,7 @@ private:
             const NodeId node = own ? lanes_->self() : first_.node();
             co_return co_await allocator_->make(node, item);
         }
-        const auto written = co_await lanes_->write(where, item);
+        const auto written = co_await lanes_->write(where, item).shielded();
         if (!written) co_return written.error();
         co_return where;
     }

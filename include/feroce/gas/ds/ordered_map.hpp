@@ -6,6 +6,8 @@
 // what a thread remembers leads at worst too far left, from where the links lead on; nothing is
 // ever freed under a reader. A splitter that dies before it told the parent leaves a longer way,
 // not a broken tree. Each operation is linearizable; a scan sees each leaf as it was at one moment.
+// A change that fails with ETIMEDOUT or ECANCELED was not made. Any number of tasks of the thread
+// may use one handle at the same time.
 #pragma once
 
 #include <concepts>
@@ -23,6 +25,7 @@ requires std::totally_ordered<K>
 class OrderedMap {
     using Tree = detail::Tree<K, V>;
     using Block = typename Tree::Block;
+    using Walk = typename Tree::Walk;
 
 public:
     using Entry = typename Tree::Entry;
@@ -35,7 +38,9 @@ public:
         if (!leaf) return leaf.error();
         Root root;
         root.top = nic<ptr<Block>>(*leaf);
-        return node.allocate(root);
+        const Result<ptr<Root>> made = node.allocate(root);
+        if (!made) static_cast<void>(node.free(*leaf));
+        return made;
     }
     // For one thread.
     static Result<OrderedMap> open(Node& node, ptr<Root> root, std::size_t thread = 0) {
@@ -47,16 +52,19 @@ public:
     }
 
     rdma::Task<Result<std::optional<V>>> get(K key) {
-        if (const auto found = co_await tree_.read_leaf(key); !found) co_return found.error();
-        const auto& leaf = tree_.content();
+        Walk walk;
+        if (const auto found = co_await tree_.read_leaf(key, walk); !found) co_return found.error();
+        const auto& leaf = walk.content;
         const std::size_t place = leaf.place_of(key);
         if (!leaf.has(place, key)) co_return std::optional<V>();
         co_return std::optional<V>(leaf.entries[place].value);
     }
     // The entries from a key on, at most as many as there is room for; gives how many.
     rdma::Task<Result<std::size_t>> scan(K from, std::span<Entry> into) {
-        if (const auto found = co_await tree_.read_leaf(from); !found) co_return found.error();
-        auto& leaf = tree_.content();
+        Walk walk;
+        if (const auto found = co_await tree_.read_leaf(from, walk); !found)
+            co_return found.error();
+        auto& leaf = walk.content;
         std::size_t count = 0;
         for (std::size_t place = leaf.place_of(from);; place = 0) {
             for (; place < leaf.count && count < into.size(); ++place)
@@ -68,12 +76,13 @@ public:
         }
     }
     // Sets the value; true if the key is new.
-    rdma::Task<Result<bool>> put(K key, V value) { return tree_.insert(0, Entry{key, value}); }
+    rdma::Task<Result<bool>> put(K key, V value) { return tree_.insert(Entry{key, value}); }
     // True if it was there.
     rdma::Task<Result<bool>> erase(K key) {
-        const auto hold = co_await tree_.lock_node(0, key);
+        Walk walk;
+        const auto hold = co_await tree_.lock_node(0, key, walk);
         if (!hold) co_return hold.error();
-        auto& leaf = tree_.content();
+        auto& leaf = walk.content;
         const std::size_t place = leaf.place_of(key);
         if (!leaf.has(place, key)) {
             const auto freed = co_await tree_.guard().unlock(*hold);
@@ -81,7 +90,7 @@ public:
             co_return false;
         }
         leaf.remove(place);
-        if (const auto done = co_await tree_.store(*hold); !done) co_return done.error();
+        if (const auto done = co_await tree_.store(*hold, leaf); !done) co_return done.error();
         co_return true;
     }
 

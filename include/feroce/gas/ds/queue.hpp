@@ -4,7 +4,9 @@
 // Somebody always gets on; and since threads of the queue's own node are faster than others, who
 // has lost to them a few times asks for its turn, and they wait for it, though not for long: it may
 // have died. Every operation is linearizable, and a thread that dies in the middle of one leaves a
-// whole queue: an end that lags behind is moved on by the next.
+// whole queue: an end that lags behind is moved on by the next. A call that fails with ETIMEDOUT or
+// ECANCELED has pushed or taken nothing; one that has taken an element gives it, whatever else
+// fails. Any number of tasks of the thread may use one handle at the same time.
 #pragma once
 
 #include <optional>
@@ -34,7 +36,9 @@ public:
         Root root;
         root.head = nic<std::uint64_t>(first->bits());
         root.tail = root.head;
-        return node.allocate(root);
+        const Result<ptr<Root>> made = node.allocate(root);
+        if (!made) static_cast<void>(node.free(*first));
+        return made;
     }
     // For one thread.
     Queue(Node& node, ptr<Root> root, std::size_t thread = 0)
@@ -46,30 +50,11 @@ public:
 
     rdma::Task<Result<>> push(T value) {
         if (const auto polite = co_await give_way(); !polite) co_return polite.error();
-        Turn turn;
         const Epochs::Pin pin = epochs_->pin();
         const auto memory =
             co_await allocator_->allocate(root_.node(), sizeof(Item), alignof(Item));
         if (!memory) co_return memory.error();
-        const ptr<Item> made = memory->template as<Item>();
-        Item item;
-        item.value = value;
-        std::uint64_t last = 0;
-        auto both = lanes_->chain(root_.node());
-        both.write(made, item).read(tail(), last);
-        if (const auto done = co_await both; !done) co_return done.error();
-        for (;;) {
-            if (const auto held = pin.check(); !held) co_return held.error();
-            const auto after = co_await lanes_->compare_exchange(next_of(last), 0, made.bits());
-            if (!after) co_return after.error();
-            // The tail moves on to what is behind it: ours, or what was there before.
-            const std::uint64_t next = *after == 0 ? made.bits() : *after;
-            const auto moved = co_await lanes_->compare_exchange(tail(), last, next);
-            if (!moved) co_return moved.error();
-            if (*after == 0) co_return co_await end(turn);
-            if (const auto asked = co_await lose(turn); !asked) co_return asked.error();
-            last = *moved == last ? next : *moved;
-        }
+        co_return co_await link(pin, memory->template as<Item>(), value).shielded();
     }
 
     // Nothing if it was empty.
@@ -81,25 +66,21 @@ public:
             std::uint64_t before = 0, last = 0;
             auto ends = lanes_->chain(root_.node());
             ends.read(head(), before).read(tail(), last);
-            if (const auto done = co_await ends; !done) co_return done.error();
+            if (const auto done = co_await ends; !done)
+                co_return co_await end_with(turn, done.error());
             const auto first = co_await lanes_->read(next_of(before));
-            if (!first) co_return first.error();
+            if (!first) co_return co_await end_with(turn, first.error());
             if (*first == 0) {
-                if (const auto ended = co_await end(turn); !ended) co_return ended.error();
+                co_await end(turn);
                 co_return std::optional<T>();
             }
-            if (const auto held = pin.check(); !held) co_return held.error();
-            if (before == last) {  // The head must not overtake the tail.
-                const auto moved = co_await lanes_->compare_exchange(tail(), last, *first);
-                if (!moved) co_return moved.error();
-            }
-            const auto taken = co_await take(before, *first);
-            if (!taken) co_return taken;
+            const auto taken = co_await take(pin, before, last, *first).shielded();
+            if (!taken) co_return co_await end_with(turn, taken.error());
             if (*taken) {
-                if (const auto ended = co_await end(turn); !ended) co_return ended.error();
+                co_await end(turn);
                 co_return taken;
             }
-            if (const auto asked = co_await lose(turn); !asked) co_return asked.error();
+            co_await lose(turn);
         }
     }
 
@@ -123,26 +104,62 @@ private:
         if (home_->turn.load() == claim) co_return co_await clear(claim);
         co_return Result<>();
     }
-    // Asks again if it loses again: its time may be over.
-    rdma::Task<Result<>> lose(Turn& turn) {
-        if (home_ != nullptr || ++turn.losses < kLossesBeforeTurn) co_return Result<>();
+    // Asks again if it loses again: its time may be over. Turns are a courtesy: nothing fails for
+    // want of one.
+    rdma::Task<void> lose(Turn& turn) {
+        if (home_ != nullptr || ++turn.losses < kLossesBeforeTurn) co_return;
         const std::uint64_t claim = turn.claim != 0 ? turn.claim : lanes_->new_claim();
-        const auto found = co_await lanes_->compare_exchange(turn_word(), 0, claim);
-        if (!found) co_return found.error();
-        if (*found == 0) turn.claim = claim;
-        co_return Result<>();
+        const auto found = co_await lanes_->compare_exchange(turn_word(), 0, claim).shielded();
+        if (found && *found == 0) turn.claim = claim;
     }
-    rdma::Task<Result<>> end(const Turn& turn) {
-        if (turn.claim == 0) co_return Result<>();
-        co_return co_await clear(turn.claim);
+    rdma::Task<void> end(Turn turn) {
+        if (turn.claim != 0) static_cast<void>(co_await clear(turn.claim));
+    }
+    rdma::Task<Error> end_with(Turn turn, Error why) {
+        co_await end(turn);
+        co_return why;
     }
     rdma::Task<Result<>> clear(std::uint64_t claim) {
-        const auto found = co_await lanes_->compare_exchange(turn_word(), claim, 0);
+        const auto found = co_await lanes_->compare_exchange(turn_word(), claim, 0).shielded();
         if (!found) co_return found.error();
         co_return Result<>();
     }
+    // Appends an item that nobody knows yet.
+    rdma::Task<Result<>> link(const Epochs::Pin& pin, ptr<Item> made, T value) {
+        Turn turn;
+        Item item;
+        item.value = value;
+        std::uint64_t last = 0;
+        auto both = lanes_->chain(root_.node());
+        both.write(made, item).read(tail(), last);
+        if (const auto done = co_await both; !done) co_return done.error();
+        for (;;) {
+            if (const auto held = pin.check(); !held) {
+                static_cast<void>(co_await allocator_->destroy(made));
+                co_return co_await end_with(turn, held.error());
+            }
+            const auto after = co_await lanes_->compare_exchange(next_of(last), 0, made.bits());
+            if (!after) co_return after.error();
+            // The tail moves on to what is behind it: ours, or what was there before.
+            const std::uint64_t next = *after == 0 ? made.bits() : *after;
+            const auto moved = co_await lanes_->compare_exchange(tail(), last, next);
+            if (*after == 0) {  // It is in the queue, and a tail that lags is moved by the next.
+                co_await end(turn);
+                co_return Result<>();
+            }
+            if (!moved) co_return moved.error();
+            co_await lose(turn);
+            last = *moved == last ? next : *moved;
+        }
+    }
     // Nothing if somebody else took it.
-    rdma::Task<Result<std::optional<T>>> take(std::uint64_t before, std::uint64_t first) {
+    rdma::Task<Result<std::optional<T>>> take(const Epochs::Pin& pin, std::uint64_t before,
+                                              std::uint64_t last, std::uint64_t first) {
+        if (const auto held = pin.check(); !held) co_return held.error();
+        if (before == last) {  // The head must not overtake the tail.
+            const auto moved = co_await lanes_->compare_exchange(tail(), last, first);
+            if (!moved) co_return moved.error();
+        }
         T value{};
         std::uint64_t found = 0;
         auto both = lanes_->chain(root_.node());
@@ -150,8 +167,7 @@ private:
         both.compare_exchange(head(), before, first, found);
         if (const auto done = co_await both; !done) co_return done.error();
         if (found != before) co_return std::optional<T>();
-        const auto retired = co_await epochs_->retire(ptr<Item>::from_bits(before));
-        if (!retired) co_return retired.error();
+        epochs_->retire(ptr<Item>::from_bits(before));
         co_return std::optional<T>(value);
     }
     ptr<nic<std::uint64_t>> head() const { return root_.template field<&Root::head>(); }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <bit>
+#include <cerrno>
 #include <unordered_map>
 
 #include "feroce/gas/allocator.hpp"
@@ -26,77 +27,64 @@ public:
         inner_.reserve(kRemembered);
     }
 
+    // What one operation has read last, and the way it took there.
+    struct Walk {
+        Content content;
+        ptr<Block> parent;
+    };
+
     Guard& guard() { return guard_; }
-    Content& content() { return content_; }  // As read last; one operation at a time.
 
     // Before anything else.
     rdma::Task<Result<>> learn_top() {
+        Content content;
         const auto top = co_await lanes_->read(top_word_);
         if (!top) co_return top.error();
-        const auto read = co_await guard_.read(*top, content_);
+        const auto read = co_await guard_.read(*top, content);
         if (!read) co_return read.error();
         top_ = *top;
-        top_level_ = content_.level;
+        top_level_ = content.level;
         outgrown_ = false;
-        if (top_level_ > 0) remember(top_, content_);
+        if (top_level_ > 0) remember(top_, content);
         co_return Result<>();
     }
 
-    rdma::Task<Result<>> read_leaf(K key) {
-        auto at = co_await way_to(0, key);
+    rdma::Task<Result<>> read_leaf(K key, Walk& walk) {
+        auto at = co_await way_to(0, key, walk);
         for (;;) {
             if (!at) co_return at.error();
-            if (const auto read = co_await guard_.read(*at, content_); !read)
+            if (const auto read = co_await guard_.read(*at, walk.content); !read)
                 co_return read.error();
-            if (!content_.beyond(key)) co_return Result<>();
-            forget_parent();
-            at = ptr<Block>::from_bits(content_.next);
+            if (!walk.content.beyond(key)) co_return Result<>();
+            forget_parent(walk);
+            at = ptr<Block>::from_bits(walk.content.next);
         }
     }
-    // Leaves the locked node in content().
-    rdma::Task<Result<Hold>> lock_node(std::uint64_t level, K key) {
-        auto at = co_await way_to(level, key);
+    // Leaves the locked node's content in the walk.
+    rdma::Task<Result<Hold>> lock_node(std::uint64_t level, K key, Walk& walk) {
+        auto at = co_await way_to(level, key, walk);
         for (;;) {
             if (!at) co_return at.error();
-            const auto hold = co_await guard_.lock(*at, content_);
+            const auto hold = co_await guard_.lock(*at, walk.content);
             if (!hold) co_return hold.error();
-            if (!content_.beyond(key)) co_return *hold;
-            at = ptr<Block>::from_bits(content_.next);
-            forget_parent();
+            if (!walk.content.beyond(key)) co_return *hold;
+            at = ptr<Block>::from_bits(walk.content.next);
+            forget_parent(walk);
             if (const auto freed = co_await guard_.unlock(*hold); !freed) co_return freed.error();
         }
     }
-    rdma::Task<Result<>> store(Hold hold) {
-        const auto done = co_await guard_.store(hold, Guard::content_of(hold.block), content_);
-        if (done && content_.level > 0) remember(hold.block, content_);
+    rdma::Task<Result<>> store(Hold hold, const Content& content) {
+        const auto done = co_await guard_.store(hold, Guard::content_of(hold.block), content);
+        if (done && content.level > 0) remember(hold.block, content);
         co_return done;
     }
 
     // True if the key is new.
-    rdma::Task<Result<bool>> insert(std::uint64_t level, Entry entry) {
-        for (;;) {
-            const auto hold = co_await lock_node(level, entry.key);
-            if (!hold) co_return hold.error();
-            const std::size_t place = content_.place_of(entry.key);
-            if (content_.has(place, entry.key)) {
-                const auto where = entry_at(hold->block, place).template field<&Entry::value>();
-                const auto done = co_await guard_.store(*hold, where, entry.value);
-                if (!done) co_return done.error();
-                co_return level > 0;
-            }
-            if (content_.count < Content::kEntries) {
-                content_.insert(place, entry);
-                if (const auto done = co_await store(*hold); !done) co_return done.error();
-                co_return true;
-            }
-            const auto right = co_await split(*hold, place, entry);
-            if (!right) co_return right.error();
-            entry = *right;  // Now its parent has to know.
-            if (++level <= top_level_) continue;
-            const auto grown = co_await grow(level, entry);
-            if (!grown) co_return grown.error();
-            if (*grown) co_return true;
-        }
+    rdma::Task<Result<bool>> insert(Entry entry) {
+        Walk walk;
+        const auto hold = co_await lock_node(0, entry.key, walk);
+        if (!hold) co_return hold.error();
+        co_return co_await insert_locked(*hold, entry, walk).shielded();
     }
 
 private:
@@ -105,68 +93,119 @@ private:
         inner_.insert_or_assign(block.bits(), content);
     }
 
+    // Into a locked leaf.
+    rdma::Task<Result<bool>> insert_locked(Hold hold, Entry entry, Walk& walk) {
+        Content& leaf = walk.content;
+        const std::size_t place = leaf.place_of(entry.key);
+        if (leaf.has(place, entry.key)) {
+            const auto where = entry_at(hold.block, place).template field<&Entry::value>();
+            const auto done = co_await guard_.store(hold, where, entry.value);
+            if (!done) co_return done.error();
+            co_return false;
+        }
+        if (leaf.count < Content::kEntries) {
+            leaf.insert(place, entry);
+            if (const auto done = co_await store(hold, leaf); !done) co_return done.error();
+            co_return true;
+        }
+        const auto right = co_await split(hold, place, entry, leaf);
+        if (!right) co_return right.error();
+        // The key is there. A parent that does not learn of its leaf makes the way longer, no more.
+        static_cast<void>(co_await tell_parents(*right, walk));
+        co_return true;
+    }
+    // That there is a new node beside one of theirs.
+    rdma::Task<Result<>> tell_parents(Entry entry, Walk& walk) {
+        for (std::uint64_t level = 1;;) {
+            if (level > top_level_) {
+                const auto grown = co_await grow(level, entry);
+                if (!grown) co_return grown.error();
+                if (*grown) co_return Result<>();
+                continue;
+            }
+            const auto hold = co_await lock_node(level, entry.key, walk);
+            if (!hold) co_return hold.error();
+            Content& node = walk.content;
+            const std::size_t place = node.place_of(entry.key);
+            if (node.has(place, entry.key)) {
+                const auto where = entry_at(hold->block, place).template field<&Entry::value>();
+                co_return co_await guard_.store(*hold, where, entry.value);
+            }
+            if (node.count < Content::kEntries) {
+                node.insert(place, entry);
+                co_return co_await store(*hold, node);
+            }
+            const auto right = co_await split(*hold, place, entry, node);
+            if (!right) co_return right.error();
+            entry = *right;
+            ++level;
+        }
+    }
+
     // The node of that level where the key was when the thread last looked; not read yet.
-    rdma::Task<Result<ptr<Block>>> way_to(std::uint64_t level, K key) {
+    rdma::Task<Result<ptr<Block>>> way_to(std::uint64_t level, K key, Walk& walk) {
         if (outgrown_)
             if (const auto learnt = co_await learn_top(); !learnt) co_return learnt.error();
         ptr<Block> at = top_;
-        parent_ = nullptr;
+        walk.parent = nullptr;
         for (std::uint64_t here = top_level_; here > level; --here) {
             for (;;) {
                 const auto known = inner_.find(at.bits());
                 if (known == inner_.end()) {
-                    const auto read = co_await guard_.read(at, content_);
+                    const auto read = co_await guard_.read(at, walk.content);
                     if (!read) co_return read.error();
-                    remember(at, content_);
+                    remember(at, walk.content);
                     continue;
                 }
                 if (!known->second.beyond(key)) {
-                    parent_ = at;
+                    walk.parent = at;
                     at = ptr<Block>::from_bits(known->second.child_of(key));
                     break;
                 }
                 at = ptr<Block>::from_bits(known->second.next);
-                forget_parent();
+                forget_parent(walk);
             }
         }
         co_return at;
     }
     // It does not know of a split, or this thread does not know that it does.
-    void forget_parent() {
-        if (parent_) inner_.erase(parent_.bits());
-        outgrown_ |= !parent_;
+    void forget_parent(const Walk& walk) {
+        if (walk.parent) inner_.erase(walk.parent.bits());
+        outgrown_ |= !walk.parent;
     }
 
     // Gives what the parent is to know: the new right neighbour and where its keys begin.
-    rdma::Task<Result<Entry>> split(Hold hold, std::size_t place, Entry entry) {
+    rdma::Task<Result<Entry>> split(Hold hold, std::size_t place, Entry entry, Content& left) {
         Block right;
-        right.content = content_.upper_half();
+        right.content = left.upper_half();
         const std::size_t half = Content::kEntries - right.content.count;
         if (place > half) right.content.insert(place - half, entry);
         const auto made = co_await make(right);
-        if (!made) {
-            if (const auto freed = co_await guard_.unlock(hold); !freed) co_return freed.error();
-            co_return made.error();
+        if (!made) co_return co_await guard_.give_up(hold, made.error());
+        left.count = half;
+        if (place <= half) left.insert(place, entry);
+        left.next = made->bits();
+        left.end = right.content.entries[0].key;
+        if (const auto done = co_await store(hold, left); !done) {
+            // ESTALE: nobody knows of it. Else it is not known, and its node is lost.
+            if (done.error().code == ESTALE) static_cast<void>(co_await allocator_->destroy(*made));
+            co_return done.error();
         }
-        content_.count = half;
-        if (place <= half) content_.insert(place, entry);
-        content_.next = made->bits();
-        content_.end = right.content.entries[0].key;
-        if (const auto done = co_await store(hold); !done) co_return done.error();
         co_return Entry{right.content.entries[0].key, std::bit_cast<V>(made->bits())};
     }
     // False if somebody else did: then the level exists.
     rdma::Task<Result<bool>> grow(std::uint64_t level, Entry second) {
+        const ptr<Block> below = top_;  // Another task of this thread may change it meanwhile.
         Block top;
         top.content.level = level;
         top.content.count = 2;
-        top.content.entries[0] = {K{}, std::bit_cast<V>(top_.bits())};
+        top.content.entries[0] = {K{}, std::bit_cast<V>(below.bits())};
         top.content.entries[1] = second;
         const auto made = co_await make(top);
         if (!made) co_return made.error();
-        const auto found = co_await lanes_->compare_exchange(top_word_, top_, *made);
+        const auto found = co_await lanes_->compare_exchange(top_word_, below, *made);
         if (!found) co_return found.error();
-        if (*found == top_) {
+        if (*found == below) {
             top_ = *made;
             top_level_ = level;
             remember(top_, top.content);
@@ -200,8 +239,6 @@ private:
     std::uint64_t top_level_ = 0;
     bool outgrown_ = false;                             // The tree may be higher by now.
     std::unordered_map<std::uint64_t, Content> inner_;  // By bits.
-    ptr<Block> parent_;                                 // On the way taken last.
-    Content content_;
 };
 
 }  // namespace feroce::gas::detail

@@ -7,12 +7,16 @@
 // for as long as a lease and its grace takes it over. A change is one WRITE of at most one packet
 // on usual networks, so the content is then the old one or the new one, and only the version has to
 // be made even. A writer that is late gives up by itself (ESTALE): it looks at the clock before it
-// writes, and the grace is for what is under way then.
+// writes, and the grace is for what is in flight then.
+//
+// Limits of the caller end the wait for a lock. A lock that was asked for is waited for, and one
+// that was taken is given back: neither is left behind because a deadline passed (limits.hpp).
 #pragma once
 
 #include <cerrno>
 
 #include "feroce/gas/lanes.hpp"
+#include "feroce/gas/limits.hpp"
 #include "feroce/gas/sync/mutex.hpp"
 
 namespace feroce::gas {
@@ -20,7 +24,6 @@ namespace feroce::gas {
 template <Shareable Content>
 class Guarded {
 public:
-    static_assert(sizeof(Content) + 16 <= kChainBytes, "the content does not fit into a chain");
     struct alignas(64) Block {
         nic<std::uint64_t> locked;     // By whom; 0: nobody.
         plain<std::uint64_t> version;  // Odd while the content changes.
@@ -66,12 +69,14 @@ public:
         Watch watch(*lanes_);
         const std::uint64_t claim = lanes_->new_claim();
         for (std::uint64_t expected = 0;;) {
+            if (const auto in_time = co_await within_limits(lanes_->loop()); !in_time)
+                co_return in_time.error();
             const Instant asked = lanes_->loop().now();
             std::uint64_t found = 0, version = 0;
             auto step = lanes_->chain(block.node());
             step.compare_exchange(block.template field<&Block::locked>(), expected, claim, found);
             step.read(version_of(block), version).read(content_of(block), into);
-            if (const auto done = co_await step; !done) co_return done.error();
+            if (const auto done = co_await step.shielded(); !done) co_return done.error();
             if (found == expected)
                 co_return Hold{block, version + version % 2, version % 2 != 0,
                                asked + lanes_->lease().time};
@@ -86,18 +91,29 @@ public:
         auto step = lanes_->chain(hold.block.node());
         if (hold.repairs) step.write(version_of(hold.block), hold.version);
         step.write(hold.block.template field<&Block::locked>(), 0);
-        co_return co_await step;
+        co_return co_await step.shielded();
+    }
+    // For who cannot go on: unlocks, and gives the reason back.
+    rdma::Task<Error> give_up(Hold hold, Error why) {
+        static_cast<void>(co_await unlock(hold));  // Fails where the lock is no longer ours.
+        co_return why;
+    }
+    // ESTALE if the lease is over: write nothing.
+    Result<> check(const Hold& hold) const {
+        if (late(hold)) return lost();
+        return {};
     }
 
     // Writes a part of the content, or all of it, and unlocks.
     template <Shareable T>
     rdma::Task<Result<>> store(Hold hold, ptr<T> where, const T& value) {
+        static_assert(sizeof(T) <= kChainBytes, "a change is one packet");
         if (late(hold)) co_return lost();
         auto step = lanes_->chain(hold.block.node());
         step.write(version_of(hold.block), hold.version + 1).write(where, value);
         step.write(version_of(hold.block), hold.version + 2);
         step.write(hold.block.template field<&Block::locked>(), 0);
-        co_return co_await step;
+        co_return co_await step.shielded();
     }
 
 private:
