@@ -36,7 +36,7 @@ protected:
         const std::string kind = GetParam();
         if (kind == "memory") backend = memory_backend(kSize, 1).value();
         if (kind == "uring") backend = file({});
-        if (kind == "blocking") backend = file({.direct = false, .io_uring = false});
+        if (kind == "threads") backend = file({.direct = false, .io_uring = false});
     }
     ~Backends() override { std::filesystem::remove_all(folder); }
 
@@ -119,7 +119,7 @@ TEST_P(Backends, DiscardedAndZeroedReadsAsZero) {
     EXPECT_EQ(read(65536, 4096), ones);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Backends, testing::Values("memory", "uring", "blocking"),
+INSTANTIATE_TEST_SUITE_P(All, Backends, testing::Values("memory", "uring", "threads"),
                          [](const auto& which) { return std::string(which.param); });
 
 class Files : public Backends {};
@@ -158,7 +158,7 @@ TEST_P(Files, WhatCannotBeOpenedSaysWhy) {
     EXPECT_EQ(write(0, 4096, 1), EBADF);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Files, testing::Values("uring", "blocking"),
+INSTANTIATE_TEST_SUITE_P(All, Files, testing::Values("uring", "threads"),
                          [](const auto& which) { return std::string(which.param); });
 
 }  // namespace

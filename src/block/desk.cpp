@@ -104,6 +104,34 @@ bool Desk::withdraw(const std::string& name) {
     return true;
 }
 
+std::vector<Writer> Desk::writers() const {
+    std::vector<Writer> out;
+    for (const auto& [number, disk] : disks_)
+        for (const ExportedDisk::Hold* const hold : disk->holds()) {
+            Writer writer{disk->what().name, hold->name, {}, hold->generation};
+            const auto session = sessions_.find(hold->session);
+            if (session != sessions_.end())
+                writer.addresses.assign(session->second.addresses.begin(),
+                                        session->second.addresses.end());
+            out.push_back(std::move(writer));
+        }
+    return out;
+}
+
+bool Desk::evict(const std::string& name) {
+    const auto found = disks_.find(device_number(name));
+    if (found == disks_.end() || found->second->what().name != name) return false;
+    ExportedDisk& disk = *found->second;
+    if (disk.holds().empty()) return false;
+    disk.evict();
+    for (auto& [id, session] : sessions_)
+        std::erase_if(session.devices, [&](const auto& one) {
+            return one.second->disk == found->second && one.second->hold != nullptr;
+        });
+    disk.settle([](int) {});
+    return true;
+}
+
 std::vector<std::shared_ptr<Backend>> Desk::backends() const {
     std::vector<std::shared_ptr<Backend>> out;
     for (const auto& [number, disk] : disks_) out.push_back(disk->what().backend);

@@ -33,6 +33,8 @@ public:
     rdma::Result<> add(Export what);
     bool withdraw(const std::string& name);
     std::vector<std::shared_ptr<Backend>> backends() const;
+    std::vector<Writer> writers() const;
+    bool evict(const std::string& name);
 
     // A path of a session: 0, or an errno if a disk that it has open is not for that address.
     int admit(const rtrs::Visitor& visitor);

@@ -62,23 +62,29 @@ Result<std::shared_ptr<ExportedDisk::Hold>> ExportedDisk::claim(const Claim& cla
         return kOvertaken;
     if (!has_generation && is_overtaken(claim.client)) return kOvertaken;
     for (Hold* const hold : holds_)
-        if (hold->session == claim.session) return hold->shared_from_this();
+        if (hold->session == claim.session && hold->generation == record_.generation)
+            return hold->shared_from_this();
     const bool beside = claim.access == AccessMode::Migration;
     if (holds_.size() >= (beside ? 2u : 1u))
         return Error{EPERM, "another client has the disk open for writing"};
     const bool joins = beside && !holds_.empty();
-    if (recorded_ && !comes_back && !joins) begin_generation(claim);
+    if (recorded_ && !comes_back && !joins)
+        begin_generation(has_generation ? ClientId{} : claim.client);
     return std::make_shared<Hold>(shared_from_this(), claim.session, claim.name);
 }
 
-void ExportedDisk::begin_generation(const Claim& claim) {
+void ExportedDisk::begin_generation(const ClientId& holder) {
     ++record_.generation;
     record_.flush_failed = false;
     auto& overtaken = record_.overtaken;
     if (record_.holder != ClientId{}) overtaken.push_back(record_.holder);
     if (overtaken.size() > kMaxOvertaken) overtaken.erase(overtaken.begin());
-    record_.holder = claim.held.handle == 0 ? claim.client : ClientId{};
+    record_.holder = holder;
     dirty_ = true;
+}
+
+void ExportedDisk::evict() {
+    if (recorded_) begin_generation({});
 }
 
 void ExportedDisk::closed_by(const ClientId& client) {

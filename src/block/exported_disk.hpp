@@ -55,6 +55,9 @@ public:
     Result<void> check_store(const Grant& held) const;
     // A client without generations has closed the disk.
     void closed_by(const ClientId& client);
+    // Ends the generation: its writer gets ESTALE, and the next is granted when the requests of
+    // this one have ended. What holds have handed out must be taken back by the caller.
+    void evict();
     // What was acknowledged under this generation may be lost.
     void flush_failed();
     // Calls when all that was decided before is kept, with 0 or an errno; perhaps at once.
@@ -62,7 +65,7 @@ public:
 
 private:
     bool is_overtaken(const ClientId& client) const;
-    void begin_generation(const Claim& claim);
+    void begin_generation(const ClientId& holder);
     void keep();
     void kept(int error);
 

@@ -1,9 +1,14 @@
 // Files and block devices. A request is done in steps, each one call of the kernel: perhaps a sync
 // before, the thing itself (again for the rest if it was done in part), and perhaps a sync after.
-// The calls go through the loop's io_uring, or block where the kernel refuses one.
+// The calls go through the loop's io_uring, or through threads where the kernel refuses one.
+//
+// Linux tells a descriptor once that pages could not be written. So that no report is taken by
+// another caller, syncs have a descriptor of their own and are made one after the other; each
+// serves all who waited when it began.
 #include <fcntl.h>
 #include <linux/falloc.h>
 #include <linux/fs.h>
+#include <sys/file.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
@@ -16,8 +21,10 @@
 #include <fstream>
 #include <memory>
 #include <optional>
+#include <utility>
 
 #include "base/assert.hpp"
+#include "block/call_pool.hpp"
 #include "block/file_call.hpp"
 #include "block/io_ring.hpp"
 #include "block/record_file.hpp"
@@ -45,11 +52,18 @@ std::uint64_t boot_identity() {
 
 class FileBackend final : public Backend, private FileCaller {
 public:
-    FileBackend(int fd, std::shared_ptr<IoRing> ring) : fd_(fd), ring_(std::move(ring)) {}
+    FileBackend(int fd, std::shared_ptr<CallRunner> runner, std::shared_ptr<CallPool> pool)
+        : fd_(fd), runner_(std::move(runner)), pool_(std::move(pool)) {
+        const std::string again = "/proc/self/fd/" + std::to_string(fd);
+        sync_fd_ = ::open(again.c_str(), (::fcntl(fd, F_GETFL) & O_ACCMODE) | O_CLOEXEC);
+        FileCaller& caller = *this;
+        sync_.owner = &caller;
+    }
     ~FileBackend() override {
-        // Who ends a back end with requests under way would have the kernel write freed memory.
-        ASSERT(under_way_ == 0);
+        // The kernel would write freed memory.
+        ASSERT(in_flight_ == 0);
         ::close(fd_);
+        if (sync_fd_ >= 0) ::close(sync_fd_);
     }
 
     rdma::Result<> probe(const FileOptions& options);
@@ -62,14 +76,20 @@ public:
     void keep(RecordRequest& request) override;
 
 private:
+    rdma::Result<> lock();
     rdma::Result<> probe_device();
+    rdma::Result<> probe_size();
     bool probe_direct();
     bool reads(std::size_t size) const;
     std::uint64_t size() const;
 
-    FileCall call_of(const BackendRequest& request) const;
+    FileCall next_call(const BackendRequest& request) const override;
     FileCall main_call(const BackendRequest& request) const;
+    bool syncs(const BackendRequest& request) const;
     void call(BackendRequest& request);
+    void begin_sync();
+    void end_sync(int result);
+    int borrow_aligned(BackendRequest& request) const;
     void called(BackendRequest& request, int result) override;
     // What a call's result means: true if another is to follow.
     bool advance(BackendRequest& request, int result);
@@ -77,13 +97,20 @@ private:
     bool finish(BackendRequest& request, int error);
 
     int fd_;
-    std::shared_ptr<IoRing> ring_;
+    int sync_fd_;
+    std::shared_ptr<CallRunner> runner_;
+    std::shared_ptr<CallPool> pool_;
+    BackendRequest sync_;                   // The sync that is being made,
+    rdma::List<BackendRequest> synced_;     // for these.
+    rdma::List<BackendRequest> want_sync_;  // For the next one.
+    bool syncing_ = false;
+    bool direct_ = false;
     Shape shape_;
     bool is_device_ = false;
     std::uint64_t identity_ = 0;  // Of the backing store.
     WriterRecord record_;
     std::optional<RecordFile> record_file_;  // Not for one that is only read.
-    std::size_t under_way_ = 0;
+    std::size_t in_flight_ = 0;
 };
 
 rdma::Result<> FileBackend::probe(const FileOptions& options) {
@@ -96,13 +123,42 @@ rdma::Result<> FileBackend::probe(const FileOptions& options) {
     shape_.cache_identity = boot_identity();
     if (is_device_)
         if (auto known = probe_device(); !known) return known;
-    if (options.direct && !probe_direct()) ::fcntl(fd_, F_SETFL, 0);
+    if (!options.read_only)
+        if (auto locked = lock(); !locked) return locked;
+    direct_ = options.direct && probe_direct();
+    if (!direct_) ::fcntl(fd_, F_SETFL, 0);
+    if (auto whole = probe_size(); !whole) return whole;
     // At the end there is nothing to punch: this only asks whether it could be.
     const int punch = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
     const auto end = static_cast<off_t>(size());
     const bool punches =
         is_device_ || options.read_only || ::fallocate(fd_, punch, end, kAlignment) == 0;
     shape_.discard_granularity = punches ? std::max(shape_.logical_block, 4096u) : 0;
+    return {};
+}
+
+// Under whatever name and by whatever server: one writes.
+rdma::Result<> FileBackend::lock() {
+    if (::flock(fd_, LOCK_EX | LOCK_NB) == 0) return {};
+    if (errno != EWOULDBLOCK) return rdma::Error(errno, std::strerror(errno));
+    return rdma::Error(EBUSY,
+                       "it is exported for writing already, under another name or by another "
+                       "server; export it once, or for reading (ro)");
+}
+
+rdma::Result<> FileBackend::probe_size() {
+    const std::uint64_t bytes = size();
+    const std::string has = "it has " + std::to_string(bytes) + " bytes";
+    if (bytes == 0) return rdma::Error(EINVAL, has + "; give it a size (truncate -s SIZE)");
+    if (bytes % kSectorSize != 0)
+        return rdma::Error(EINVAL, has + ", which is no whole number of blocks of 512; make it " +
+                                       std::to_string(kSectorSize - bytes % kSectorSize) +
+                                       " bytes longer (truncate -s %512)");
+    if (bytes % shape_.logical_block == 0) return {};
+    // In the larger blocks that going around the page cache needs it would lose its end.
+    ::fcntl(fd_, F_SETFL, 0);
+    direct_ = false;
+    shape_.logical_block = kSectorSize;
     return {};
 }
 
@@ -128,9 +184,15 @@ rdma::Result<> FileBackend::remember(const std::string& path, const FileOptions&
 }
 
 void FileBackend::keep(RecordRequest& request) {
-    const int error = record_file_ ? record_file_->save(request.record, identity_) : EROFS;
-    if (error == 0) record_ = request.record;
-    request.done(request, error);
+    ++in_flight_;
+    const auto save = [this, &request] {
+        return record_file_ ? record_file_->save(request.record, identity_) : EROFS;
+    };
+    pool_->run(save, [this, &request](int error) {
+        --in_flight_;
+        if (error == 0) record_ = request.record;
+        request.done(request, error);
+    });
 }
 
 rdma::Result<> FileBackend::probe_device() {
@@ -175,25 +237,70 @@ Shape FileBackend::shape() {
 
 void FileBackend::submit(BackendRequest& request) {
     if (request.kind == IoKind::SecureErase) return request.done(request, EOPNOTSUPP);
-    ++under_way_;
+    // A file that was cut is not made longer again: what was cut off is gone, and a write behind
+    // the end would hide that.
+    const bool writes = request.kind != IoKind::Read && request.kind != IoKind::Flush;
+    if (writes && !is_device_ && request.offset + request.length > size())
+        return request.done(request, EIO);
     FileCaller& caller = *this;
     request.owner = &caller;
     request.progress = 0;
+    if (const int error = borrow_aligned(request); error != 0) return request.done(request, error);
+    ++in_flight_;
     const bool first = request.preflush && request.kind != IoKind::Flush;
     request.step = static_cast<std::uint8_t>(first ? Step::SyncBefore : Step::Main);
     call(request);
 }
 
+// Around the page cache only aligned memory can be used. That of sessions is as a rule.
+int FileBackend::borrow_aligned(BackendRequest& request) const {
+    request.aligned = nullptr;
+    const auto at = reinterpret_cast<std::uintptr_t>(request.data.data());
+    if (!direct_ || request.data.empty() || at % shape_.logical_block == 0) return 0;
+    const std::size_t room = (request.data.size() + kAlignment - 1) / kAlignment * kAlignment;
+    request.aligned = static_cast<std::byte*>(std::aligned_alloc(kAlignment, room));
+    if (request.aligned == nullptr) return ENOMEM;
+    if (request.kind == IoKind::Write)
+        std::copy(request.data.begin(), request.data.end(), request.aligned);
+    return 0;
+}
+
+bool FileBackend::syncs(const BackendRequest& request) const {
+    const auto step = static_cast<Step>(request.step);
+    return step == Step::SyncBefore || step == Step::SyncAfter || request.kind == IoKind::Flush;
+}
+
 void FileBackend::call(BackendRequest& request) {
-    if (ring_ != nullptr) return ring_->submit(request, call_of(request));
-    while (advance(request, call_of(request).perform())) continue;
+    if (!syncs(request)) return runner_->submit(request);
+    want_sync_.push_back(request);
+    if (!syncing_) begin_sync();
+}
+
+void FileBackend::begin_sync() {
+    syncing_ = true;
+    synced_.splice(want_sync_);
+    runner_->submit(sync_);
+}
+
+void FileBackend::end_sync(int result) {
+    if (result == -EINTR) return runner_->submit(sync_);
+    rdma::List<BackendRequest> told;
+    told.splice(synced_);
+    syncing_ = false;
+    if (!want_sync_.empty()) begin_sync();
+    // Those who are told may submit more, and have the back end destroyed with the last.
+    while (BackendRequest* const request = told.pop_front())
+        if (advance(*request, result)) call(*request);
 }
 
 void FileBackend::called(BackendRequest& request, int result) {
+    if (&request == &sync_) return end_sync(result);
     if (advance(request, result)) call(request);
 }
 
-FileCall FileBackend::call_of(const BackendRequest& request) const {
+FileCall FileBackend::next_call(const BackendRequest& request) const {
+    const FileCall sync{.what = FileCall::What::Sync, .fd = sync_fd_ >= 0 ? sync_fd_ : fd_};
+    if (&request == &sync_) return sync;
     switch (static_cast<Step>(request.step)) {
         case Step::Main:
             return main_call(request);
@@ -206,13 +313,14 @@ FileCall FileBackend::call_of(const BackendRequest& request) const {
         case Step::SyncAfter:
             break;
     }
-    return {.what = FileCall::What::Sync, .fd = fd_};
+    return sync;
 }
 
 FileCall FileBackend::main_call(const BackendRequest& request) const {
     const std::uint64_t at = request.offset + request.progress;
     const std::uint64_t left = request.length - request.progress;
-    std::byte* const data = request.data.data() + request.progress;
+    std::byte* const from = request.aligned != nullptr ? request.aligned : request.data.data();
+    std::byte* const data = from + request.progress;
     switch (request.kind) {
         case IoKind::Read:
             return {FileCall::What::Read, fd_, data, at, left, 0};
@@ -234,10 +342,12 @@ bool FileBackend::advance(BackendRequest& request, int result) {
     if (result == -EINTR) return true;
     switch (static_cast<Step>(request.step)) {
         case Step::SyncBefore:
+            request.lost = result < 0;
             if (result < 0) return finish(request, -result);
             request.step = static_cast<std::uint8_t>(Step::Main);
             return true;
         case Step::SyncAfter:
+            request.lost = result < 0;
             break;
         case Step::Main:
         case Step::Fill:
@@ -252,6 +362,8 @@ bool FileBackend::after_main(BackendRequest& request, int result) {
         request.step = static_cast<std::uint8_t>(Step::Fill);
         return true;
     }
+    // The drive could not be flushed: what it had in its cache may be gone.
+    request.lost = result == -EIO && request.fua;
     if (result < 0) return finish(request, -result);
     const bool moves = fills || request.kind == IoKind::Read || request.kind == IoKind::Write;
     if (moves) {
@@ -267,7 +379,10 @@ bool FileBackend::after_main(BackendRequest& request, int result) {
 }
 
 bool FileBackend::finish(BackendRequest& request, int error) {
-    --under_way_;
+    --in_flight_;
+    if (request.aligned != nullptr && request.kind == IoKind::Read && error == 0)
+        std::copy_n(request.aligned, request.data.size(), request.data.begin());
+    std::free(std::exchange(request.aligned, nullptr));
     request.done(request, error);
     return false;
 }
@@ -302,7 +417,11 @@ rdma::Result<std::shared_ptr<Backend>> file_backend(rdma::Loop& loop, const std:
         const int code = errno;
         return rdma::Error(code, path + " cannot be opened: " + std::strerror(code));
     }
-    auto backend = std::make_shared<FileBackend>(fd, options.io_uring ? IoRing::of(loop) : nullptr);
+    auto pool = CallPool::of(loop);
+    std::shared_ptr<CallRunner> runner = pool;
+    if (options.io_uring)
+        if (auto ring = IoRing::of(loop)) runner = std::move(ring);
+    auto backend = std::make_shared<FileBackend>(fd, std::move(runner), std::move(pool));
     auto fine = backend->probe(options);
     if (fine) fine = backend->remember(path, options, loop.runtime().random());
     if (!fine)

@@ -1,4 +1,5 @@
-// One call of the kernel for a file: what a step of a request comes down to.
+// One call of the kernel for a file: what a step of a request comes down to, and where such calls
+// are made.
 #pragma once
 
 #include <cstdint>
@@ -21,13 +22,30 @@ struct FileCall {
     int perform() const;
 };
 
-// Who is told of a call's end.
+// The owner of a request: knows its next call, and is told of the call's end.
 class FileCaller {
 public:
+    virtual FileCall next_call(const BackendRequest& request) const = 0;
     virtual void called(BackendRequest& request, int result) = 0;
 
 protected:
     ~FileCaller() = default;
+};
+
+inline FileCaller& caller_of(const BackendRequest& request) {
+    return *static_cast<FileCaller*>(request.owner);
+}
+
+// Makes the next call of each request that it is given, and tells its owner, in the loop's thread
+// and never before submit() returns. Until then the request's list node is the runner's.
+class CallRunner {
+public:
+    CallRunner() = default;
+    virtual ~CallRunner() = default;
+    CallRunner(const CallRunner&) = delete;
+    CallRunner& operator=(const CallRunner&) = delete;
+
+    virtual void submit(BackendRequest& request) = 0;
 };
 
 }  // namespace feroce::block

@@ -230,6 +230,33 @@ TEST_F(Generations, TwoHandlesOfASessionHaveTheirOwnAccess) {
     EXPECT_TRUE(open_by(other, "thief"));
 }
 
+TEST_F(Generations, AWriterCanBeSeenAndEvicted) {
+    serve(exports());
+    const Disk first = open("data", AccessMode::ReadWrite, "first");
+    ASSERT_EQ(write(first, 'a'), 0);
+    ASSERT_EQ(server->writers().size(), 1u);
+    EXPECT_EQ(server->writers()[0].session, "first");
+    EXPECT_EQ(server->writers()[0].addresses, std::vector<std::string>{"127.0.0.1"});
+    ASSERT_TRUE(server->evict("data"));
+    EXPECT_EQ(server->evict("data").error().code, ENOENT);
+    EXPECT_EQ(write(first, 'A'), ESTALE);
+    const Disk second = open_by(other, "second").value();
+    EXPECT_EQ(write(second, 'B'), 0);
+    EXPECT_EQ(write(first, 'A'), ESTALE);
+    EXPECT_EQ(content(), 'B');
+}
+
+TEST_F(Generations, WorkersAndChunksThatDisksCannotUseAreRefused) {
+    rtrs::ServerOptions options;
+    options.workers = {&loop};
+    EXPECT_EQ(Server::open(loop, options, exports()).error().code, EINVAL);
+    for (const std::uint32_t size : {100'000u, 4096u, 6000u}) {
+        rtrs::ServerOptions odd;
+        odd.chunk_size = size;
+        EXPECT_EQ(Server::open(loop, odd, exports()).error().code, EINVAL) << size;
+    }
+}
+
 // A client that speaks as the kernel's: it opens a disk again when its session is back, with no
 // CLOSE before, and knows no generations.
 class KernelClient : public Generations {

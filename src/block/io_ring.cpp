@@ -5,9 +5,8 @@
 #include <unistd.h>
 
 #include <array>
+#include <cerrno>
 #include <map>
-
-#include "base/assert.hpp"
 
 namespace feroce::block {
 
@@ -56,42 +55,54 @@ bool IoRing::start() {
 }
 
 IoRing::~IoRing() {
-    loop_.detach(*this);
+    if (started_) loop_.detach(*this);
     if (started_) io_uring_queue_exit(&ring_);
     if (event_fd_ >= 0) ::close(event_fd_);
 }
 
-void IoRing::submit(BackendRequest& request, const FileCall& call) {
-    io_uring_sqe* entry = io_uring_get_sqe(&ring_);
-    if (entry == nullptr) {
-        io_uring_submit(&ring_);
-        prepared_ = 0;
-        entry = io_uring_get_sqe(&ring_);
-        // The kernel takes entries off the queue even if it cannot begin with them.
-        ASSERT(entry != nullptr);
+void IoRing::submit(BackendRequest& request) {
+    if (instead_ != nullptr) return instead_->submit(request);
+    waiting_.push_back(request);
+}
+
+void IoRing::hand_over() {
+    while (!waiting_.empty()) {
+        io_uring_sqe* const entry = io_uring_get_sqe(&ring_);
+        if (entry == nullptr) break;  // All are with the kernel, or wait for it below.
+        BackendRequest& request = *waiting_.pop_front();
+        prepare(*entry, caller_of(request).next_call(request));
+        io_uring_sqe_set_data(entry, &request);
+        prepared_.push_back(request);
     }
-    prepare(*entry, call);
-    io_uring_sqe_set_data(entry, &request);
-    ++prepared_;
+    if (prepared_.empty()) return;
+    const int taken = io_uring_submit(&ring_);
+    for (int i = 0; i < taken; ++i) prepared_.pop_front();
+    // Those pass: memory is short, or completions must be taken first.
+    const bool passes = taken >= 0 || taken == -EAGAIN || taken == -EBUSY || taken == -EINTR;
+    if (!passes) give_up();
+}
+
+void IoRing::give_up() {
+    instead_ = CallPool::of(loop_);
+    while (BackendRequest* const request = prepared_.pop_front()) instead_->submit(*request);
+    while (BackendRequest* const request = waiting_.pop_front()) instead_->submit(*request);
 }
 
 bool IoRing::poll() {
-    if (prepared_ > 0) {
-        prepared_ = 0;
-        io_uring_submit(&ring_);
-    }
-    if (polling_) return false;  // Called again by who is told below.
+    if (instead_ == nullptr) hand_over();
+    if (polling_) return false;  // Called again by a request's owner below.
     polling_ = true;
     std::array<io_uring_cqe*, 64> completions;
     const unsigned count = io_uring_peek_batch_cqe(&ring_, completions.data(), completions.size());
     for (unsigned i = 0; i < count; ++i) {
         auto& request = *static_cast<BackendRequest*>(io_uring_cqe_get_data(completions[i]));
         const int result = completions[i]->res;
-        static_cast<FileCaller*>(request.owner)->called(request, result);
+        caller_of(request).called(request, result);
     }
     io_uring_cq_advance(&ring_, count);
     polling_ = false;
-    return count > 0;
+    // What the kernel has not taken must not wait for news from it.
+    return count > 0 || !prepared_.empty() || !waiting_.empty();
 }
 
 void IoRing::take_events() {

@@ -1,5 +1,7 @@
 // IoRing: the io_uring of a loop. What is submitted in one round of the loop goes to the kernel
-// with one call at the beginning of the next; completions come back in the loop's thread.
+// with one call at the beginning of the next; completions come back in the loop's thread. What the
+// kernel does not take now it gets again in the next round; should it take nothing any more, the
+// calls are made by threads.
 #pragma once
 
 #include <liburing.h>
@@ -7,23 +9,22 @@
 #include <cstdint>
 #include <memory>
 
+#include "block/call_pool.hpp"
 #include "block/file_call.hpp"
 #include "feroce/loop.hpp"
 
 namespace feroce::block {
 
-class IoRing final : public rdma::Source {
+class IoRing final : public CallRunner, public rdma::Source {
 public:
     // The ring of this loop, made at the first call; null where the kernel refuses one.
     static std::shared_ptr<IoRing> of(rdma::Loop& loop);
 
     explicit IoRing(rdma::Loop& loop) : loop_(loop) {}
-    ~IoRing();
-    IoRing(const IoRing&) = delete;
-    IoRing& operator=(const IoRing&) = delete;
+    ~IoRing() override;
 
     bool start();  // False: the kernel refuses.
-    void submit(BackendRequest& request, const FileCall& call);
+    void submit(BackendRequest& request) override;
 
     bool poll() override;
     void arm() override {}
@@ -31,11 +32,16 @@ public:
     void take_events() override;
 
 private:
+    void hand_over();
+    void give_up();
+
     rdma::Loop& loop_;
     io_uring ring_{};
     bool started_ = false;
     int event_fd_ = -1;
-    unsigned prepared_ = 0;  // Entries that the kernel has not been told of.
+    rdma::List<BackendRequest> waiting_;   // Without an entry yet.
+    rdma::List<BackendRequest> prepared_;  // With an entry that the kernel has not taken, in order.
+    std::shared_ptr<CallPool> instead_;    // Once the kernel takes nothing any more.
     bool polling_ = false;
 };
 

@@ -75,6 +75,14 @@ Server::~Server() = default;
 
 rdma::Result<Server> Server::open(rdma::Loop& loop, rtrs::ServerOptions options,
                                   std::vector<Export> exports) {
+    if (!options.workers.empty())
+        return rdma::Error(EINVAL, "disks are served by one loop; leave the workers out");
+    constexpr std::uint32_t kAlignment = 4096;  // Of memory for reads and writes around the cache.
+    if (options.chunk_size % kAlignment != 0 || options.header_size >= options.chunk_size ||
+        (options.chunk_size - options.header_size) % kAlignment != 0)
+        return rdma::Error(EINVAL,
+                           "the chunk size, and what its header leaves of it, must be multiples "
+                           "of 4096 bytes");
     auto state = std::make_unique<State>(loop, options.chunk_size - options.header_size);
     for (Export& what : exports)
         if (auto added = state->desk().add(std::move(what)); !added) return added.error();
@@ -97,6 +105,15 @@ rdma::Result<> Server::add(Export what) {
 rdma::Result<> Server::withdraw(const std::string& name) {
     if (state_->desk().withdraw(name)) return {};
     return rdma::Error(ENOENT, "no disk " + name + " is exported");
+}
+
+std::vector<Writer> Server::writers() const {
+    return state_->desk().writers();
+}
+
+rdma::Result<> Server::evict(const std::string& name) {
+    if (state_->desk().evict(name)) return {};
+    return rdma::Error(ENOENT, "no client has the disk " + name + " open for writing");
 }
 
 rdma::Task<rdma::Result<>> Server::stop() {

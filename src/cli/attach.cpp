@@ -7,6 +7,8 @@
 #include <poll.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -31,6 +33,7 @@ using namespace std::chrono_literals;
 
 constexpr std::string_view kUri = "nbd+unix:///?socket=";
 constexpr auto kPatience = 30s;  // For nbdkit to come up, or to end.
+constexpr auto kTidying = 2s;
 constexpr auto kLook = 10ms;
 
 int complain(const std::string& sentence) {
@@ -48,9 +51,17 @@ std::string default_session() {
     return name;
 }
 
-std::string default_socket() {
-    const char* const folder = std::getenv("XDG_RUNTIME_DIR");
-    return fmt::format("{}/feroce-{}.sock", folder != nullptr ? folder : "/tmp", ::getpid());
+// A folder that nobody else can write: elsewhere another user could put a link in the way. Empty:
+// there is none.
+std::string private_folder() {
+    const char* const given = ::secure_getenv("XDG_RUNTIME_DIR");
+    const std::string folder =
+        given != nullptr ? given : fmt::format("/tmp/feroce-{}", ::geteuid());
+    if (given == nullptr) ::mkdir(folder.c_str(), 0700);
+    struct stat status {};
+    const bool ours = ::lstat(folder.c_str(), &status) == 0 && S_ISDIR(status.st_mode) &&
+                      status.st_uid == ::geteuid() && (status.st_mode & 022) == 0;
+    return ours ? folder : std::string();
 }
 
 std::vector<std::string> command(const AttachOptions& options, const std::string& plugin) {
@@ -116,6 +127,25 @@ int connect_to(const std::string& path) {
     return -1;
 }
 
+// The process that listens there, as a descriptor; -1 if none does, or another than the pid file
+// says: a pid may be another process's by now, and so may a file that names one.
+int process_of(const std::string& socket, pid_t pid) {
+    const auto listens = [&] {
+        const int fd = connect_to(socket);
+        ucred peer{};
+        socklen_t size = sizeof peer;
+        const bool same = fd >= 0 && ::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 &&
+                          peer.pid == pid;
+        if (fd >= 0) ::close(fd);
+        return same;
+    };
+    const int process = static_cast<int>(::syscall(SYS_pidfd_open, pid, 0));
+    // It listens still, so the descriptor is its own.
+    if (process >= 0 && listens()) return process;
+    if (process >= 0) ::close(process);
+    return -1;
+}
+
 // nbdkit listens before the plugin has opened the disk, but greets only afterwards.
 bool greeted(int fd) {
     pollfd look{fd, POLLIN, 0};
@@ -156,7 +186,14 @@ std::string last_words(int file) {
 
 int attach(AttachOptions options) {
     if (options.session.empty()) options.session = default_session();
-    if (options.socket.empty()) options.socket = default_socket();
+    if (options.socket.empty()) {
+        const std::string folder = private_folder();
+        if (folder.empty())
+            return complain(
+                "there is no folder that is yours alone, neither XDG_RUNTIME_DIR nor one in /tmp; "
+                "name a socket with --socket");
+        options.socket = fmt::format("{}/feroce-{}.sock", folder, ::getpid());
+    }
     const std::string plugin = library_folder() + "/nbdkit-feroce-plugin.so";
     if (::access(plugin.c_str(), R_OK) != 0)
         return complain("the nbdkit plugin is not where it was installed: " + plugin);
@@ -188,21 +225,24 @@ int detach(const std::string& socket_or_uri) {
     pid_t pid = 0;
     std::ifstream(socket + ".pid") >> pid;
     if (pid <= 0) return complain(fmt::format("{} is no disk of feroce attach", socket));
-    if (::kill(pid, SIGTERM) != 0) {
-        if (errno != ESRCH)
-            return complain(
-                fmt::format("nbdkit ({}) cannot be ended: {}", pid, std::strerror(errno)));
+    const int process = process_of(socket, pid);
+    if (process < 0) {
         forget(socket);  // Somebody has killed all of it.
         return 0;
     }
-    const auto end = std::chrono::steady_clock::now() + kPatience;
-    // Its keeper tidies up at the end.
-    while (::access((socket + ".pid").c_str(), F_OK) == 0) {
-        if (std::chrono::steady_clock::now() > end)
-            return complain(
-                fmt::format("nbdkit ({}) does not end: an NBD client still uses the disk", pid));
+    if (::syscall(SYS_pidfd_send_signal, process, SIGTERM, nullptr, 0) != 0 && errno != ESRCH)
+        return complain(fmt::format("nbdkit ({}) cannot be ended: {}", pid, std::strerror(errno)));
+    pollfd ended{process, POLLIN, 0};
+    const int patience = static_cast<int>(std::chrono::milliseconds(kPatience).count());
+    if (::poll(&ended, 1, patience) != 1)
+        return complain(
+            fmt::format("nbdkit ({}) does not end: an NBD client still uses the disk", pid));
+    ::close(process);
+    // Its keeper tidies up, if it lives.
+    const auto end = std::chrono::steady_clock::now() + kTidying;
+    while (::access((socket + ".pid").c_str(), F_OK) == 0 && std::chrono::steady_clock::now() < end)
         std::this_thread::sleep_for(kLook);
-    }
+    forget(socket);
     return 0;
 }
 

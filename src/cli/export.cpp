@@ -3,7 +3,10 @@
 
 #include <fmt/format.h>
 
+#include <cerrno>
+#include <chrono>
 #include <csignal>
+#include <thread>
 #include <utility>
 
 #include "feroce/block/server.hpp"
@@ -36,10 +39,22 @@ rdma::Result<std::shared_ptr<block::Backend>> open_backend(rdma::Loop& loop,
         loop, spec.path, {.read_only = spec.read_only, .direct = spec.direct, .state = spec.state});
 }
 
+// The kernel lets go of a killed server's files a moment after it has ended.
+rdma::Result<std::shared_ptr<block::Backend>> open_patiently(rdma::Loop& loop,
+                                                             const ExportSpec& spec) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(2);
+    for (;;) {
+        auto backend = open_backend(loop, spec);
+        if (backend || backend.error().code != EBUSY || std::chrono::steady_clock::now() > end)
+            return backend;
+        std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    }
+}
+
 rdma::Result<std::vector<block::Export>> open_all(rdma::Loop& loop, const ExportConfig& config) {
     std::vector<block::Export> out;
     for (const ExportSpec& spec : config.exports) {
-        auto backend = open_backend(loop, spec);
+        auto backend = open_patiently(loop, spec);
         if (!backend) return backend.error();
         out.push_back(
             {spec.name, *std::move(backend), spec.read_only, spec.sessions, spec.addresses});

@@ -6,6 +6,7 @@ Each test exports over loopback, attaches, and lets unmodified programs read and
 import filecmp
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -133,6 +134,75 @@ def test_mistakes(feroce, scratch):
             fail("a port that is taken")
     if "is no disk of feroce attach" not in refused(feroce, "detach", f"{scratch}/s"):
         fail("nothing to detach")
+
+
+def test_identity(feroce, scratch):
+    """Attach and detach touch their own processes and files, whatever became of them."""
+    socket = f"{scratch}/s"
+    # The server comes a moment after the client.
+    words = [feroce, "attach", "127.0.0.1", "m", "--port", PORT, "--socket", socket]
+    late = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+    with exported(feroce, "m=memory:1M", "--port", PORT):
+        uri = late.communicate(timeout=60)[0].strip()
+        equal(late.returncode, 0, "attach to a server that starts")
+        with open(f"{socket}.pid", encoding="ascii") as pid_file:
+            nbdkit = int(pid_file.read())
+        with open(f"/proc/{nbdkit}/stat", encoding="ascii") as stat:
+            keeper = int(stat.read().rsplit(")", 1)[1].split()[1])
+        # All of it is killed, and its pid is another process's by now.
+        os.kill(keeper, signal.SIGKILL)
+        os.kill(nbdkit, signal.SIGKILL)
+        other = subprocess.Popen(["sleep", "600"])
+        with open(f"{socket}.pid", "w", encoding="ascii") as pid_file:
+            pid_file.write(f"{other.pid}\n")
+        run(feroce, "detach", uri)
+        equal(other.poll(), None, "a process of somebody else's")
+        other.kill()
+        other.wait()
+        equal([os.path.exists(socket), os.path.exists(f"{socket}.pid")], [False, False], "files")
+    # The files of its own are where nobody else can write.
+    private = f"{scratch}/runtime"
+    os.mkdir(private, 0o777)
+    os.chmod(private, 0o777)
+    os.environ["XDG_RUNTIME_DIR"] = private
+    if "yours alone" not in refused(feroce, "attach", "127.0.0.1", "m", "--port", PORT):
+        fail("a folder that anybody can write")
+    del os.environ["XDG_RUNTIME_DIR"]
+
+
+def test_errors(feroce, scratch):
+    """NBD clients get errors that NBD knows."""
+    disk = f"{scratch}/disk"
+    image(disk, 2 * MIB)
+    words = ("127.0.0.1", "data", "--port", PORT, "--patience", "1")
+    with exported(feroce, f"data={disk}", "--port", PORT) as server, \
+            attached(feroce, scratch, *words) as uri:
+        client = subprocess.Popen(["qemu-io", "-f", "raw", uri], stdin=subprocess.PIPE,
+                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        client.stdin.write("read 0 4096\n")
+        client.stdin.flush()
+        while "read 4096/4096" not in client.stdout.readline():
+            if client.poll() is not None:
+                fail("the disk cannot be read")
+        server.kill()
+        said = client.communicate("read 4096 4096\nquit\n", timeout=60)[0]
+        if "Input/output error" not in said:
+            fail(f"no path in time: {said}")
+        server.stop = lambda: None
+
+
+def test_shares(feroce, scratch):
+    """One writes a file, under whatever name and by whatever server."""
+    disk = f"{scratch}/disk"
+    image(disk, 2 * MIB)
+    os.link(disk, f"{scratch}/link")
+    twice = refused(feroce, "export", f"a={disk}", f"b={scratch}/link", "--port", PORT)
+    if "exported for writing already" not in twice:
+        fail(twice)
+    with open(f"{scratch}/empty", "wb"):
+        pass
+    if "give it a size" not in refused(feroce, "export", f"a={scratch}/empty", "--port", PORT):
+        fail("an empty file")
 
 
 def qemu_io(uri, *commands):

@@ -36,6 +36,7 @@ struct BackendRequest : rdma::ListNode {
     void* owner = nullptr;
     std::uint64_t progress = 0;
     std::uint8_t step = 0;
+    std::byte* aligned = nullptr;
 };
 
 // To keep a writer record. Lives in its submitter until `done` is called, with 0 or an errno.
@@ -77,7 +78,7 @@ struct FileOptions {
     bool read_only = false;
     // Around the page cache, where the file system allows it.
     bool direct = true;
-    // Without it, and where the kernel refuses it, every call blocks the loop.
+    // Without it, and where the kernel refuses it, a few threads make the calls.
     bool io_uring = true;
     // The folder of the writer record. Empty: the file's own; for a block device the folder that
     // systemd gives ($STATE_DIRECTORY), or /var/lib/feroce.

@@ -35,6 +35,14 @@ struct Export {
     std::vector<std::string> addresses = {};
 };
 
+// A session that holds the right to write a disk.
+struct Writer {
+    std::string disk;
+    std::string session;
+    std::vector<std::string> addresses;  // That its paths came from.
+    std::uint64_t generation = 0;
+};
+
 struct ServerStatistics {
     std::size_t open = 0;  // Disks that sessions have open.
     std::size_t under_way = 0;
@@ -63,6 +71,10 @@ public:
     // While it runs. One that is withdrawn is closed for all who have it open.
     rdma::Result<> add(Export what);
     rdma::Result<> withdraw(const std::string& name);
+    std::vector<Writer> writers() const;
+    // Takes the right to write a disk from the session that has it: whatever that still sends gets
+    // ESTALE, and another session may open the disk. For a client that is dead or must not go on.
+    rdma::Result<> evict(const std::string& name);
     // Takes nothing more in, lets the back ends finish, and flushes them. Clients go on with the
     // server's successor, if there is one in time.
     rdma::Task<rdma::Result<>> stop();

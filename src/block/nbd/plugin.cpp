@@ -12,6 +12,7 @@
 #include <cstring>
 #include <future>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <semaphore>
 #include <string>
@@ -58,7 +59,18 @@ public:
         what.done.acquire();
         return what.result;
     }
-    const Disk& disk() const { return *disk_; }
+    // For the first client after a time without any: what was lost or taken away before is not its
+    // concern, so a disk on which nothing can be flushed any more is closed and opened again.
+    rdma::Task<rdma::Result<>> renew() {
+        const auto flushed = co_await disk_->flush();
+        if (flushed || (flushed.error().code != EIO && flushed.error().code != ESTALE))
+            co_return rdma::Result<>{};
+        (void)co_await disk_->close();
+        auto opened = co_await open();
+        if (!opened) co_return opened.error();
+        disk_ = *std::move(opened);
+        co_return rdma::Result<>{};
+    }
 
 private:
     template <class Function>
@@ -85,8 +97,8 @@ private:
     void run(std::promise<rdma::Result<>>& opened) {
         rdma::Loop loop;
         Client client(loop);
-        auto disk = loop.run(client.open(settings.session, settings.servers, settings.disk,
-                                         settings.access, settings.options));
+        client_ = &client;
+        auto disk = loop.run(open_first(loop));
         if (!disk) return opened.set_value(disk.error());
         disk_ = *disk;
         loop_ = &loop;
@@ -96,18 +108,57 @@ private:
         disk_.reset();
     }
 
+    rdma::Task<rdma::Result<Disk>> open() {
+        return client_->open(settings.session, settings.servers, settings.disk, settings.access,
+                             settings.options);
+    }
+    // A server that was started beside us may not listen yet.
+    rdma::Task<rdma::Result<Disk>> open_first(rdma::Loop& loop) {
+        const auto end = loop.after(std::chrono::seconds(2));
+        for (;;) {
+            auto opened = co_await open();
+            if (opened || opened.error().code != ECONNREFUSED || loop.now() > end) co_return opened;
+            (void)co_await loop.sleep(std::chrono::milliseconds(50));
+        }
+    }
+
     std::thread thread_;
     bool over_ = false;           // The thread's.
+    Client* client_ = nullptr;    // The thread's.
     rdma::Loop* loop_ = nullptr;  // From start() on, if that went well.
     std::optional<Disk> disk_;
 };
 
 std::unique_ptr<Worker> worker;
+std::mutex opening;  // Guards the number of connections, and the disk while none is there.
+int connections = 0;
+
+// NBD knows a handful of errors; nbdkit would make EINVAL of any other, which says that the client
+// has asked something wrong.
+int nbd_code(int code) {
+    switch (code) {
+        case EPERM:
+        case EIO:
+        case ENOMEM:
+        case EINVAL:
+        case ENOSPC:
+        case EOPNOTSUPP:
+            return code;
+        case EROFS:
+        case EACCES:
+            return EPERM;
+        case EDQUOT:
+        case EFBIG:
+            return ENOSPC;
+        default:
+            return EIO;  // No path in time, a disk that is gone, a server that does not speak.
+    }
+}
 
 int answer(const rdma::Result<>& result) {
     if (result) return 0;
     nbdkit_error("%s", result.error().why.c_str());
-    nbdkit_set_error(result.error().code);
+    nbdkit_set_error(nbd_code(result.error().code));
     return -1;
 }
 
@@ -172,22 +223,40 @@ void unload() {
     worker.reset();
 }
 
-// A handle is not needed: all connections share the disk.
+// What a connection was told of the disk. nbdkit asks from threads of its own, at any time; the
+// disk's own values belong to its thread.
+rdma::Task<rdma::Result<>> look(Disk disk, DiskInfo& into) {
+    auto done = co_await disk.refresh();  // It may have grown.
+    into = disk.info();
+    co_return done;
+}
+
 void* open_connection(int /*readonly*/) {
-    // The disk may have grown.
-    if (answer(worker->call([](const Disk& disk) { return disk.refresh(); })) != 0) return nullptr;
-    return NBDKIT_HANDLE_NOT_NEEDED;
+    const std::lock_guard lock(opening);
+    if (connections == 0 && answer(worker->call([](const Disk&) { return worker->renew(); })) != 0)
+        return nullptr;
+    auto info = std::make_unique<DiskInfo>();
+    if (answer(worker->call([&](const Disk& disk) { return look(disk, *info); })) != 0)
+        return nullptr;
+    ++connections;
+    return info.release();
 }
 
-const DiskInfo& info() {
-    return worker->disk().info();
+void close_connection(void* handle) {
+    const std::lock_guard lock(opening);
+    --connections;
+    delete static_cast<DiskInfo*>(handle);
 }
 
-int block_sizes(void* /*handle*/, std::uint32_t* smallest, std::uint32_t* preferred,
+const DiskInfo& info(void* handle) {
+    return *static_cast<const DiskInfo*>(handle);
+}
+
+int block_sizes(void* handle, std::uint32_t* smallest, std::uint32_t* preferred,
                 std::uint32_t* largest) {
     constexpr std::uint32_t kLargest = 32 << 20;  // What NBD clients may count on.
-    *smallest = info().shape.logical_block;
-    *preferred = std::max(std::bit_ceil(info().shape.physical_block), 4096u);
+    *smallest = info(handle).shape.logical_block;
+    *preferred = std::max(std::bit_ceil(info(handle).shape.physical_block), 4096u);
     *largest = kLargest;
     return 0;
 }
@@ -246,15 +315,18 @@ nbdkit_plugin describe() {
     out.after_fork = after_fork;
     out.unload = unload;
     out.open = open_connection;
-    out.get_size = [](void*) { return static_cast<std::int64_t>(info().shape.size); };
+    out.close = close_connection;
+    out.get_size = [](void* handle) { return static_cast<std::int64_t>(info(handle).shape.size); };
     out.block_size = block_sizes;
-    out.can_write = [](void*) { return info().read_only ? 0 : 1; };
+    out.can_write = [](void* handle) { return info(handle).read_only ? 0 : 1; };
     out.can_flush = [](void*) { return 1; };
     out.can_fua = [](void*) { return NBDKIT_FUA_NATIVE; };
-    out.can_trim = [](void*) { return info().max_discard != 0 ? 1 : 0; };
-    out.can_zero = [](void*) { return info().max_zeroes != 0 ? 1 : 0; };  // 0: it writes them.
+    out.can_trim = [](void* handle) { return info(handle).max_discard != 0 ? 1 : 0; };
+    out.can_zero = [](void* handle) {
+        return info(handle).max_zeroes != 0 ? 1 : 0;
+    };  // 0: it writes them.
     out.can_multi_conn = [](void*) { return 1; };
-    out.is_rotational = [](void*) { return info().shape.rotational ? 1 : 0; };
+    out.is_rotational = [](void* handle) { return info(handle).shape.rotational ? 1 : 0; };
     out.pread = read;
     out.pwrite = write;
     out.flush = flush;

@@ -1,0 +1,147 @@
+// See call_pool.hpp.
+#include "block/call_pool.hpp"
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <map>
+#include <system_error>
+#include <utility>
+
+#include "base/assert.hpp"
+
+namespace feroce::block {
+
+namespace {
+
+constexpr std::size_t kThreads = 8;  // A disk does several things at a time.
+
+}  // namespace
+
+std::shared_ptr<CallPool> CallPool::of(rdma::Loop& loop) {
+    // A loop belongs to one thread, and so do its back ends.
+    thread_local std::map<rdma::Loop*, std::weak_ptr<CallPool>> pools;
+    std::erase_if(pools, [](const auto& entry) { return entry.second.expired(); });
+    if (auto pool = pools[&loop].lock()) return pool;
+    auto pool = std::make_shared<CallPool>(loop);
+    pools[&loop] = pool;
+    return pool;
+}
+
+CallPool::CallPool(rdma::Loop& loop)
+    : loop_(loop), event_fd_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
+    ASSERT(event_fd_ >= 0);
+    loop_.attach(*this);
+}
+
+CallPool::~CallPool() {
+    {
+        const std::lock_guard lock(mutex_);
+        over_ = true;
+    }
+    wake_.notify_all();
+    for (std::thread& thread : threads_) thread.join();
+    loop_.detach(*this);
+    ::close(event_fd_);
+}
+
+CallPool::Job& CallPool::take_job() {
+    if (Job* const old = free_.pop_front()) return *old;
+    return jobs_.emplace_back();
+}
+
+void CallPool::submit(BackendRequest& request) {
+    Job& job = take_job();
+    job.request = &request;
+    job.call = caller_of(request).next_call(request);
+    start(job);
+}
+
+void CallPool::run(std::function<int()> what, std::function<void(int)> then) {
+    Job& job = take_job();
+    job.request = nullptr;
+    job.work = std::move(what);
+    job.then = std::move(then);
+    start(job);
+}
+
+void CallPool::start(Job& job) {
+    bool more = false;
+    {
+        const std::lock_guard lock(mutex_);
+        waiting_.push_back(job);
+        more = idle_ == 0 && threads_.size() < kThreads;
+    }
+    wake_.notify_one();
+    if (!more) return;
+    // Signals are for the program's own threads.
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    try {
+        threads_.emplace_back([this] { work(); });
+    } catch (const std::system_error&) {
+        // The limit of threads. Those that there are do it; without any this one has to.
+        if (threads_.empty()) {
+            const std::lock_guard lock(mutex_);
+            while (Job* const next = waiting_.pop_front()) {
+                next->result = next->request != nullptr ? next->call.perform() : next->work();
+                done_.push_back(*next);
+            }
+            any_done_.store(true, std::memory_order_release);
+            (void)!::eventfd_write(event_fd_, 1);
+        }
+    }
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+void CallPool::work() {
+    std::unique_lock lock(mutex_);
+    for (;;) {
+        Job* const job = waiting_.pop_front();
+        if (job == nullptr) {
+            if (over_) return;
+            ++idle_;
+            wake_.wait(lock);
+            --idle_;
+            continue;
+        }
+        lock.unlock();
+        job->result = job->request != nullptr ? job->call.perform() : job->work();
+        lock.lock();
+        done_.push_back(*job);
+        any_done_.store(true, std::memory_order_release);
+        (void)!::eventfd_write(event_fd_, 1);
+    }
+}
+
+bool CallPool::poll() {
+    if (!any_done_.load(std::memory_order_acquire)) return false;
+    rdma::List<Job> done;
+    {
+        const std::lock_guard lock(mutex_);
+        any_done_.store(false, std::memory_order_relaxed);
+        while (Job* const job = done_.pop_front()) done.push_back(*job);
+    }
+    while (Job* const job = done.pop_front()) {
+        BackendRequest* const request = job->request;
+        const int result = job->result;
+        const auto then = std::exchange(job->then, {});
+        job->work = {};
+        free_.push_back(*job);
+        if (request != nullptr)
+            caller_of(*request).called(*request, result);
+        else
+            then(result);
+    }
+    return true;
+}
+
+void CallPool::take_events() {
+    eventfd_t events = 0;
+    while (::eventfd_read(event_fd_, &events) == 0) continue;
+}
+
+}  // namespace feroce::block

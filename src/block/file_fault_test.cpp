@@ -1,0 +1,221 @@
+// Files whose kernel does not do as it is asked: syncs that fail or take their time, an io_uring
+// that takes nothing, files that are cut, and memory that is not aligned.
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <liburing.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <cstdlib>
+#include <deque>
+#include <filesystem>
+#include <semaphore>
+#include <vector>
+
+#include "feroce/block/backend.hpp"
+
+namespace {
+
+std::atomic<int> failing_syncs = 0;
+std::atomic<bool> syncs_block = false;
+std::binary_semaphore sync_may_end{0};
+int refused_submits = 0;
+int refusal = 0;
+
+}  // namespace
+
+// In place of the C library's and liburing's.
+extern "C" int fdatasync(int fd) {
+    if (syncs_block.load()) sync_may_end.acquire();
+    if (failing_syncs.fetch_sub(1) > 0) {
+        errno = EIO;
+        return -1;
+    }
+    return static_cast<int>(::syscall(SYS_fdatasync, fd));
+}
+
+extern "C" int io_uring_submit(struct io_uring* ring) {
+    if (refused_submits-- > 0) return refusal;
+    static const auto real =
+        reinterpret_cast<int (*)(struct io_uring*)>(::dlsym(RTLD_NEXT, "io_uring_submit"));
+    return real(ring);
+}
+
+namespace feroce::block {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr std::uint64_t kSize = 1 << 20;
+
+struct Asked : BackendRequest {
+    Asked(IoKind what, std::uint64_t at, std::span<std::byte> bytes) {
+        kind = what;
+        offset = at;
+        length = bytes.size();
+        data = bytes;
+        done = [](BackendRequest& request, int code) {
+            static_cast<Asked&>(request).error = code;
+        };
+    }
+    bool ended() const { return error >= 0; }
+    int error = -1;
+};
+
+class FileFaults : public testing::TestWithParam<bool> {
+protected:
+    FileFaults() {
+        char pattern[] = "/var/tmp/feroce-faults-XXXXXX";
+        folder = ::mkdtemp(pattern);
+        path = folder + "/disk";
+        make_file(kSize);
+        failing_syncs = refused_submits = 0;
+    }
+    ~FileFaults() override { std::filesystem::remove_all(folder); }
+
+    void make_file(std::uint64_t size) {
+        const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC, 0600);
+        EXPECT_EQ(::ftruncate(fd, static_cast<off_t>(size)), 0);
+        ::close(fd);
+    }
+    rdma::Result<std::shared_ptr<Backend>> try_open(FileOptions options = {}) {
+        options.io_uring = GetParam();
+        return file_backend(loop, path, options);
+    }
+    void wait_for(const Asked& asked) {
+        for (int i = 0; i < 1000 && !asked.ended(); ++i) loop.poll_or_wait(loop.after(10ms));
+        if (!asked.ended()) std::abort();  // The kernel would write a frame that is gone.
+    }
+    int ask(Backend& backend, IoKind kind, std::uint64_t at = 0, std::span<std::byte> bytes = {}) {
+        Asked asked(kind, at, bytes);
+        backend.submit(asked);
+        wait_for(asked);
+        return asked.error;
+    }
+
+    rdma::RealRuntime runtime;
+    rdma::Loop loop{runtime};
+    std::string folder;
+    std::string path;
+    alignas(4096) std::array<std::byte, 3 * 4096> memory{};
+};
+
+TEST_P(FileFaults, MemoryThatIsNotAlignedIsUsedAsWell) {
+    const auto backend = try_open().value();
+    const std::span bytes = std::span(memory).subspan(64, 4096);
+    std::fill(bytes.begin(), bytes.end(), std::byte{0x77});
+    EXPECT_EQ(ask(*backend, IoKind::Write, 8192, bytes), 0);
+    const std::span into = std::span(memory).subspan(4096 + 520, 4096);
+    EXPECT_EQ(ask(*backend, IoKind::Read, 8192, into), 0);
+    EXPECT_TRUE(std::equal(into.begin(), into.end(), std::vector(4096, std::byte{0x77}).begin()));
+}
+
+TEST_P(FileFaults, AFileThatWasCutIsNotMadeLonger) {
+    const auto backend = try_open().value();
+    ASSERT_EQ(::truncate(path.c_str(), 4096), 0);
+    const std::span page = std::span(memory).first(4096);
+    for (const IoKind kind : {IoKind::Write, IoKind::WriteZeroes, IoKind::Discard})
+        EXPECT_EQ(ask(*backend, kind, 65536, page), EIO);
+    EXPECT_EQ(std::filesystem::file_size(path), 4096u);
+    EXPECT_EQ(ask(*backend, IoKind::Write, 0, page), 0);
+}
+
+TEST_P(FileFaults, NothingIsCutOffAndNothingIsEmpty) {
+    for (const std::uint64_t size : {std::uint64_t{0}, std::uint64_t{1000}, kSize + 1}) {
+        make_file(size);
+        const auto opened = try_open();
+        ASSERT_FALSE(opened) << size;
+        EXPECT_EQ(opened.error().code, EINVAL);
+        EXPECT_NE(opened.error().why.find("truncate"), std::string::npos) << opened.error().why;
+    }
+    make_file(kSize + 512);
+    EXPECT_EQ(try_open().value()->shape().size, kSize + 512);
+}
+
+TEST_P(FileFaults, OneWritesWhateverTheName) {
+    const auto backend = try_open().value();
+    EXPECT_EQ(try_open().error().code, EBUSY);
+    const std::string link = folder + "/link";
+    std::filesystem::create_hard_link(path, link);
+    EXPECT_EQ(file_backend(loop, link).error().code, EBUSY);
+    EXPECT_TRUE(try_open({.read_only = true})) << "readers do no harm";
+}
+
+INSTANTIATE_TEST_SUITE_P(All, FileFaults, testing::Bool(),
+                         [](const auto& with) { return with.param ? "uring" : "threads"; });
+
+class Threads : public FileFaults {};
+
+TEST_P(Threads, ASlowSyncStopsNobodyElse) {
+    const auto backend = try_open({.direct = false}).value();
+    syncs_block = true;
+    Asked first(IoKind::Flush, 0, {});
+    Asked second(IoKind::Flush, 0, {});
+    backend->submit(first);
+    EXPECT_EQ(ask(*backend, IoKind::Write, 0, std::span(memory).first(4096)), 0)
+        << "the loop and the other requests go on";
+    backend->submit(second);
+    EXPECT_FALSE(first.ended());
+    syncs_block = false;
+    sync_may_end.release();
+    wait_for(first);
+    wait_for(second);
+    EXPECT_EQ(first.error + second.error, 0);
+}
+
+TEST_P(Threads, AFailedSyncIsToldToAllWhoWaitedForIt) {
+    const auto backend = try_open({.direct = false}).value();
+    syncs_block = true;
+    failing_syncs = 2;
+    Asked first(IoKind::Flush, 0, {});
+    Asked second(IoKind::Flush, 0, {});
+    Asked third(IoKind::Write, 0, std::span(memory).first(4096));
+    third.preflush = true;
+    for (Asked* const asked : {&first, &second, &third}) backend->submit(*asked);
+    syncs_block = false;
+    sync_may_end.release();
+    for (Asked* const asked : {&first, &second, &third}) {
+        wait_for(*asked);
+        EXPECT_EQ(asked->error, EIO);
+    }
+    EXPECT_TRUE(third.lost);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Threads, testing::Values(false));
+
+class Rings : public FileFaults {};
+
+TEST_P(Rings, WhatTheKernelDoesNotTakeNowItGetsAgain) {
+    const auto backend = try_open().value();
+    const std::span page = std::span(memory).first(4096);
+    for (const int code : {-EAGAIN, -EBUSY, -EINTR}) {
+        refused_submits = 3;
+        refusal = code;
+        EXPECT_EQ(ask(*backend, IoKind::Write, 0, page), 0);
+    }
+    // More than the ring has room for, and it takes none of them at first.
+    std::deque<Asked> many;
+    refused_submits = 3;
+    for (int i = 0; i < 3000; ++i) many.emplace_back(IoKind::Read, 0, page);
+    for (Asked& asked : many) backend->submit(asked);
+    for (Asked& asked : many) wait_for(asked);
+    for (Asked& asked : many) ASSERT_EQ(asked.error, 0);
+}
+
+TEST_P(Rings, ThreadsGoOnWhereTheKernelTakesNothingAnyMore) {
+    const auto backend = try_open().value();
+    refused_submits = 1;
+    refusal = -EBADF;
+    const std::span page = std::span(memory).first(4096);
+    for (int i = 0; i < 3; ++i) EXPECT_EQ(ask(*backend, IoKind::Write, 0, page), 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Rings, testing::Values(true));
+
+}  // namespace
+}  // namespace feroce::block
