@@ -9,6 +9,7 @@
 #include <thread>
 #include <utility>
 
+#include "cli/export_door.hpp"
 #include "feroce/block/server.hpp"
 
 namespace feroce::cli {
@@ -85,9 +86,16 @@ int serve_exports(const ExportConfig& config) {
     for (const auto& [name, size] : disks)
         fmt::print("{}: {} bytes on port {}\n", name, size, server->port());
     std::fflush(stdout);
+    ExportDoor door(*server);
     // A signal ends the wait, unless it came just before it.
     constexpr auto kLook = std::chrono::milliseconds(100);
-    while (asked_to_end == 0) loop.poll_or_wait(loop.after(kLook));
+    auto next_look = loop.now();
+    while (asked_to_end == 0) {
+        loop.poll_or_wait(loop.after(kLook));
+        if (loop.now() < next_look) continue;
+        next_look = loop.after(kLook);
+        door.answer_all();
+    }
     const auto stopped = loop.run(server->stop());
     const block::ServerStatistics done = server->statistics();
     fmt::print(

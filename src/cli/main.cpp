@@ -11,6 +11,7 @@
 #include "cli/doctor.hpp"
 #include "cli/explain.hpp"
 #include "cli/export.hpp"
+#include "cli/export_door.hpp"
 #include "cli/launch.hpp"
 #include "cli/output.hpp"
 #include "cli/run.hpp"
@@ -31,6 +32,8 @@ struct Arguments {
     std::string config;
     ExportConfig exports;
     AttachOptions attached;
+    bool writers = false;
+    std::string evicted;
 };
 
 std::optional<std::uint32_t> number(const std::string& text) {
@@ -71,7 +74,16 @@ void add_disk_commands(CLI::App& app, Arguments& arguments, int& status) {
     serve->add_option("--config", arguments.config, "a file with more of them");
     serve->add_option("--address", arguments.exports.address, "to listen on; all if left out");
     serve->add_option("--port", arguments.exports.port, "1234 if left out");
-    serve->callback([&arguments, &status, serve] { status = export_disks(arguments, *serve); });
+    serve->add_flag("--writers", arguments.writers, "who may write, of the servers that run");
+    serve->add_option("--evict", arguments.evicted, "take the right to write this disk away");
+    serve->callback([&arguments, &status, serve] {
+        if (arguments.writers)
+            status = show_writers(arguments.options);
+        else if (!arguments.evicted.empty())
+            status = evict_writer(arguments.evicted);
+        else
+            status = export_disks(arguments, *serve);
+    });
 
     AttachOptions& to = arguments.attached;
     CLI::App* take = app.add_subcommand("attach", "a server's disk as an NBD socket here");

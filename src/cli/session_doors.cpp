@@ -79,12 +79,12 @@ std::string user_directory() {
     return *directory;
 }
 
-std::vector<std::string> doors(const std::string& directory) {
+std::vector<std::string> doors_in(const std::string& directory, std::string_view prefix) {
     std::vector<std::string> out;
     DIR* const list = ::opendir(directory.c_str());
     if (list == nullptr) return out;
     while (const dirent* entry = ::readdir(list))
-        if (std::string_view(entry->d_name).starts_with(rtrs::kDoorPrefix))
+        if (std::string_view(entry->d_name).starts_with(prefix))
             out.push_back(directory + "/" + entry->d_name);
     ::closedir(list);
     std::sort(out.begin(), out.end());
@@ -146,7 +146,7 @@ std::vector<LiveSession> live_sessions() {
     std::vector<LiveSession> out;
     const std::string directory = user_directory();
     Letterbox letterbox(directory);
-    for (const std::string& door : doors(directory)) {
+    for (const std::string& door : doors_in(directory, rtrs::kDoorPrefix)) {
         const auto answer = letterbox.ask(door, {std::string(rtrs::control::kShow)});
         if (!answer && errno == ECONNREFUSED)
             ::unlink(door.c_str());
@@ -157,6 +157,17 @@ std::vector<LiveSession> live_sessions() {
             for (LiveSession& found : parse(door, *answer)) out.push_back(std::move(found));
     }
     return out;
+}
+
+std::vector<std::string> doors(std::string_view prefix) {
+    return doors_in(user_directory(), prefix);
+}
+
+std::string ask(const std::string& door, const std::vector<std::string>& words) {
+    Letterbox letterbox(user_directory());
+    const auto answer = letterbox.ask(door, words);
+    if (!answer && errno == ECONNREFUSED) ::unlink(door.c_str());
+    return answer.value_or("");
 }
 
 std::string tell(const std::string& door, const std::vector<std::string>& words) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cli/output.hpp"
@@ -17,6 +18,11 @@ struct LiveSession {
 
 // Of all programs that answer; says on stderr who does not. Sockets of dead ones are removed.
 std::vector<LiveSession> live_sessions();
+
+// The doors of this user's programs whose names begin so.
+std::vector<std::string> doors(std::string_view prefix);
+// What the program behind a door answers; empty if it does not. Doors of dead ones are removed.
+std::string ask(const std::string& door, const std::vector<std::string>& words);
 
 // Asks a program to do something; the sentence with which it refuses, empty if it did it.
 std::string tell(const std::string& door, const std::vector<std::string>& words);

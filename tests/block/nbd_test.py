@@ -170,6 +170,32 @@ def test_identity(feroce, scratch):
     del os.environ["XDG_RUNTIME_DIR"]
 
 
+def test_writers(feroce, scratch):
+    """A writer's hold is seen, and can be taken away."""
+    with exported(feroce, "m=memory:2M", "--port", PORT), \
+            attached(feroce, scratch, "127.0.0.1", "m", "--port", PORT, "--session", "old") as old:
+        shown = run(feroce, "export", "--writers").split()
+        equal(shown[:4], ["disk", "m", "session", "old"], "writers")
+        equal(shown[6:], ["from", "127.0.0.1"], "writers")
+        words = ("attach", "127.0.0.1", "m", "--port", PORT, "--socket", f"{scratch}/s")
+        if "another client has it open" not in refused(feroce, *words):
+            fail("a second writer")
+        run(feroce, "export", "--evict", "m")
+        if "no client has" not in refused(feroce, "export", "--evict", "m"):
+            fail("nobody to evict")
+        with attached(feroce, scratch, "127.0.0.1", "m", "--port", PORT) as new:
+            fine, said = qemu_io(new, "write -P 7 0 4k")
+            if not fine:
+                fail(said)
+            # A new NBD client would have the disk opened again, which is another's now.
+            fine, said = qemu_io(old, "write -P 8 0 4k")
+            if fine:
+                fail(f"the one that was evicted writes: {said}")
+            fine, said = qemu_io(new, "read -P 7 0 4k")
+            if not fine or "failed" in said:
+                fail(said)
+
+
 def test_errors(feroce, scratch):
     """NBD clients get errors that NBD knows."""
     disk = f"{scratch}/disk"
