@@ -2,6 +2,7 @@
 // or on another thread's.
 #include "feroce/rtrs/server.hpp"
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <optional>
@@ -128,6 +129,58 @@ rdma::Result<rdma::Listener> listen_at(rdma::Loop& loop, const ServerOptions& op
 }
 
 }  // namespace
+
+namespace {
+
+constexpr int kMaxError = 511;  // Nine bits on the wire.
+
+// The one answer of a task's request, also if the task is destroyed before its end.
+class PendingAnswer {
+public:
+    explicit PendingAnswer(ServerRequest& request) : request_(&request) {}
+    ~PendingAnswer() {
+        if (request_ != nullptr) request_->respond(ECANCELED);
+    }
+    PendingAnswer(const PendingAnswer&) = delete;
+    PendingAnswer& operator=(const PendingAnswer&) = delete;
+
+    void give(const rdma::Result<std::size_t>& result) {
+        ServerRequest& request = *std::exchange(request_, nullptr);
+        if (!result) {
+            const int code = result.error().code;
+            return request.respond(code > 0 && code <= kMaxError ? code : EIO);
+        }
+        if (request.direction() == Direction::Read) {
+            const auto data = request.data();
+            std::ranges::fill(data.subspan(std::min(*result, data.size())), std::byte{0});
+        }
+        request.respond();
+    }
+
+private:
+    ServerRequest* request_;
+};
+
+rdma::Task<void> run_handler(std::shared_ptr<const TaskHandler> handler, ServerRequest& request) {
+    PendingAnswer answer(request);
+    try {
+        HandlerTask task = (*handler)(request);
+        answer.give(co_await task);
+    } catch (...) {
+        answer.give(rdma::Error(EIO, "the handler threw"));
+        throw;
+    }
+}
+
+}  // namespace
+
+rdma::Result<Server> Server::open_awaiting(rdma::Loop& loop, ServerOptions options,
+                                           TaskHandler handler) {
+    auto shared = std::make_shared<const TaskHandler>(std::move(handler));
+    return open(loop, std::move(options), RequestHandler([shared](ServerRequest& request) {
+                    request.loop().spawn(run_handler(shared, request));
+                }));
+}
 
 Server::Server(std::shared_ptr<State> state) : state_(std::move(state)) {}
 Server::Server(Server&&) noexcept = default;

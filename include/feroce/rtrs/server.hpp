@@ -8,6 +8,14 @@
 //         request.respond();
 //     }).value();
 //
+// A handler that awaits is a coroutine; its result answers the request: how much of a read's data
+// it has filled (the rest is cleared), or an error.
+//
+//     rtrs::Server::open(loop, {}, [&](rtrs::ServerRequest& request)
+//                                      -> rdma::Task<rdma::Result<std::size_t>> {
+//         co_return co_await backend.load(request.message(), request.data());
+//     });
+//
 // Belongs to its loop's thread. With ServerOptions::workers sessions are served on the loops of
 // other threads, the handler is called there, and only opening, ending and counting happen here. A
 // request repeated by a client of ours after a path failed is not given to the handler again
@@ -19,6 +27,8 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "feroce/error.hpp"
@@ -26,6 +36,7 @@
 #include "feroce/result.hpp"
 #include "feroce/rtrs/options.hpp"
 #include "feroce/rtrs/request.hpp"
+#include "feroce/task.hpp"
 
 namespace feroce::rtrs {
 
@@ -57,6 +68,11 @@ private:
 // A handler that throws fails its request with EIO, unless it had answered, and no other; it must
 // not have kept the request. The exception goes to the session's loop: see Loop::poll.
 using RequestHandler = std::function<void(ServerRequest&)>;
+using HandlerTask = rdma::Task<rdma::Result<std::size_t>>;
+using TaskHandler = std::function<HandlerTask(ServerRequest&)>;
+template <class Handler>
+concept AwaitingHandler =
+    std::is_same_v<std::invoke_result_t<Handler&, ServerRequest&>, HandlerTask>;
 
 struct ServerStatistics {
     std::size_t sessions = 0;
@@ -75,6 +91,13 @@ class Server {
 public:
     static Result<Server, rdma::Error> open(rdma::Loop& loop, ServerOptions options,
                                             RequestHandler handler);
+    // The handler's tasks belong to the loop of their session and may outlive the server. One that
+    // is destroyed before its end answers ECANCELED.
+    template <AwaitingHandler Handler>
+    static Result<Server, rdma::Error> open(rdma::Loop& loop, ServerOptions options,
+                                            Handler handler) {
+        return open_awaiting(loop, std::move(options), TaskHandler(std::move(handler)));
+    }
     Server(Server&&) noexcept;
     Server& operator=(Server&&) noexcept;
     // Closes all paths. Requests whose handler has not answered yet may still do so.
@@ -85,6 +108,8 @@ public:
 
 private:
     class State;
+    static Result<Server, rdma::Error> open_awaiting(rdma::Loop& loop, ServerOptions options,
+                                                     TaskHandler handler);
     explicit Server(std::shared_ptr<State> state);
     std::shared_ptr<State> state_;
 };
