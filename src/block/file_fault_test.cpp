@@ -59,9 +59,7 @@ struct Asked : BackendRequest {
         offset = at;
         length = bytes.size();
         data = bytes;
-        done = [](BackendRequest& request, int code) {
-            static_cast<Asked&>(request).error = code;
-        };
+        done = [](BackendRequest& request, int code) { static_cast<Asked&>(request).error = code; };
     }
     bool ended() const { return error >= 0; }
     int error = -1;
