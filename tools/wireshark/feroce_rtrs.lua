@@ -292,6 +292,11 @@ local function add_fence(range, tree)
     return range(0, 2):le_uint() == 0x80 and "FENCE_REQ" or "FENCE_RSP"
 end
 
+local function add_refusal(range, tree)
+    tree:add(f.data_length, range:len())
+    return "REFUSAL"
+end
+
 local function add_reply(range, tree, message)
     local name = "READ data"
     if range then tree:add(f.data_length, range:len()) end
@@ -340,6 +345,8 @@ local function classify(packet, range)
     if size == 24 and (range(0, 2):le_uint() == 0x80 or range(0, 2):le_uint() == 0x81) then
         return add_fence
     end
+    if size == 8 and range(0, 2):le_uint() == 0x82 then return constant("GOODBYE") end
+    if size >= 4 and range(0, 2):le_uint() == 0x83 then return add_refusal end
     if size == 272 and range(0, 2):le_uint() == 0 then return add_info_req end
     if size >= 8 and range(0, 2):le_uint() == 1 and size == 8 + 16 * range(2, 2):le_uint() then
         return add_info_rsp
