@@ -178,8 +178,8 @@ void RelayServer::seat(Id id, Guest& guest, const GuestMessage& ask) {
     const ssize_t sent =
         ::send(guest.connection.get(), &answer, sizeof answer, MSG_DONTWAIT | MSG_NOSIGNAL);
     if (!slot || sent != sizeof answer) return dismiss(id);
-    guest.v4.emplace(group_.socket_v4(*slot), nullptr);
-    guest.v6.emplace(group_.socket_v6(*slot), nullptr);
+    guest.v4.emplace(group_.socket_v4(answer.slot), nullptr);
+    guest.v6.emplace(group_.socket_v6(answer.slot), nullptr);
     watch_sockets(id, guest, true);
 }
 
