@@ -31,8 +31,12 @@ Result<void> bind_to(CmId& id, const Endpoint& local) {
         id.service->lease_port(static_cast<wire::PortSpace>(id.base.ps), local.address, local.port);
     TRY(lease);
     id.local = local.address;
-    // As in the kernel, a loopback address names no device: any of them can reach this machine.
-    const bool any_device = is_wildcard(local.address) || wire::is_loopback(local.address);
+    // As in the kernel, a loopback address names no device: any of them can reach this machine. But
+    // where the only device is the loopback device, programs that expect one get it.
+    const bool is_only_device =
+        devices(*id.library).size() == 1 && device_with(*id.library, local.address) != nullptr;
+    const bool any_device =
+        is_wildcard(local.address) || (wire::is_loopback(local.address) && !is_only_device);
     Result<void> attached = any_device ? Result<void>{} : attach_device(id);
     if (!attached) {
         id.local = Gid{};
