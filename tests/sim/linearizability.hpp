@@ -26,7 +26,14 @@ public:
     static constexpr std::size_t kMost = 64;
 
     void add(const Call& call) { calls_.push_back(call); }
-    bool linearizable() { return calls_.size() <= kMost && search(0, State()); }
+    bool linearizable() {
+        if (calls_.size() > kMost) return false;
+        if constexpr (requires { Model::before(calls_); })
+            before_ = Model::before(calls_);
+        else
+            before_.assign(calls_.size(), 0);
+        return search(0, State());
+    }
 
 private:
     bool search(std::uint64_t done, const State& state) {
@@ -37,6 +44,7 @@ private:
         if (first_end == kNeverEnded) return true;  // Only calls that may not count are left.
         for (std::size_t i = 0; i < calls_.size(); ++i) {
             if ((done >> i & 1) != 0 || calls_[i].start > first_end) continue;
+            if ((before_[i] & ~done) != 0) continue;
             State after = state;
             if (Model::fits(calls_[i], after) && search(done | std::uint64_t{1} << i, after))
                 return true;
@@ -45,6 +53,7 @@ private:
     }
 
     std::vector<Call> calls_;
+    std::vector<std::uint64_t> before_;  // Of each call: those that must come before it.
     std::set<std::pair<std::uint64_t, State>> tried_;
 };
 
@@ -90,6 +99,31 @@ struct QueueCall {
 struct QueueModel {
     using Call = QueueCall;
     using State = std::vector<std::uint64_t>;
+
+    // Values came out in the order in which they went in, and those that stayed went in last. Every
+    // value is pushed once. Without this, pushes at the same time make the search too large.
+    static std::vector<std::uint64_t> before(const std::vector<QueueCall>& calls) {
+        const auto pop_of = [&](const QueueCall& push) {
+            return std::find_if(calls.begin(), calls.end(), [&](const QueueCall& call) {
+                return !call.is_push && call.end != kNeverEnded && call.got == push.value;
+            });
+        };
+        const bool all_known = std::none_of(calls.begin(), calls.end(), [](const QueueCall& call) {
+            return !call.is_push && call.end == kNeverEnded;
+        });
+        std::vector<std::uint64_t> out(calls.size(), 0);
+        for (std::size_t i = 0; i < calls.size(); ++i) {
+            if (!calls[i].is_push) continue;
+            const auto own = pop_of(calls[i]);
+            for (std::size_t j = 0; j < calls.size(); ++j) {
+                const auto other = calls[j].is_push ? pop_of(calls[j]) : calls.end();
+                if (j == i || other == calls.end()) continue;
+                const bool first = own == calls.end() ? all_known : other->end < own->start;
+                if (first) out[i] |= std::uint64_t{1} << j;
+            }
+        }
+        return out;
+    }
 
     static bool fits(const QueueCall& call, State& values) {
         if (call.is_push) {
