@@ -123,6 +123,7 @@ private:
         if (again) blame("a failed flush was followed by one that succeeded", 0);
         (void)co_await open_->close();
         co_await open_disk();
+        ++told_;  // Flushes of the new handle say nothing about what the old one wrote.
         lost_ = reopening_ = false;
     }
 
