@@ -497,8 +497,9 @@ test_trace() {
     contains "$out" "NAK remote access error"
     [[ $out != *"bad ICRC"* ]] || fail "bad ICRC in: $out"
     contains "$out" "# refused at PSN"
-    equal "$("$feroce" trace -j "$scratch/file.pcapng" | json '[r["icrc"] for r in d]')" \
-        "[True, True, True, True]"
+    # Both ends are in this capture; a busy machine may add the WRITE sent again.
+    equal "$("$feroce" trace -j "$scratch/file.pcapng" |
+        json 'len(d) >= 4, {r["icrc"] for r in d}')" "True {True}"
     # The remarks as comments that Wireshark shows.
     "$feroce" trace --comment "$scratch/remarks.pcapng" "$scratch/file.pcapng" >/dev/null
     equal "$("$feroce" trace "$scratch/remarks.pcapng")" "$out" "the copy"
