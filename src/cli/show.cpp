@@ -120,6 +120,7 @@ void add(const process::StateResources& from, process::StateResources& to) {
 std::vector<std::string> names_in_use(const std::vector<DeviceInfo>& devices,
                                       const std::vector<process::StateSnapshot>& processes) {
     std::vector<std::string> names;
+    names.reserve(devices.size());
     for (const DeviceInfo& device : devices) names.push_back(device.name);
     for (const process::StateSnapshot& process : processes)
         for (const process::StateResources& r : process.resources)

@@ -50,6 +50,7 @@ std::vector<std::uint32_t> slots_for(std::span<const GuestSlot> slots, std::uint
         return rank(a) != rank(b) ? rank(a) < rank(b) : a.seat.since_ns < b.seat.since_ns;
     });
     std::vector<std::uint32_t> out;
+    out.reserve(fit.size());
     for (const GuestSlot& slot : fit) out.push_back(slot.number);
     return out;
 }

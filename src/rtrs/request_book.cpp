@@ -70,7 +70,8 @@ bool RequestBook::answered_late(std::uint16_t permit, const InFlight& path) {
 
 void RequestBook::path_failed(InFlight& path, const std::optional<Fence>& fence,
                               unsigned attempts) {
-    for (std::uint16_t permit = 0; permit < holders_.size(); ++permit) {
+    const auto permits = static_cast<std::uint16_t>(holders_.size());
+    for (std::uint16_t permit = 0; permit < permits; ++permit) {
         Holder& left = holders_[permit];
         if (left.request != nullptr || left.path != &path) continue;
         left = {};
