@@ -3,6 +3,8 @@
 #include <cerrno>
 #include <utility>
 
+#include "gas/sync/hold.hpp"
+
 namespace feroce::gas {
 namespace {
 
@@ -193,27 +195,11 @@ rdma::Task<Result<>> ALock::release(Turn turn) {
 }
 
 rdma::Task<Result<>> ALock::lock() {
-    const auto undo = [](Turn turn) -> rdma::Task<void> {
-        static_cast<void>(co_await release(turn));
-    };
-    rdma::Shelter attempt(lanes_.shelter(), take(turn_), undo);
-    const auto turn = co_await attempt;
-    if (!turn) co_return turn.error();
-    turn_ = *turn;
-    held_ = true;
-    co_return Result<>();
+    return detail::hold<void>(lanes_, take(turn_), release, turn_, held_);
 }
 
 rdma::Task<Result<bool>> ALock::try_lock() {
-    const auto undo = [](std::optional<Turn> turn) -> rdma::Task<void> {
-        if (turn) static_cast<void>(co_await release(*turn));
-    };
-    rdma::Shelter attempt(lanes_.shelter(), take_free(turn_), undo);
-    const auto turn = co_await attempt;
-    if (!turn) co_return turn.error();
-    held_ = turn->has_value();
-    if (held_) turn_ = **turn;
-    co_return held_;
+    return detail::hold<bool>(lanes_, take_free(turn_), release, turn_, held_);
 }
 
 rdma::Task<Result<>> ALock::unlock() {

@@ -3,6 +3,8 @@
 #include <cerrno>
 #include <utility>
 
+#include "gas/sync/hold.hpp"
+
 namespace feroce::gas {
 namespace {
 
@@ -68,26 +70,18 @@ rdma::Task<Result<>> McsLock::release(Lanes& lanes, ptr<Line> line, ptr<Place> p
     co_return handed;
 }
 
-rdma::Task<Result<bool>> McsLock::hold(rdma::Task<Result<ptr<Place>>> attempt) {
-    const auto undo = [&lanes = lanes_, line = line_](ptr<Place> place) -> rdma::Task<void> {
-        if (place) static_cast<void>(co_await release(lanes, line, place));
-    };
-    rdma::Shelter sheltered(lanes_.shelter(), std::move(attempt), undo);
-    const auto place = co_await sheltered;
-    if (!place) co_return place.error();
-    place_ = *place;
-    held_ = bool(place_);
-    co_return held_;
-}
-
 rdma::Task<Result<bool>> McsLock::try_lock() {
-    return hold(take_free(lanes_, line_));
+    const auto free = [&lanes = lanes_, line = line_](ptr<Place> place) {
+        return release(lanes, line, place);
+    };
+    return detail::hold<bool>(lanes_, take_free(lanes_, line_), free, place_, held_);
 }
 
 rdma::Task<Result<>> McsLock::lock() {
-    const auto locked = co_await hold(take(lanes_, line_));
-    if (!locked) co_return locked.error();
-    co_return Result<>();
+    const auto free = [&lanes = lanes_, line = line_](ptr<Place> place) {
+        return release(lanes, line, place);
+    };
+    return detail::hold<void>(lanes_, take(lanes_, line_), free, place_, held_);
 }
 
 rdma::Task<Result<>> McsLock::unlock() {

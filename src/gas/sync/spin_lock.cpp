@@ -1,5 +1,7 @@
 #include "feroce/gas/sync/spin_lock.hpp"
 
+#include "gas/sync/hold.hpp"
+
 namespace feroce::gas {
 
 rdma::Task<Result<bool>> SpinLock::take(Lanes& lanes, ptr<Line> line) {
@@ -73,27 +75,17 @@ rdma::Task<Result<>> TicketLock::pass_on(Lanes& lanes, ptr<Line> line, Ticket ti
 }
 
 rdma::Task<Result<>> TicketLock::lock() {
-    const auto undo = [&lanes = lanes_, line = line_](Ticket ticket) -> rdma::Task<void> {
-        static_cast<void>(co_await pass_on(lanes, line, ticket));
+    const auto release = [&lanes = lanes_, line = line_](Ticket ticket) {
+        return pass_on(lanes, line, ticket);
     };
-    rdma::Shelter attempt(lanes_.shelter(), take(lanes_, line_), undo);
-    const auto ticket = co_await attempt;
-    if (!ticket) co_return ticket.error();
-    ticket_ = *ticket;
-    held_ = true;
-    co_return Result<>();
+    return detail::hold<void>(lanes_, take(lanes_, line_), release, ticket_, held_);
 }
 
 rdma::Task<Result<bool>> TicketLock::try_lock() {
-    const auto undo = [&lanes = lanes_, line = line_](std::optional<Ticket> t) -> rdma::Task<void> {
-        if (t) static_cast<void>(co_await pass_on(lanes, line, *t));
+    const auto release = [&lanes = lanes_, line = line_](Ticket ticket) {
+        return pass_on(lanes, line, ticket);
     };
-    rdma::Shelter attempt(lanes_.shelter(), take_free(lanes_, line_), undo);
-    const auto ticket = co_await attempt;
-    if (!ticket) co_return ticket.error();
-    held_ = ticket->has_value();
-    if (held_) ticket_ = **ticket;
-    co_return held_;
+    return detail::hold<bool>(lanes_, take_free(lanes_, line_), release, ticket_, held_);
 }
 
 rdma::Task<Result<>> TicketLock::unlock() {

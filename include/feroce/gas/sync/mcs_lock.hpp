@@ -27,7 +27,6 @@ private:
     // Null: it is not free.
     static rdma::Task<Result<ptr<Place>>> take_free(Lanes& lanes, ptr<Line> line);
     static rdma::Task<Result<>> release(Lanes& lanes, ptr<Line> line, ptr<Place> place);
-    rdma::Task<Result<bool>> hold(rdma::Task<Result<ptr<Place>>> attempt);
 
     ptr<Line> line_;
     ptr<Place> place_;  // While it is held.
