@@ -40,6 +40,7 @@ stages=(
     "soak|function|cross|unit tests built for the other architecture, in an emulator"
     "soak|function|lossy20|256 MiB by SEND, WRITE, READ each, 10^5 adds, under faults, 20 seeds"
     "soak|function|seeds1000|1,000 simulated runs, each twice: engines, C ABI, library, disks"
+    "soak|function|floods|10^6 messages of a hostile guest; 100 rounds of every way to end; as root"
     "soak|function|disks600|disks20 for 10 minutes, and a 1 GiB image there and back"
     "soak|function|crash50|the same 50 times"
     "soak|function|coverage|lines of each room that unit, golden, script and sim tests run"
@@ -212,6 +213,14 @@ run_seeds() { # COUNT
 
 stage_seeds100() { run_seeds 100; }
 stage_seeds1000() { run_seeds 1000; }
+
+stage_floods() {
+    build_tests
+    FEROCE_TEST_MESSAGES=1000000 "$build/tests/share/share_hostile_guest_test"
+    FEROCE_TEST_MESSAGES=1000000 "$build/tests/share/share_cm_flood_test"
+    FEROCE_TEST_ROUNDS=100 "$build/tests/share/share_exit_test"
+}
+
 stage_fuzz60() { fuzz_for 60 fuzzers; }
 stage_fuzz600() { fuzz_for 600 all_fuzzers; }
 

@@ -4,13 +4,10 @@
 #include <sys/resource.h>
 
 #include <cerrno>
-#include <cstdio>
-#include <cstdlib>
-#include <fstream>
-#include <string>
+#include <vector>
 
 #include "attacks.hpp"
-#include "ring.hpp"
+#include "watched.hpp"
 
 namespace feroce::share {
 namespace {
@@ -20,20 +17,6 @@ using std::chrono::seconds;
 
 // Another ordinary user than kOrdinaryUser, so that the limit on its threads is its own.
 constexpr unsigned kVictim = 65532;
-
-// How many the guest sends; FEROCE_TEST_MESSAGES says otherwise.
-int messages() {
-    const char* wanted = std::getenv("FEROCE_TEST_MESSAGES");
-    return wanted == nullptr ? 100'000 : std::atoi(wanted);
-}
-
-// A line of /proc/PID/status; -1 if the process is gone.
-long status_of(pid_t pid, const std::string& name) {
-    std::ifstream file("/proc/" + std::to_string(pid) + "/status");
-    for (std::string line; std::getline(file, line);)
-        if (line.starts_with(name + ":")) return std::atol(line.c_str() + name.size() + 1);
-    return -1;
-}
 
 port::Fd sit_down(std::uint32_t owner) {
     Result<port::Fd> connection = port::connect_to_group(kPort, owner);
@@ -50,7 +33,7 @@ int flood_with_wishes(std::uint32_t owner, int count) {
     port::Fd seat = sit_down(owner);
     if (!seat.valid()) return 2;
     const GuestMessage wish{.kind = GuestMessage::Kind::WantRequests};
-    const Clock::time_point give_up = Clock::now() + seconds(120);
+    const Clock::time_point give_up = Clock::now() + seconds(120 + count / 1000);
     int sent = 0;
     while (sent < count && Clock::now() < give_up) {
         // Without a seat it is said, too.
@@ -99,51 +82,29 @@ protected:
         if (attacker == 0) ::_exit(become_ordinary_user() ? flood_with_wishes(kVictim, count) : 99);
         return attacker;
     }
-    // Most threads and memory (KiB) of the victim until the attacker has ended.
-    void watch(pid_t attacker, int& status) {
-        while (::waitpid(attacker, &status, WNOHANG) == 0) {
-            threads = std::max(threads, status_of(victim, "Threads"));
-            memory = std::max(memory, status_of(victim, "VmRSS"));
-            ::poll(nullptr, 0, 1);
-        }
-    }
     bool victim_lives() const { return ::waitpid(victim, nullptr, WNOHANG) == 0; }
 
     pid_t victim = -1;
-    long threads = 0;
-    long memory = 0;
 };
-
-// In KiB. AddressSanitizer keeps what was freed, up to 256 MiB.
-#ifdef __SANITIZE_ADDRESS__
-constexpr long kGrowth = 512 * 1024;
-#else
-constexpr long kGrowth = 16 * 1024;
-#endif
 
 TEST_F(HostileGuest, CostsItsRelayNoThreadsAndNoMemory) {
     start_victim(false);
-    const long threads_before = status_of(victim, "Threads");
-    const long memory_before = status_of(victim, "VmRSS");
-    int status = 0;
-    watch(start_attacker(messages()), status);
-    EXPECT_EQ(status, 0);
+    Watched watched(victim);
+    EXPECT_EQ(watched.look_until_end_of(start_attacker(messages())), 0);
     ASSERT_TRUE(victim_lives());
-    std::printf("%d messages: threads %ld -> %ld, memory %ld -> %ld KiB\n", messages(),
-                threads_before, threads, memory_before, memory);
+    watched.print(messages());
     // The relay's thread, the one that starts the connection manager, and the manager's own.
-    EXPECT_LE(threads, threads_before + 3);
-    EXPECT_LE(memory, memory_before + kGrowth);
+    EXPECT_LE(watched.threads, watched.threads_before + 3);
+    EXPECT_LE(watched.memory, watched.memory_before + kGrowth);
+    EXPECT_LE(watched.cpu(), 5 + 1e-3 * messages());
 }
 
 TEST_F(HostileGuest, DoesNotEndAProcessThatMayHaveNoMoreThreads) {
     start_victim(true);
-    const long threads_before = status_of(victim, "Threads");
-    int status = 0;
-    watch(start_attacker(2000), status);
-    EXPECT_EQ(status, 0);
+    Watched watched(victim);
+    EXPECT_EQ(watched.look_until_end_of(start_attacker(2000)), 0);
     EXPECT_TRUE(victim_lives());
-    EXPECT_EQ(threads, threads_before + 1);
+    EXPECT_EQ(watched.threads, watched.threads_before + 1);
 }
 
 TEST_F(HostileGuest, LeavesOtherUsersTheirSlots) {
