@@ -27,7 +27,9 @@ struct Checks {
     // These are reported by the workload itself, which alone knows when they are due.
     static constexpr const char* kProgress = "progress";
     static constexpr const char* kTeardown = "teardown";
-    static constexpr const char* kDrain = "drain";  // Of a send queue in SQD.
+    static constexpr const char* kDrain = "drain";          // Of a send queue in SQD.
+    static constexpr const char* kDepth = "depth";          // Outstanding READs and atomics.
+    static constexpr const char* kDestroyed = "destroyed";  // Completion and receive queues.
 
     Report report;
     CompletionChecker completions;

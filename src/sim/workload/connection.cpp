@@ -17,6 +17,12 @@ QpType type_of_second(const ConnectionPlan& plan) {
     return plan.type == QpType::XrcInitiator ? QpType::XrcTarget : plan.type;
 }
 
+// By more than an acknowledgement.
+bool is_answered(transport::SendOp op) {
+    return op == transport::SendOp::Read || op == transport::SendOp::CompareSwap ||
+           op == transport::SendOp::FetchAdd;
+}
+
 }  // namespace
 
 Connection::Connection(Context& context, Station& a, Station& b, const ConnectionPlan& plan)
@@ -44,6 +50,7 @@ void Connection::open() {
     connect({a_.station().node(), *a_.qp(), *first_psns_[0]},
             {b_.station().node(), *b_.qp(), *first_psns_[1]}, plan_.options);
     opened_ = true;
+    depth_ = plan_.options.read_atomic_max;
     broken_ = undermined_ = draining_ = false;
     stops_ = {};
     a_.station().node().wake();
@@ -126,10 +133,28 @@ void Connection::change_depth() {
     transport::QpAttributes to;
     to.read_atomic_max = static_cast<std::uint8_t>(1 + context_.random.below(16));
     to.dest_read_atomic_max = to.read_atomic_max;
+    depth_ = to.read_atomic_max;
     const transport::AttributeMask mask{
         static_cast<std::uint32_t>(transport::Attribute::MaxReadAtomic) |
         static_cast<std::uint32_t>(transport::Attribute::MaxDestReadAtomic)};
     for (Endpoint* side : {&a_, &b_}) change(side->station().node(), *side->qp(), to, mask);
+}
+
+// Counted in the send queue, not by what the requester believes.
+void Connection::check_depth() {
+    if (!opened_) return;
+    for (Endpoint* side : {&a_, &b_}) {
+        if (!side->is_open() || side->qp()->state() == QpState::Err) continue;
+        const transport::SendQueue& queue = side->qp()->send_queue();
+        std::uint32_t outstanding = 0;
+        for (std::uint64_t i = queue.head(); i != queue.tail() && queue.at(i).numbered; ++i)
+            if (is_answered(queue.at(i).op)) ++outstanding;
+        if (outstanding <= depth_) continue;
+        context_.checks.report.fail(
+            Checks::kDepth,
+            "node " + std::to_string(side->node()) + ": " + std::to_string(outstanding) +
+                " READs and atomics are outstanding, agreed were " + std::to_string(depth_));
+    }
 }
 
 void Connection::change_addresses() {

@@ -40,7 +40,9 @@ public:
     bool broken() const { return broken_; }
     bool needs_repair() const { return broken_ || undermined_; }
     Allowance allowance(std::size_t i);
-    bool idle();  // Nothing left to do or to arrive.
+    bool may_reset() const { return !a_.has_own_srq(); }  // Its receives would outlive their keys.
+    void check_depth();  // No more READs and atomics are outstanding than was agreed.
+    bool idle();         // Nothing left to do or to arrive.
 
 private:
     Psn draw_psn();
@@ -59,6 +61,7 @@ private:
     // First PSNs, by side. Those of queue pairs that are used again are far from what may still be
     // on its way.
     std::array<std::optional<Psn>, 2> first_psns_;
+    std::uint32_t depth_ = 0;  // As agreed when it was opened or resumed.
     // While draining: where each side stopped, from the moment it said so.
     bool draining_ = false;
     std::array<std::optional<Psn>, 2> stops_;

@@ -20,7 +20,7 @@ void Scenario::repair_later(Connection& connection, Duration delay) {
 }
 
 void Scenario::repair(Connection& connection) {
-    if (swarm_.resets && random_.chance(0.7)) {
+    if (swarm_.resets && connection.may_reset() && random_.chance(0.7)) {
         connection.reset([this] { poll_all(); });
     } else {
         connection.close([this] { poll_all(); });

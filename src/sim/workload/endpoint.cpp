@@ -28,9 +28,10 @@ void Endpoint::lay_out() {
     const std::uint64_t bytes = swarm.message_max + 16 + kGrhBytes;
     locals_ = Slots(arena.allocate(bytes * (swarm.depth + 1)), bytes);
     targets_ = Slots(arena.allocate(bytes * (swarm.depth + 1)), bytes);
-    own_pool_ = std::make_unique<ReceivePool>(context_, station_,
-                                              Slots(arena.allocate(bytes * swarm.receives), bytes));
     word_ = station_.claim_word();
+    own_pool_ = std::make_unique<ReceivePool>(context_, station_,
+                                              Slots(arena.allocate(bytes * swarm.receives), bytes),
+                                              ReceivePool::kFirstOwn + word_);
 }
 
 void Endpoint::open() {
@@ -56,16 +57,17 @@ void Endpoint::open() {
 void Endpoint::create_qp() {
     Node& node = station_.node();
     const Swarm& swarm = context_.swarm;
+    make_own_queues();
     transport::QpInit init;
     init.type = type_;
     if (type_ == QpType::XrcTarget) {
         init.xrc_domain = station_.xrc_domain();
     } else {
         init.pd = station_.pd();
-        init.send_cq = &station_.send_cq();
-        if (type_ != QpType::XrcInitiator) init.receive_cq = &station_.receive_cq();
+        init.send_cq = &send_cq();
+        if (type_ != QpType::XrcInitiator) init.receive_cq = &receive_cq();
     }
-    init.srq = plan_.shared_receives ? &station_.srq() : nullptr;
+    if (plan_.shared_receives) init.srq = own_srq_ ? own_srq_.get() : &station_.srq();
     init.capabilities = {.send_wr_max = swarm.depth + 2,
                          .receive_wr_max = swarm.receives,
                          .send_sge_max = 4,
@@ -75,6 +77,24 @@ void Endpoint::create_qp() {
     const auto qp = node.engine(shard).create_qp(init);
     ASSERT(qp.has_value());
     qp_ = *qp;
+}
+
+void Endpoint::make_own_queues() {
+    if (!context_.swarm.own_queues || type_ == QpType::XrcTarget) return;
+    own_cq_ = std::make_unique<device::CompletionQueue>(4096, nullptr, nullptr);
+    if (!has_own_srq()) return;
+    own_srq_ = std::make_unique<transport::ReceiveQueue>(station_.pd(), context_.swarm.receives, 1);
+    own_pool_->serve(own_srq_.get());
+}
+
+// As a program may: once the queue pair is gone, whatever of it is still on its way.
+void Endpoint::destroy_own_queues() {
+    if (own_srq_) {
+        own_pool_->serve(static_cast<transport::ReceiveQueue*>(nullptr));
+        context_.checks.completions.forget_shared(own_pool_->shared_key());
+        station_.destroy(std::move(own_srq_));
+    }
+    if (own_cq_) station_.destroy(std::move(own_cq_));
 }
 
 std::string Endpoint::describe() {
@@ -231,10 +251,11 @@ void Endpoint::destroy() {
     const Qpn qpn = qp_->qpn();
     forget();
     station_.node().engine_of(qpn).destroy_qp(*qp_);
-    station_.send_cq().purge(qpn);
-    station_.receive_cq().purge(qpn);
+    send_cq().purge(qpn);
+    receive_cq().purge(qpn);
     station_.xrc_cq().purge(qpn);
     qp_ = nullptr;
+    destroy_own_queues();
 }
 
 void Endpoint::reset() {

@@ -26,6 +26,10 @@ public:
     bool is_open() const { return qp_ != nullptr; }
     transport::QueuePair* qp() { return qp_; }
     Station& station() { return station_; }
+    device::CompletionQueue* own_cq() { return own_cq_.get(); }  // Null if it has none.
+    bool has_own_srq() const {
+        return context_.swarm.own_queues && plan_.shared_receives && type_ == transport::QpType::Rc;
+    }
     std::uint32_t node() { return station_.node().id(); }
 
     void allow(std::uint32_t operations) {
@@ -77,6 +81,8 @@ private:
 
     // endpoint.cpp
     void create_qp();
+    void make_own_queues();
+    void destroy_own_queues();
     void finish(const Operation& op, bool success);
     void finish_atomic(const Operation& op, bool success);
     void receive_payload(const transport::Completion& completion, Range place);
@@ -87,7 +93,11 @@ private:
     }
     ReceivePool& pool() {
         if (type_ == transport::QpType::XrcTarget) return station_.xrc_pool();
-        return plan_.shared_receives ? station_.shared_pool() : *own_pool_;
+        return plan_.shared_receives && !has_own_srq() ? station_.shared_pool() : *own_pool_;
+    }
+    device::CompletionQueue& send_cq() { return own_cq_ ? *own_cq_ : station_.send_cq(); }
+    device::CompletionQueue& receive_cq() {
+        return own_cq_ && context_.swarm.one_cq ? *own_cq_ : station_.receive_cq();
     }
     bool reliable() const { return plan_.reliable(); }
 
@@ -100,6 +110,8 @@ private:
     Slots locals_;
     Slots targets_;
     std::unique_ptr<ReceivePool> own_pool_;
+    std::unique_ptr<device::CompletionQueue> own_cq_;
+    std::unique_ptr<transport::ReceiveQueue> own_srq_;
     std::uint32_t word_ = 0;  // Of the peer's compare-and-swap.
     mem::RegionKeys local_keys_;
     mem::RegionKeys target_keys_;

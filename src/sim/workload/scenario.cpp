@@ -129,6 +129,8 @@ void Scenario::tear_down() {
     for (auto& connection : connections_) connection->close([this] { poll_all(); });
     check_everything();
     if (hooks_.on_torn_down) hooks_.on_torn_down(world_);
+    for (auto& station : stations_)
+        if (hooks_.on_destroyed) hooks_.on_destroyed(station->destroyed());
     for (auto& station : stations_) station->close();
 }
 
@@ -149,6 +151,7 @@ void Scenario::check_invariants() {
             Endpoint& end = connection->side(i);
             if (end.is_open()) checks_.invariants.check(end.node(), *end.qp());
         }
+        connection->check_depth();
     }
 }
 
@@ -178,16 +181,26 @@ void Scenario::poll_all() {
 }
 
 void Scenario::poll(Station& station) {
-    std::vector<Completion> polled(64);
     for (device::CompletionQueue* cq :
-         {&station.send_cq(), &station.receive_cq(), &station.xrc_cq()}) {
-        while (true) {
-            polled.resize(64);
-            polled.resize(cq->poll(polled));
-            if (polled.empty()) break;
-            if (hooks_.on_polled) hooks_.on_polled(station.node(), polled);
-            for (const Completion& completion : polled) dispatch(station.node(), completion);
+         {&station.send_cq(), &station.receive_cq(), &station.xrc_cq()})
+        poll(station.node(), *cq);
+    for (auto& connection : connections_) {
+        for (std::size_t i = 0; i < 2; ++i) {
+            Endpoint& end = connection->side(i);
+            if (&end.station() == &station && end.own_cq() != nullptr)
+                poll(station.node(), *end.own_cq());
         }
+    }
+}
+
+void Scenario::poll(Node& node, device::CompletionQueue& cq) {
+    std::vector<Completion> polled(64);
+    while (true) {
+        polled.resize(64);
+        polled.resize(cq.poll(polled));
+        if (polled.empty()) break;
+        if (hooks_.on_polled) hooks_.on_polled(node, polled);
+        for (const Completion& completion : polled) dispatch(node, completion);
     }
 }
 

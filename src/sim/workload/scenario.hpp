@@ -24,6 +24,8 @@ struct Hooks {
     std::function<void(World&)> on_healed;     // The network is good again.
     std::function<void(World&)> on_drained;    // All work is done, nothing is checked yet.
     std::function<void(World&)> on_torn_down;
+    // A node's completion queues that were destroyed, as far as they are watched.
+    std::function<void(const Station::Destroyed&)> on_destroyed;
 };
 
 class Scenario final : public Application {
@@ -54,6 +56,7 @@ private:
 
     void poll_all();
     void poll(Station& station);
+    void poll(Node& node, device::CompletionQueue& cq);
     void dispatch(Node& node, const transport::Completion& completion);
     void repair_later(Connection& connection, Duration delay);
     void repair(Connection& connection);

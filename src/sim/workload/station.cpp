@@ -16,11 +16,11 @@ mem::RegionKeys register_range(Node& node, PdId pd, Range range, mem::AccessSet 
     return *keys;
 }
 
-ReceivePool::ReceivePool(Context& context, Station& station, Slots slots, Share share)
-    : context_(context), station_(station), slots_(std::move(slots)), share_(share) {}
+ReceivePool::ReceivePool(Context& context, Station& station, Slots slots, std::uint32_t number)
+    : context_(context), station_(station), slots_(std::move(slots)), number_(number) {}
 
 QueueKey ReceivePool::shared_key() const {
-    return {station_.node().id(), static_cast<std::uint32_t>(share_), true};
+    return {station_.node().id(), number_, true};
 }
 
 void ReceivePool::serve(transport::QueuePair* qp) {
@@ -96,10 +96,10 @@ void Station::lay_out() {
     const std::uint32_t receives = swarm.receives * 2;
     shared_pool_ = std::make_unique<ReceivePool>(
         context_, *this, Slots(node_.arena().allocate(slot_bytes * receives), slot_bytes),
-        ReceivePool::Share::Shared);
+        ReceivePool::kShared);
     xrc_pool_ = std::make_unique<ReceivePool>(
         context_, *this, Slots(node_.arena().allocate(slot_bytes * receives), slot_bytes),
-        ReceivePool::Share::Xrc);
+        ReceivePool::kXrc);
 }
 
 void Station::fill() {
@@ -140,10 +140,31 @@ void Station::destroy_xrc_srq() {
     xrc_pool_->serve(static_cast<transport::ReceiveQueue*>(nullptr));
     xrc_pool_->take_back_all();
     context_.checks.completions.forget_shared(xrc_pool_->shared_key());
-    for (std::uint32_t shard = 0; shard < node_.shards(); ++shard)
-        node_.engine(shard).forget(*xrc_cq_);
-    xrc_queue_.reset();
-    xrc_cq_.reset();
+    destroy(std::move(xrc_queue_));
+    destroy(std::move(xrc_cq_));
+}
+
+void Station::destroy(std::unique_ptr<device::CompletionQueue> cq) {
+    for (std::uint32_t shard = 0; shard < node_.shards(); ++shard) node_.engine(shard).forget(*cq);
+    std::vector<transport::Completion> last(cq->size());
+    cq->poll(last);
+    if (context_.random.chance(0.5)) destroyed_cqs_.push_back(std::move(cq));
+}
+
+void Station::destroy(std::unique_ptr<transport::ReceiveQueue> srq) {
+    const std::uint32_t available = srq->available();
+    if (context_.random.chance(0.5)) destroyed_srqs_.push_back({std::move(srq), available});
+}
+
+void Station::check_destroyed() {
+    Report& report = context_.checks.report;
+    const std::string where = "node " + std::to_string(node_.id()) + ": ";
+    for (const auto& cq : destroyed_cqs_)
+        if (!cq->empty())
+            report.fail(Checks::kDestroyed, where + "a completion for a destroyed queue");
+    for (const DestroyedSrq& srq : destroyed_srqs_)
+        if (srq.queue->available() != srq.available)
+            report.fail(Checks::kDestroyed, where + "a receive of a destroyed queue was taken");
 }
 
 void Station::replace_xrc_srq() {
@@ -171,6 +192,7 @@ void Station::close() {
     if (!send_cq_->empty() || !receive_cq_->empty() || !xrc_cq_->empty())
         report.fail(Checks::kTeardown, where + "a completion nobody expects is in the queue");
     destroy_xrc_srq();
+    check_destroyed();
     if (!node_.xrc().destroy(xrc_domain_).has_value())
         report.fail(Checks::kTeardown, where + "something still uses the XRC domain");
     for (std::uint32_t shard = 0; shard < node_.shards(); ++shard) {

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "device/completion_queue.hpp"
 #include "sim/check/checks.hpp"
@@ -32,9 +33,11 @@ class Station;
 // Keeps receives posted, each into a slot of its own.
 class ReceivePool {
 public:
-    // As which queue the checkers know it, if it is shared.
-    enum class Share : std::uint8_t { Own, Shared, Xrc };
-    ReceivePool(Context& context, Station& station, Slots slots, Share share = Share::Own);
+    // As which queue the checkers know it, if it is shared: a number that no queue pair has.
+    static constexpr std::uint32_t kShared = 1;
+    static constexpr std::uint32_t kXrc = 2;
+    static constexpr std::uint32_t kFirstOwn = 1u << 24;
+    ReceivePool(Context& context, Station& station, Slots slots, std::uint32_t number);
 
     void serve(transport::QueuePair* qp);  // Null: nobody for now.
     void serve(transport::ReceiveQueue* srq);
@@ -55,7 +58,7 @@ private:
     Context& context_;
     Station& station_;
     Slots slots_;
-    Share share_;
+    std::uint32_t number_;
     LKey key_;
     transport::QueuePair* qp_ = nullptr;
     transport::ReceiveQueue* srq_ = nullptr;
@@ -91,6 +94,13 @@ public:
     SrqNumber xrc_srq() const { return xrc_number_; }
     void replace_xrc_srq();  // Both are destroyed and made again, under whatever goes on.
 
+    // Destroys them. Some are kept where nobody but the checks sees them: what still uses a queue
+    // after its end is found either there or, without a memory checker, not at all.
+    void destroy(std::unique_ptr<device::CompletionQueue> cq);
+    void destroy(std::unique_ptr<transport::ReceiveQueue> srq);
+    using Destroyed = std::vector<std::unique_ptr<device::CompletionQueue>>;
+    const Destroyed& destroyed() const { return destroyed_cqs_; }
+
     std::uint32_t claim_word() { return next_word_++; }  // For an endpoint's compare-and-swap.
     WordKey word(std::uint32_t index) const { return {node_.id(), words_.offset + index * 8}; }
     std::uint64_t word_value(std::uint32_t index);
@@ -102,6 +112,7 @@ public:
 private:
     void make_xrc_srq();
     void destroy_xrc_srq();
+    void check_destroyed();
 
     Context& context_;
     Node& node_;
@@ -119,6 +130,12 @@ private:
     Range library_;
     std::uint64_t library_id_ = 0;
     std::uint32_t next_word_ = kFetchWords;
+    struct DestroyedSrq {
+        std::unique_ptr<transport::ReceiveQueue> queue;
+        std::uint32_t available = 0;  // When it was destroyed.
+    };
+    Destroyed destroyed_cqs_;
+    std::vector<DestroyedSrq> destroyed_srqs_;
     mem::RegionKeys words_keys_;
     mem::RegionKeys library_keys_;
 };

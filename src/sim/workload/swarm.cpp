@@ -123,6 +123,7 @@ Swarm Swarm::draw(std::uint64_t seed) {
     const std::uint64_t connections = 1 + random.below(6);
     for (std::uint64_t i = 0; i < connections; ++i)
         s.connections.push_back(draw_connection(s, random));
+    s.own_queues = random.chance(0.4);
     if (Psn::kBits < 24) shrink(s, random);
     return s;
 }
@@ -131,13 +132,14 @@ std::string describe(const Swarm& s) {
     char text[256];
     std::snprintf(text, sizeof text,
                   "nodes=%u shards=%u %s connections=%zu operations=%03x message<=%u depth=%u "
-                  "loss=%.3f dup=%.3f reorder=%.3f corrupt=%.3f%s%s%s%s%s%s%s%s",
+                  "loss=%.3f dup=%.3f reorder=%.3f corrupt=%.3f%s%s%s%s%s%s%s%s%s",
                   s.nodes, s.shards, s.ipv6 ? "ipv6" : "ipv4", s.connections.size(), s.operations,
                   s.message_max, s.depth, s.faults.loss, s.faults.duplicate, s.faults.reorder,
                   s.faults.corrupt, s.partitions ? " partitions" : "", s.pauses ? " pauses" : "",
                   s.late_receives ? " late" : "", s.deregistrations ? " dereg" : "",
                   s.destructions ? " destroy" : "", s.drains ? " drain" : "",
-                  s.resets ? " reset" : "", s.receive_losses ? " srq" : "");
+                  s.resets ? " reset" : "", s.receive_losses ? " srq" : "",
+                  s.own_queues ? " queues" : "");
     return text;
 }
 

@@ -54,6 +54,8 @@ struct Swarm {
     bool drains = false;          // SQD, and back with other attributes or addresses.
     bool resets = false;          // A queue pair is used again after RESET.
     bool receive_losses = false;  // An XRC receive queue and its completion queue are destroyed.
+    // Endpoints have completion and shared receive queues of their own, destroyed with them.
+    bool own_queues = false;
     Duration chaos = std::chrono::milliseconds(50);
     std::uint32_t chaos_operations = 100;  // Per endpoint, at most.
     std::uint32_t heal_operations = 20;

@@ -7,7 +7,7 @@ namespace feroce::transport::rc {
 namespace {
 
 // As many packets as a PSN can tell apart from those that are already answered.
-constexpr std::uint64_t kOutstandingMax = std::uint64_t{1} << 23;
+constexpr std::uint64_t kOutstandingMax = Psn::kCount / 2;
 
 }  // namespace
 
