@@ -31,7 +31,11 @@ public:
 
 protected:
     TransferBase(ConnectionCore& core, void (*on_completion)(Operation&, const ibv_wc&));
-    ~TransferBase();  // In flight: closes the connection and waits until the memory is free.
+    ~TransferBase();
+
+    // For destructors, while what takes the completion exists. In flight: closes the connection and
+    // waits until the memory is free.
+    void abandon();
 
     // A completion of the last work request.
     void end(const ibv_wc& completion);
@@ -61,6 +65,7 @@ private:
 class [[nodiscard]] Transfer final : public Limited<Transfer, TransferBase> {
 public:
     Transfer(ConnectionCore& core, const Work& work);
+    ~Transfer() { abandon(); }
     Result<> result() { return outcome(); }
 
 private:
@@ -78,6 +83,7 @@ public:
     };
 
     AtomicTransfer(ConnectionCore& core, Kind kind, const RemoteRegion& word, Operands operands);
+    ~AtomicTransfer() { abandon(); }
     Result<std::uint64_t> result();
 
 private:
@@ -96,6 +102,7 @@ private:
 class [[nodiscard]] Batch final : public Limited<Batch, TransferBase> {
 public:
     Batch(ConnectionCore& core, std::span<Work> list);
+    ~Batch() { abandon(); }
     Result<> result() { return outcome(); }
 
 private:
@@ -119,6 +126,7 @@ struct Received {
 class [[nodiscard]] Receive final : public Limited<Receive, TransferBase> {
 public:
     Receive(ConnectionCore& core, const Regions& into);
+    ~Receive() { abandon(); }
     Result<Received> result();
 
 private:

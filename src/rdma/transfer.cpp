@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/assert.hpp"
 #include "rdma/connection_core.hpp"
 
 namespace feroce::rdma {
@@ -35,6 +36,10 @@ TransferBase::TransferBase(ConnectionCore& core, void (*on_completion)(Operation
 }
 
 TransferBase::~TransferBase() {
+    ASSERT(state_ != State::Posted);
+}
+
+void TransferBase::abandon() {
     if (state_ != State::Posted) return;
     give_up(ECANCELED);
     core_.flush(*this);
