@@ -22,7 +22,7 @@ stages=(
     "part|label|fuzz|the stored fuzz corpora, replayed"
     "full|function|format|clang-format leaves the tree as it is"
     "full|function|lint|clang-tidy finds nothing"
-    "full|function|clang|the second compiler, -Werror, and its unit, golden and script tests"
+    "full|function|clang|the second compiler, -Werror, with ASan and UBSan, compiles all"
     "full|function|seeds100|100 simulated runs, each twice: engines, C ABI, library, disks"
     "full|function|fuzz60|60 seconds of libFuzzer a target under ASan and UBSan"
     "full|function|netns|every Debian program pair across two network namespaces, IPv4 and IPv6"
@@ -43,6 +43,7 @@ stages=(
     "soak|function|floods|10^6 messages of a hostile guest; 100 rounds of every way to end; as root"
     "soak|function|disks600|disks20 for 10 minutes, and a 1 GiB image there and back"
     "soak|function|crash50|the same 50 times"
+    "soak|function|includes|every source compiles without precompiled headers"
     "soak|function|coverage|lines of each room that unit, golden, script and sim tests run"
     "soak|function|zeroes|write zeroes from the RNBD client of a newer kernel, Debian's backport"
     "soak|function|fuzz600|10 minutes of libFuzzer a target under ASan and UBSan"
@@ -119,20 +120,32 @@ stage_format() {
         xargs -0 clang-format-14 --dry-run -Werror
 }
 
-preset_build() { # PRESET [TARGET]
-    local folder=$root/build-$1
-    [[ -f $folder/build.ninja ]] || configure "$1" "$folder"
-    ninja -C "$folder" -j "$jobs" "${2:-all}" >&2
+preset_configure() { # PRESET
+    [[ -f $root/build-$1/build.ninja ]] || configure "$1" "$root/build-$1"
 }
 
-# Without the precompiled headers, so that a missing #include is found.
+preset_build() { # PRESET [TARGET]
+    preset_configure "$1"
+    ninja -C "$root/build-$1" -j "$jobs" "${2:-all}" >&2
+}
+
+# The joined sources of the product: headers that eight of them share are read once.
 stage_lint() {
-    preset_build clang
-    mkdir -p "$root/build-clang/lint"
+    local folder=$root/build-clang/lint
+    preset_configure clang
+    mkdir -p "$folder"
     sed -E 's/-Xclang (-include|-include-pch|[^ ]*cmake_pch[^ ]*) ?//g' \
-        "$root/build-clang/compile_commands.json" >"$root/build-clang/lint/compile_commands.json"
+        "$root/build-clang/compile_commands.json" >"$folder/compile_commands.json"
+    sed -n -E 's|^ *"file": "(.*/src/.*\.c(pp\|xx))".*|\1|p' "$folder/compile_commands.json" |
+        grep -vE '_test\.(cpp|dir/)' | sort -u |
+        xargs -n 1 -P "$jobs" clang-tidy-14 --quiet -p "$folder"
+}
+
+# Each by itself and without precompiled headers, so that a missing #include is found.
+stage_includes() {
     find "$root/src" -name '*.cpp' ! -name '*_test.cpp' -print0 |
-        xargs -0 -n 4 -P "$jobs" clang-tidy-14 --quiet -p "$root/build-clang/lint"
+        xargs -0 -n 8 -P "$jobs" clang++-14 -std=c++20 -fsyntax-only -I"$root/src" \
+            -I"$root/include" -DFEROCE_VERSION='""' -DFEROCE_PLACE='""'
 }
 
 # What reads the tree does not change with the compiler, and a program that is not instrumented
@@ -142,10 +155,7 @@ preset_ctest() { # PRESET
     run_ctest "$root/build-$1" '' "^($(IFS='|'; echo "${skip[*]}"))\$"
 }
 
-stage_clang() {
-    preset_build clang
-    run_ctest "$root/build-clang" '^(unit|golden|script)$' '^(full|soak)$'
-}
+stage_clang() { preset_build clang; }
 
 # Simulations, scripts and captures run in one thread: there is nothing to find in them, and the
 # preset does not build them.
@@ -155,13 +165,12 @@ stage_tsan() {
 }
 
 stage_asan() {
-    preset_build asan
+    preset_build clang
     local options=detect_stack_use_after_return=1
-    # On arm64 libasan gets no frame of g++'s code back, and searches all of them at every call: 5
-    # seconds become 300. Its search for leaks stops an ending process for 4 seconds, in which those
-    # that share the port with it give up.
+    # On arm64 the search for leaks stops an ending process for 4 seconds, in which those that share
+    # the port with it give up, and the search for use after return made 5 seconds 300.
     [[ $(uname -m) != aarch64 ]] || options=detect_stack_use_after_return=0:detect_leaks=0
-    ASAN_OPTIONS=$options UBSAN_OPTIONS=print_stacktrace=1 preset_ctest asan
+    ASAN_OPTIONS=$options UBSAN_OPTIONS=print_stacktrace=1 preset_ctest clang
 }
 
 stage_coverage() {
@@ -174,13 +183,13 @@ stage_coverage() {
     python3 "$root/tools/coverage.py" "$root/$lines"
 }
 
-# New inputs land in a scratch folder; a finding is left in build-fuzz/ under libFuzzer's name.
+# New inputs land in a scratch folder; a finding is left in build-clang/ under libFuzzer's name.
 fuzz_one() { # TARGET SECONDS
     local name scratch
     name=$(basename "$1" _fuzz)
     scratch=$(mktemp -d)
     say "fuzzing $name for $2 s"
-    "$1" -max_total_time="$2" -print_final_stats=1 -artifact_prefix="$root/build-fuzz/" \
+    "$1" -max_total_time="$2" -print_final_stats=1 -artifact_prefix="$root/build-clang/" \
         "$scratch" "$root/fuzz/corpus/$name" >"$scratch.log" 2>&1 ||
         { cat "$scratch.log" >&2; return 1; }
     grep -E 'number_of_executed_units|new_units_added' "$scratch.log" | sed "s/^/$name: /" >&2
@@ -189,8 +198,8 @@ fuzz_one() { # TARGET SECONDS
 
 fuzz_for() { # SECONDS CMAKE_TARGET
     local target running=0
-    preset_build fuzz "$2"
-    for target in "$root"/build-fuzz/fuzz/*_fuzz; do
+    preset_build clang "$2"
+    for target in "$root"/build-clang/fuzz/*_fuzz; do
         if ((running == jobs)); then
             wait -n || { wait; return 1; }
             running=$((running - 1))
@@ -201,14 +210,24 @@ fuzz_for() { # SECONDS CMAKE_TARGET
     for ((; running > 0; running--)); do wait -n || { wait; return 1; }; done
 }
 
+# A simulation has one thread; the longest come first.
 run_seeds() { # COUNT
     build_tests
-    "$build/tools/simrun" --seed=1 --runs="$1" --twice
-    FEROCE_SEEDS=$1 FEROCE_STORMS=$1 "$build/tests/sim/sim_abi_test"
-    FEROCE_SEEDS=$1 "$build/tests/sim/sim_rdma_test"
-    FEROCE_SEEDS=$1 "$build/tests/sim/sim_gas_test"
-    FEROCE_SEEDS=$1 "$build/tests/sim/sim_rtrs_test"
-    FEROCE_SEEDS=$1 "$build/tests/sim/sim_block_test"
+    local sim=$build/tests/sim
+    FEROCE_SEEDS=$1 FEROCE_STORMS=$1 in_parallel "$sim/sim_gas_test" "$sim/sim_block_test" \
+        "$build/tools/simrun --seed=1 --runs=$1 --twice" "$sim/sim_abi_test" "$sim/sim_rdma_test" \
+        "$sim/sim_rtrs_test"
+}
+
+# Runs each command to its end, shows what those printed that failed, and fails if one did.
+in_parallel() { # COMMAND...
+    printf '%s\0' "$@" | xargs -0 -P "$jobs" -I COMMAND bash -c '
+        log=$(mktemp)
+        began=$SECONDS
+        COMMAND >"$log" 2>&1 && state=passed || { state=FAILED; cat "$log"; }
+        rm -f "$log"
+        echo "$state after $((SECONDS - began)) s: COMMAND"
+        [[ $state == passed ]]' >&2
 }
 
 stage_seeds100() { run_seeds 100; }

@@ -1,7 +1,7 @@
 # Precompiled headers: more than half of the time that a source file takes goes into the standard
 # library's headers. Compilers take a precompiled header only with the flags it was made with, so
 # there is one a kind of target, and targets of that kind reuse it. A source still includes all that
-# it uses: the stage `lint` reads every file without them.
+# it uses: the stage `includes` reads every file without them.
 option(FEROCE_PRECOMPILE "Precompile the standard library's headers" ON)
 set(FEROCE_COMMON_HEADERS
     <algorithm> <array> <atomic> <bit> <cerrno> <chrono> <cstddef> <cstdint> <cstring> <deque>
@@ -36,8 +36,9 @@ if(FEROCE_PRECOMPILE)
   feroce_headers(public)
   set_target_properties(feroce_headers_public PROPERTIES CXX_VISIBILITY_PRESET default)
   if(FEROCE_TESTS)
-    feroce_headers(program PROGRAMS)
-    feroce_headers(test PROGRAMS HEADERS <gtest/gtest.h> LIBRARIES GTest::gtest)
+    feroce_headers(program PROGRAMS OPTIONS ${FEROCE_TEST_OPTIONS})
+    feroce_headers(test PROGRAMS HEADERS <gtest/gtest.h> LIBRARIES GTest::gtest
+                   OPTIONS ${FEROCE_TEST_OPTIONS})
   endif()
   # Every program and library in C++ of the folders that only tests and benchmarks fill.
   function(feroce_precompile_folder folder)
@@ -48,6 +49,7 @@ if(FEROCE_PRECOMPILE)
       if(NOT sources MATCHES "\\.cpp")
         continue()
       elseif(type STREQUAL EXECUTABLE)
+        target_compile_options(${target} PRIVATE ${FEROCE_TEST_OPTIONS})
         # GoogleTest brings a definition, and compilers compare these too.
         get_target_property(libraries ${target} LINK_LIBRARIES)
         if(libraries MATCHES GTest)

@@ -16,6 +16,8 @@ if(FEROCE_SANITIZE)
   target_compile_options(feroce_options INTERFACE -fsanitize=${FEROCE_SANITIZE}
                          -fno-omit-frame-pointer -fno-sanitize-recover=all)
   target_link_options(feroce_options INTERFACE -fsanitize=${FEROCE_SANITIZE})
+else()
+  set(FEROCE_NO_UNDEFINED -Wl,--no-undefined)  # A sanitizer's runtime is left to the program.
 endif()
 if(FEROCE_SANITIZE MATCHES thread AND CMAKE_CXX_COMPILER_ID STREQUAL GNU)
   # TSan does not see fences. Those we have stand before memory that other processes write.
@@ -82,6 +84,7 @@ function(feroce_unit_test name)
   endif()
   cmake_parse_arguments(UNIT "" "" "TESTS;NEEDS;LIBRARIES" ${ARGN})
   add_executable(${name}_test ${UNIT_TESTS})
+  target_compile_options(${name}_test PRIVATE ${FEROCE_TEST_OPTIONS})
   feroce_precompile(${name}_test test)
   target_link_libraries(${name}_test PRIVATE feroce_${name} GTest::gtest_main ${UNIT_LIBRARIES})
   foreach(need ${UNIT_NEEDS})

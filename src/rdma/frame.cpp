@@ -3,17 +3,13 @@
 #include <array>
 #include <new>
 
+#include "base/sanitizers.hpp"
+
 namespace feroce::rdma {
 namespace {
 
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(FEROCE_ASAN)
 constexpr std::size_t kKept = 0;  // A frame that is used after its end is to be found.
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-constexpr std::size_t kKept = 0;
-#else
-constexpr std::size_t kKept = 64;
-#endif
 #else
 constexpr std::size_t kKept = 64;  // Of a size.
 #endif

@@ -5,6 +5,7 @@
 #include <functional>
 #include <thread>
 
+#include "base/sanitizers.hpp"
 #include "process/cm_service.hpp"
 #include "rdmacm/stage.hpp"
 #include "rdmacm/test_connect.hpp"
@@ -259,7 +260,7 @@ TEST(Waiting, RequestsAreNotWaitedForWithoutListening) {
     rdma_destroy_ep(id);
 }
 
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#if !defined(FEROCE_ASAN) && !defined(FEROCE_TSAN)
 bool resolve_on(rdma_event_channel* channel) {
     rdma_cm_id* id = nullptr;
     sockaddr_in to = loopback(1);

@@ -8,19 +8,7 @@
 #include <utility>
 
 #include "base/assert.hpp"
-
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define FEROCE_ASAN 1
-#elif __has_feature(thread_sanitizer)
-#define FEROCE_TSAN 1
-#endif
-#endif
-#if defined(__SANITIZE_ADDRESS__)
-#define FEROCE_ASAN 1
-#elif defined(__SANITIZE_THREAD__)
-#define FEROCE_TSAN 1
-#endif
+#include "base/sanitizers.hpp"
 
 #if defined(FEROCE_ASAN)
 #include <sanitizer/common_interface_defs.h>

@@ -10,6 +10,7 @@
 #include <fstream>
 #include <string>
 
+#include "base/sanitizers.hpp"
 #include "ring.hpp"
 
 namespace feroce::share {
@@ -70,7 +71,7 @@ struct Watched {
 };
 
 // In KiB. AddressSanitizer keeps what was freed, up to 256 MiB; ThreadSanitizer has shadows.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if defined(FEROCE_ASAN) || defined(FEROCE_TSAN)
 inline constexpr long kGrowth = 512 * 1024;
 #else
 inline constexpr long kGrowth = 16 * 1024;
