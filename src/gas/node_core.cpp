@@ -209,7 +209,7 @@ rdma::Task<Result<>> Node::Core::publish(std::string_view name, std::uint64_t bi
     if (bits == 0) co_return Error(EINVAL, "a null pointer cannot be published");
     NameTable table(lane_set(0));
     Names known;
-    const auto hold = co_await table.lock(names(), known);
+    auto hold = co_await table.lock(names(), known);
     if (!hold) co_return hold.error();
     std::optional<std::size_t> free;
     for (std::size_t i = 0; i < detail::kNames; ++i) {
@@ -217,27 +217,29 @@ rdma::Task<Result<>> Node::Core::publish(std::string_view name, std::uint64_t bi
         if (entry.pointer == 0 && !free) free = i;
         if (entry.pointer != 0 && entry.text() == name)
             co_return co_await table.give_up(
-                *hold, {EEXIST, "there is an object named " + std::string(name) + " already"});
+                *std::move(hold),
+                {EEXIST, "there is an object named " + std::string(name) + " already"});
     }
     if (!free)
-        co_return co_await table.give_up(*hold, {ENOSPC, "all names are taken: withdraw one"});
+        co_return co_await table.give_up(*std::move(hold),
+                                         {ENOSPC, "all names are taken: withdraw one"});
     Named entry{.pointer = bits, .object_bytes = bytes};
     std::memcpy(entry.name, name.data(), name.size());
-    co_return co_await table.store(*hold, name_at(*free), entry);
+    co_return co_await table.store(*std::move(hold), name_at(*free), entry);
 }
 
 rdma::Task<Result<>> Node::Core::withdraw(std::string_view name) {
     NameTable table(lane_set(0));
     Names known;
-    const auto hold = co_await table.lock(names(), known);
+    auto hold = co_await table.lock(names(), known);
     if (!hold) co_return hold.error();
     for (std::size_t i = 0; i < detail::kNames; ++i) {
         const Named& entry = known.entries[i];
         if (entry.pointer == 0 || entry.text() != name) continue;
         const Named nothing;
-        co_return co_await table.store(*hold, name_at(i), nothing);
+        co_return co_await table.store(*std::move(hold), name_at(i), nothing);
     }
-    co_return co_await table.give_up(*hold,
+    co_return co_await table.give_up(*std::move(hold),
                                      {ENOENT, "there is no object named " + std::string(name)});
 }
 

@@ -60,6 +60,19 @@ public:
     auto get(std::uint64_t key) { return tree_.get(WideKey{key, {}}); }
     auto put(std::uint64_t key, std::uint64_t value) { return tree_.put(WideKey{key, {}}, value); }
     auto erase(std::uint64_t key) { return tree_.erase(WideKey{key, {}}); }
+    auto insert(std::uint64_t key, std::uint64_t value) {
+        return tree_.insert(WideKey{key, {}}, value);
+    }
+    template <class Edit>
+    auto update(std::uint64_t key, Edit edit) {
+        return tree_.update(WideKey{key, {}}, edit);
+    }
+    auto size() { return tree_.size(); }
+    template <class See>
+    auto for_each(See see) {
+        return tree_.for_each(
+            [see](const WideKey& key, std::uint64_t value) mutable { see(key.number, value); });
+    }
     Wide& wide() { return tree_; }
 
 private:
@@ -112,10 +125,32 @@ struct Recorder {
 };
 
 template <class M>
+concept Updatable = requires(M& map) {
+    map.insert(0, 0);
+};
+
+// Inserts, or adds to the value of the key.
+template <Updatable M>
+Task<Result<>> insert_or_add(M& map, Recorder<MapCall>& recorder, std::size_t index) {
+    const MapCall call = recorder.calls[index];
+    if (call.kind == MapCall::Kind::Insert) {
+        const auto inserted = co_await map.insert(call.key, call.value);
+        if (!inserted) co_return inserted.error();
+        recorder.calls[index].changed = *inserted;
+    } else {
+        const auto left = co_await map.update(
+            call.key, [add = call.value](auto& value) { value = value.value_or(0) + add; });
+        if (!left) co_return left.error();
+        recorder.calls[index].got = *left;
+    }
+    co_return Result<>();
+}
+
+template <class M>
 Task<Result<>> use(M& map, Recorder<MapCall>& recorder, int rounds) {
     for (int i = 0; i < rounds; ++i) {
         MapCall call;
-        call.kind = static_cast<MapCall::Kind>(recorder.random.below(3));
+        call.kind = static_cast<MapCall::Kind>(recorder.random.below(Updatable<M> ? 5 : 3));
         call.key = recorder.random.below(recorder.keys);
         call.value = std::is_same_v<M, SetAsMap> ? 0 : recorder.random.below(1000);
         const std::size_t index = recorder.begin(call);
@@ -127,10 +162,13 @@ Task<Result<>> use(M& map, Recorder<MapCall>& recorder, int rounds) {
             const auto put = co_await map.put(call.key, call.value);
             if (!put) co_return put.error();
             recorder.calls[index].changed = *put;
-        } else {
+        } else if (call.kind == MapCall::Kind::Erase) {
             const auto erased = co_await map.erase(call.key);
             if (!erased) co_return erased.error();
             recorder.calls[index].changed = *erased;
+        } else if constexpr (Updatable<M>) {
+            const auto changed = co_await insert_or_add(map, recorder, index);
+            if (!changed) co_return changed;
         }
         recorder.end(index);
     }

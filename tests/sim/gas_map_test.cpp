@@ -2,6 +2,10 @@
 // linearizability.
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <map>
+#include <stdexcept>
+
 #include "gas/histories.hpp"
 #include "sim/gas_cluster.hpp"
 
@@ -116,6 +120,142 @@ TEST(GasMap, ACarelessOneIsCaught) {
     for (std::uint64_t seed = 0; seed < 60; ++seed)
         if (not_linearizable(history<Careless, Map>(seed, 20))) return;
     FAIL() << "not found in 60 seeds";
+}
+
+// Reads and writes in two steps what has to be one: two of these lose an update.
+class TwoSteps {
+public:
+    explicit TwoSteps(Map map) : map_(std::move(map)) {}
+    auto get(std::uint64_t key) { return map_.get(key); }
+    auto put(std::uint64_t key, std::uint64_t value) { return map_.put(key, value); }
+    auto erase(std::uint64_t key) { return map_.erase(key); }
+    auto insert(std::uint64_t key, std::uint64_t value) { return map_.insert(key, value); }
+    template <class Edit>
+    Task<Result<std::optional<std::uint64_t>>> update(std::uint64_t key, Edit edit) {
+        auto value = co_await map_.get(key);
+        if (!value) co_return value.error();
+        edit(*value);
+        const auto done = co_await map_.put(key, **value);
+        if (!done) co_return done.error();
+        co_return *value;
+    }
+
+private:
+    Map map_;
+};
+
+TEST(GasMap, AnUpdateInTwoStepsIsCaught) {
+    for (std::uint64_t seed = 0; seed < 60; ++seed)
+        if (not_linearizable(history<TwoSteps, Map>(seed, 20))) return;
+    FAIL() << "not found in 60 seeds";
+}
+
+constexpr std::uint64_t kStaying = 40;
+constexpr std::uint64_t kPassing = 20;  // Keys behind them, which come and go.
+
+std::uint64_t value_of_key(std::uint64_t key) {
+    return key * 7 + 1;
+}
+
+// What is shown while others change the map.
+template <class M>
+void expect_all_that_stays(M& map) {
+    std::map<std::uint64_t, int> seen;
+    int wrong = 0;
+    const auto shown = map.for_each([&](std::uint64_t key, std::uint64_t value) {
+                              ++seen[key];
+                              wrong += key >= kStaying + kPassing || value != value_of_key(key);
+                          })
+                           .wait();
+    ASSERT_TRUE(shown) << shown.error().why;
+    EXPECT_EQ(wrong, 0);
+    for (const auto& [key, times] : seen) EXPECT_EQ(times, 1) << "key " << key;
+    for (std::uint64_t key = 0; key < kStaying; ++key) EXPECT_EQ(seen.count(key), 1u) << key;
+    const auto size = map.size().wait();
+    ASSERT_TRUE(size) << size.error().why;
+    EXPECT_GE(*size, kStaying);
+    EXPECT_LE(*size, kStaying + kPassing);
+}
+
+template <class M>
+void expect_honest_iteration(std::uint64_t usual) {
+    constexpr M* kOf = nullptr;
+    for (std::uint64_t seed = 0; seed < seeds(usual); ++seed) {
+        SCOPED_TRACE("seed " + std::to_string(seed));
+        GasCluster cluster(seed, {.nodes = 3, .memory = 1 << 20});
+        bool done = false;
+        cluster.run([&](gas::Node& node, std::size_t) {
+            if (node.id() == NodeId{0}) {
+                ASSERT_TRUE(node.publish("map", test::create(node, kOf).value()));
+            }
+            auto map = test::open(node, node.find<typename M::Root>("map").value(), 0, kOf).value();
+            for (std::uint64_t key = 0; node.id() == NodeId{0} && key < kStaying; ++key)
+                ASSERT_TRUE(map.put(key, value_of_key(key)).wait().value());
+            ASSERT_TRUE(node.barrier());
+            if (node.id() == NodeId{1}) {
+                for (int i = 0; i < 3; ++i) expect_all_that_stays(map);
+                done = true;
+            }
+            for (std::uint64_t i = 0; node.id() != NodeId{1} && !done; ++i) {
+                const std::uint64_t key = kStaying + i * 7 % kPassing;
+                ASSERT_TRUE(map.put(key, value_of_key(key)).wait());
+                ASSERT_TRUE(map.erase(kStaying + i * 11 % kPassing).wait());
+            }
+            ASSERT_TRUE(node.barrier());
+            for (std::uint64_t i = 0; node.id() == NodeId{2} && i < kPassing; ++i)
+                ASSERT_TRUE(map.put(kStaying + i, value_of_key(kStaying + i)).wait());
+            ASSERT_TRUE(node.barrier());
+            EXPECT_EQ(map.size().wait().value(), kStaying + kPassing);
+            ASSERT_TRUE(node.barrier());
+        });
+        if (testing::Test::HasFailure()) return;
+    }
+}
+
+TEST(GasMap, AHashMapShowsAllThatStays) {
+    expect_honest_iteration<Map>(5);
+}
+TEST(GasMap, AnOrderedMapShowsAllThatStays) {
+    expect_honest_iteration<test::Tree>(5);
+}
+
+// What the caller's function throws comes out of the call; the key is as it was, and not locked.
+template <class M>
+void expect_no_harm_of_an_exception() {
+    constexpr M* kOf = nullptr;
+    GasCluster cluster(5, {.memory = 1 << 20});
+    cluster.run([&](gas::Node& node, std::size_t) {
+        if (node.id() == NodeId{0}) {
+            ASSERT_TRUE(node.publish("map", test::create(node, kOf).value()));
+        }
+        auto map = test::open(node, node.find<typename M::Root>("map").value(), 0, kOf).value();
+        for (std::uint64_t key = 0; node.id() == NodeId{1} && key < 10; ++key) {
+            ASSERT_TRUE(map.insert(key, 5).wait().value());
+            EXPECT_FALSE(map.insert(key, 6).wait().value());
+            const auto refuse = [](auto& value) {
+                value = 7;
+                throw std::runtime_error("no");
+            };
+            const Instant start = node.loop().now();
+            EXPECT_THROW(static_cast<void>(map.update(key, refuse).wait()), std::runtime_error);
+            EXPECT_EQ(map.get(key).wait().value(), 5u);
+            const auto erase = [](auto& value) { value.reset(); };
+            EXPECT_EQ(map.update(key, erase).wait().value(), std::nullopt);
+            EXPECT_EQ(map.get(key).wait().value(), std::nullopt);
+            EXPECT_LT(node.loop().now() - start, node.lanes().lease().time);
+            const auto late = map.put(key, 8).within(Duration(0)).wait();
+            EXPECT_EQ(late.error().code, ETIMEDOUT);
+            EXPECT_EQ(map.get(key).wait().value(), std::nullopt);
+        }
+        ASSERT_TRUE(node.barrier());
+    });
+}
+
+TEST(GasMap, AnExceptionLeavesAHashMapAsItWas) {
+    expect_no_harm_of_an_exception<Map>();
+}
+TEST(GasMap, AnExceptionLeavesAnOrderedMapAsItWas) {
+    expect_no_harm_of_an_exception<test::Tree>();
 }
 
 TEST(GasMap, GrowsAndCountsItsRoundTrips) {

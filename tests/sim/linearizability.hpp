@@ -58,12 +58,12 @@ private:
 };
 
 struct MapCall {
-    enum class Kind : std::uint8_t { Get, Put, Erase };
+    enum class Kind : std::uint8_t { Get, Put, Erase, Insert, Add };
     Kind kind = Kind::Get;
     std::uint64_t key = 0;
-    std::uint64_t value = 0;           // Of a put.
-    std::optional<std::uint64_t> got;  // By a get.
-    bool changed = false;              // A put: the key was new. An erase: it was there.
+    std::uint64_t value = 0;           // Of a put or an insert; what an update adds.
+    std::optional<std::uint64_t> got;  // By a get; what an update left.
+    bool changed = false;  // A put or an insert: the key was new. An erase: it was there.
     std::uint64_t start = 0, end = 0;  // On one clock for all.
 };
 
@@ -84,6 +84,12 @@ struct KeyModel {
             case MapCall::Kind::Erase:
                 value.reset();
                 return unknown || call.changed == there;
+            case MapCall::Kind::Insert:
+                value = value.value_or(call.value);
+                return unknown || call.changed == !there;
+            case MapCall::Kind::Add:
+                value = value.value_or(0) + call.value;
+                return unknown || call.got == value;
         }
         return false;
     }

@@ -78,6 +78,9 @@ public:
     // Frees what can be freed by now, or waits for the task that does. A node that cannot be asked
     // makes it free less, not fail.
     rdma::Task<Result<>> collect();
+    // Tasks that must finish though their callers were destroyed, and use pins or the allocator of
+    // the thread; for others see Lanes::shelter.
+    rdma::TaskGroup& shelter() { return tasks_; }
     std::size_t retired() const { return retired_.size() + doomed_.size(); }  // And not freed yet.
 
 private:
@@ -137,7 +140,7 @@ private:
     Instant shown_until_{};  // The pins of shown_ are over then.
     bool collecting_ = false;
     rdma::Signal collected_;
-    rdma::TaskGroup tasks_;  // Ends first: its task uses the rest.
+    rdma::TaskGroup tasks_;  // Ends first: its tasks use the rest.
 };
 
 }  // namespace feroce::gas

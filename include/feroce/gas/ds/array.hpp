@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <span>
 
+#include "feroce/gas/call.hpp"
 #include "feroce/gas/ds/parts.hpp"
 #include "feroce/gas/node.hpp"
 
@@ -53,7 +54,17 @@ public:
         return lanes_->write(at(index), value);
     }
     // Of elements that are no words: many at a time, a round trip per block or kilobyte.
-    rdma::Task<Result<>> read(std::uint64_t first, std::span<T> into) {
+    Call<> read(std::uint64_t first, std::span<T> into) {
+        return {lanes_->loop(), read_all(first, into)};
+    }
+    Call<> write(std::uint64_t first, std::span<const T> from) {
+        return {lanes_->loop(), write_all(first, from)};
+    }
+
+private:
+    Array(Lanes& lanes, const Root& root) : lanes_(&lanes), root_(root) {}
+
+    rdma::Task<Result<>> read_all(std::uint64_t first, std::span<T> into) {
         while (!into.empty()) {
             const std::uint64_t count = side_by_side(first, into.size());
             auto step = lanes_->chain(at(first).node());
@@ -64,7 +75,7 @@ public:
         }
         co_return Result<>();
     }
-    rdma::Task<Result<>> write(std::uint64_t first, std::span<const T> from) {
+    rdma::Task<Result<>> write_all(std::uint64_t first, std::span<const T> from) {
         while (!from.empty()) {
             const std::uint64_t count = side_by_side(first, from.size());
             auto step = lanes_->chain(at(first).node());
@@ -75,10 +86,6 @@ public:
         }
         co_return Result<>();
     }
-
-private:
-    Array(Lanes& lanes, const Root& root) : lanes_(&lanes), root_(root) {}
-
     std::uint64_t side_by_side(std::uint64_t first, std::uint64_t wanted) const {
         const std::uint64_t in_block = root_.block - first % root_.block;
         const std::uint64_t in_chain = std::max<std::uint64_t>(kChainBytes / sizeof(T), 1);
@@ -108,7 +115,10 @@ public:
     }
 
     auto add(std::uint64_t amount) { return lanes_->fetch_add(own_, amount); }
-    rdma::Task<Result<std::uint64_t>> sum() {
+    Call<std::uint64_t> sum() { return {lanes_->loop(), read_all()}; }
+
+private:
+    rdma::Task<Result<std::uint64_t>> read_all() {
         std::uint64_t out = 0;
         for (std::size_t i = 0; i < root_.count; ++i) {
             const auto part = co_await lanes_->read(root_.part[i]);
@@ -117,8 +127,6 @@ public:
         }
         co_return out;
     }
-
-private:
     static constexpr std::size_t kLineWords = 8;  // Parts do not share cache lines.
 
     Counter(Lanes& lanes, const Root& root)

@@ -1,48 +1,37 @@
 // HashMap<K, V>: a map whose buckets are spread over the memory of all nodes. A get is one round
-// trip, a change two. Buckets that are full are continued elsewhere, at one round trip more each;
-// such a list has the lock and the version of its first bucket.
+// trip, a change two. Buckets that are full are continued elsewhere, at one round trip more each.
 //
-// Every operation is linearizable. Keys are compared by their bytes, so K must have no padding. A
-// thread that dies in the middle of a change delays others on that bucket by a lease (Guarded). A
-// change that fails with ETIMEDOUT or ECANCELED was not made. Any number of tasks of the thread may
-// use one handle at the same time.
+//   map.put(key, 1).wait();                                          // Blocking, or
+//   co_await map.update(key, [](auto& value) { value = value.value_or(0) + 1; });
+//
+// Every operation on a key is linearizable. Keys are compared by their bytes, so K must have no
+// padding. A thread that dies in the middle of a change delays others on that bucket by a lease
+// (Guarded). A change that fails with ETIMEDOUT or ECANCELED was not made; one whose coroutine is
+// destroyed is made or not, and leaves no lock. Any number of tasks of the thread may use one
+// handle at the same time.
 #pragma once
 
-#include <algorithm>
-#include <array>
-#include <cerrno>
-#include <cstring>
+#include <concepts>
 #include <optional>
+#include <utility>
+#include <vector>
 
-#include "feroce/gas/ds/parts.hpp"
+#include "feroce/gas/call.hpp"
+#include "feroce/gas/ds/buckets.hpp"
 #include "feroce/gas/node.hpp"
-#include "feroce/gas/sync/guarded.hpp"
 
 namespace feroce::gas {
 
 template <Shareable K, Shareable V>
 requires std::has_unique_object_representations_v<K>
 class HashMap {
+    using Buckets = detail::Buckets<K, V>;
+
 public:
-    struct Entry {
-        std::uint64_t used = 0;
-        K key{};
-        V value{};
-    };
-    // As many as fit in what one chain can carry, at most eight.
-    static constexpr std::size_t kEntries =
-        std::min<std::size_t>(8, (kChainBytes - 64) / sizeof(Entry));
-    static_assert(kEntries > 0, "the entries are too large: keep pointers in the map");
-    struct Content {
-        std::uint64_t next = 0;  // Bits of the bucket that continues this one.
-        std::array<Entry, kEntries> entries{};
-    };
-    using Bucket = typename Guarded<Content>::Block;  // Lock and version count for its list.
-    // What all threads need to know of a map.
-    struct Root {
-        std::uint64_t buckets_per_node = 0;
-        detail::Parts<Bucket> tables;
-    };
+    using Entry = typename Buckets::Entry;
+    using Bucket = typename Buckets::Bucket;
+    using Root = typename Buckets::Root;
+    using Value = std::optional<V>;  // Of a key; nothing if it is not in the map.
 
     // Makes a map with tables on all nodes that have memory, before others open it.
     static Result<ptr<Root>> create(Node& node, std::size_t buckets_per_node) {
@@ -55,158 +44,72 @@ public:
     static Result<HashMap> open(Node& node, ptr<Root> where, std::size_t thread = 0) {
         const auto root = node.lanes(thread).read(where).wait();
         if (!root) return root.error();
-        return HashMap(node.lanes(thread), node.allocator(thread), *root);
+        return HashMap(Buckets(node.lanes(thread), node.allocator(thread), *root));
     }
 
-    rdma::Task<Result<std::optional<V>>> get(K key) {
-        const ptr<Bucket> first = bucket_of(key);
-        Backoff backoff(*lanes_);
-        Look look;
-        for (;;) {
-            const auto whole = co_await walk(first, key, look);
-            if (!whole) co_return whole.error();
-            if (*whole) co_return look.found;
-            if (const auto paused = co_await backoff.pause(); !paused) co_return paused.error();
-        }
-    }
+    Call<Value> get(K key) { return {loop(), buckets_.get(key)}; }
     // Sets the value; true if the key is new.
-    rdma::Task<Result<bool>> put(K key, V value) {
-        Content content;
-        const auto locked = co_await guarded_.lock(bucket_of(key), content);
-        if (!locked) co_return locked.error();
-        co_return co_await put_locked(*locked, content, Entry{1, key, value}).shielded();
+    Call<bool> put(K key, V value) {
+        const auto set = [value](Value& now) { now = value; };
+        return {loop(), buckets_.change(key, set, was_absent)};
+    }
+    // Sets the value of a new key; false if there is one already, which stays as it is.
+    Call<bool> insert(K key, V value) {
+        const auto set = [value](Value& now) { now = now.value_or(value); };
+        return {loop(), buckets_.change(key, set, was_absent)};
     }
     // True if it was there.
-    rdma::Task<Result<bool>> erase(K key) {
-        Content content;
-        const auto locked = co_await guarded_.lock(bucket_of(key), content);
-        if (!locked) co_return locked.error();
-        co_return co_await erase_locked(*locked, content, key).shielded();
+    Call<bool> erase(K key) {
+        const auto remove = [](Value& now) { now.reset(); };
+        return {loop(), buckets_.change(key, remove, was_there)};
     }
+    // Reads and changes as one step: `edit` gets the value of the key, or nothing, and sets it,
+    // changes it or resets it, which erases the key. Gives what it left. It is called at most once,
+    // while the bucket is locked: it must not wait for anything. If it throws, nothing is changed.
+    template <std::invocable<Value&> Edit>
+    Call<Value> update(K key, Edit edit) {
+        return {loop(), buckets_.change(key, std::move(edit), left_there)};
+    }
+
+    // Calls `see(key, value)` for the entries, without a lock, a round trip or more for each bucket
+    // of another node. It shows each bucket as it was at one moment, but not all at the same: a key
+    // that is in the map all the while is shown once, one that comes or goes meanwhile once or not
+    // at all, and nothing that was never there. `see` may use the map.
+    template <std::invocable<const K&, const V&> See>
+    Call<> for_each(See see) {
+        return {loop(), show(std::move(see))};
+    }
+    // Counts what for_each() shows, at its cost: exact if nobody changes the map meanwhile.
+    Call<std::uint64_t> size() { return {loop(), count()}; }
 
 private:
-    using Hold = typename Guarded<Content>::Hold;
-    struct Place {
-        ptr<Entry> at;    // Of the key; null if it has none.
-        ptr<Entry> free;  // For a new one; null if all are used.
-        ptr<Bucket> last;
-    };
+    explicit HashMap(Buckets buckets) : buckets_(std::move(buckets)) {}
 
-    struct Look {  // Of one operation.
-        Content content;
-        std::optional<V> found;
-    };
-
-    HashMap(Lanes& lanes, Allocator& allocator, const Root& root)
-        : lanes_(&lanes), allocator_(&allocator), guarded_(lanes), root_(root) {}
-
-    static std::uint64_t hash(const K& key) {
-        std::uint64_t out = 0xcbf2'9ce4'8422'2325;
-        const auto* bytes = reinterpret_cast<const unsigned char*>(&key);
-        for (std::size_t i = 0; i < sizeof key; ++i) out = (out ^ bytes[i]) * 0x100'0000'01b3;
-        out ^= out >> 29;
-        return out * 0xbf58'476d'1ce4'e5b9 >> 16;
+    static bool was_absent(const Value& before, const Value& /*after*/) { return !before; }
+    static bool was_there(const Value& before, const Value& /*after*/) {
+        return before.has_value();
     }
-    static bool same(const K& a, const K& b) { return std::memcmp(&a, &b, sizeof a) == 0; }
+    static Value left_there(const Value& /*before*/, const Value& after) { return after; }
 
-    ptr<Bucket> bucket_of(const K& key) const {
-        const std::uint64_t number = hash(key);
-        const std::uint64_t bucket = number / root_.tables.count % root_.buckets_per_node;
-        return root_.tables.part[number % root_.tables.count][bucket];
-    }
-    static ptr<Entry> entry_at(ptr<Bucket> bucket, std::size_t index) {
-        return bucket.template field<&Bucket::content>()
-            .template field<&Content::entries>()
-            .template as<Entry>()[index];
-    }
-
-    rdma::Task<Result<bool>> put_locked(Hold hold, Content& content, Entry entry) {
-        auto place = co_await find(hold, content, entry.key);
-        if (!place) co_return co_await guarded_.give_up(hold, place.error());
-        const bool is_new = !place->at;
-        if (is_new && !place->free) {
-            const auto grown = co_await grow(hold, place->last);
-            if (!grown) co_return co_await guarded_.give_up(hold, grown.error());
-            place->free = *grown;
+    template <class See>
+    rdma::Task<Result<>> show(See see) {
+        std::vector<Entry> entries;
+        for (std::uint64_t i = 0; i < buckets_.count(); ++i) {
+            const auto read = co_await buckets_.read(buckets_.at(i), entries);
+            if (!read) co_return read;
+            for (const Entry& entry : entries) see(entry.key, entry.value);
         }
-        const auto done = co_await guarded_.store(hold, is_new ? place->free : place->at, entry);
-        if (!done) co_return done.error();
-        co_return is_new;
+        co_return Result<>();
     }
-    rdma::Task<Result<bool>> erase_locked(Hold hold, Content& content, K key) {
-        const auto place = co_await find(hold, content, key);
-        if (!place) co_return co_await guarded_.give_up(hold, place.error());
-        if (!place->at) {
-            if (const auto freed = co_await guarded_.unlock(hold); !freed) co_return freed.error();
-            co_return false;
-        }
-        const Entry empty;
-        const auto done = co_await guarded_.store(hold, place->at, empty);
-        if (!done) co_return done.error();
-        co_return true;
+    rdma::Task<Result<std::uint64_t>> count() {
+        std::uint64_t out = 0;
+        const auto shown = co_await show([&out](const K&, const V&) { ++out; });
+        if (!shown) co_return shown.error();
+        co_return out;
     }
+    rdma::Loop& loop() const { return buckets_.loop(); }
 
-    // Looks for the key without a lock. False if somebody changed the bucket meanwhile.
-    rdma::Task<Result<bool>> walk(ptr<Bucket> first, K key, Look& look) {
-        Content& content = look.content;
-        look.found.reset();
-        const auto before = co_await guarded_.read(first, content);
-        if (!before) co_return before.error();
-        for (std::size_t length = 0; length < kLongest; ++length) {
-            for (const Entry& entry : content.entries)
-                if (entry.used != 0 && same(entry.key, key)) look.found = entry.value;
-            if (look.found || content.next == 0) co_return true;
-            const auto next = ptr<Bucket>::from_bits(content.next);
-            // Continuations stand on the bucket's node, so one chain reads both.
-            std::uint64_t after = 0;
-            auto more = lanes_->chain(first.node());
-            more.read(Guarded<Content>::content_of(next), content);
-            more.read(Guarded<Content>::version_of(first), after);
-            if (const auto done = co_await more; !done) co_return done.error();
-            if (after != *before) co_return false;
-        }
-        co_return Error(EIO, "a bucket of the map has no end");
-    }
-
-    // Of a locked bucket, whose first part is in `content`.
-    rdma::Task<Result<Place>> find(Hold hold, Content& content, K key) {
-        Place place;
-        place.last = hold.block;
-        for (std::size_t length = 0; length < kLongest; ++length) {
-            for (std::size_t i = 0; i < kEntries; ++i) {
-                const Entry& entry = content.entries[i];
-                if (entry.used == 0 && !place.free) place.free = entry_at(place.last, i);
-                if (entry.used != 0 && same(entry.key, key)) place.at = entry_at(place.last, i);
-            }
-            if (place.at || content.next == 0) co_return place;
-            place.last = ptr<Bucket>::from_bits(content.next);
-            const auto more = co_await lanes_->read(place.last.template field<&Bucket::content>());
-            if (!more) co_return more.error();
-            content = *more;
-        }
-        co_return Error(EIO, "a bucket of the map has no end");
-    }
-
-    // Continues a bucket; gives the first entry of the new part.
-    rdma::Task<Result<ptr<Entry>>> grow(Hold hold, ptr<Bucket> last) {
-        const auto made = co_await allocator_->make(last.node(), Bucket());
-        if (!made) co_return made.error();
-        if (const auto held = guarded_.check(hold); !held) {
-            static_cast<void>(co_await allocator_->destroy(*made));
-            co_return held.error();
-        }
-        const auto link = last.template field<&Bucket::content>().template field<&Content::next>();
-        const auto linked = co_await lanes_->write(link, made->bits());
-        if (!linked) co_return linked.error();
-        co_return entry_at(*made, 0);
-    }
-
-    static constexpr std::size_t kLongest = 1 << 16;  // Of a list of buckets.
-
-    Lanes* lanes_;
-    Allocator* allocator_;
-    Guarded<Content> guarded_;
-    Root root_;
+    Buckets buckets_;
 };
 
 }  // namespace feroce::gas

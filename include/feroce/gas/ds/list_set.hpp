@@ -9,6 +9,7 @@
 
 #include <concepts>
 
+#include "feroce/gas/call.hpp"
 #include "feroce/gas/node.hpp"
 
 namespace feroce::gas {
@@ -30,25 +31,39 @@ public:
           epochs_(&node.epochs(thread)),
           first_(first) {}
 
-    rdma::Task<Result<bool>> contains(K key) {
+    Call<bool> contains(K key) { return {lanes_->loop(), look_for(key)}; }
+    // True if it was not there.
+    Call<bool> insert(K key) { return {lanes_->loop(), add(key)}; }
+    // True if it was there.
+    Call<bool> erase(K key) { return {lanes_->loop(), remove(key)}; }
+
+private:
+    static constexpr std::uint64_t kRemoved = 1;
+
+    struct Spot {
+        ptr<nic<std::uint64_t>> link;  // That leads to
+        std::uint64_t here = 0;        // the first item whose key is not smaller; 0: none.
+        std::uint64_t next = 0;        // Its link.
+        bool found = false;
+    };
+
+    rdma::Task<Result<bool>> look_for(K key) {
         const Epochs::Pin pin = epochs_->pin();
         const auto spot = co_await find(key, pin);
         if (!spot) co_return spot.error();
         co_return spot->found;
     }
 
-    // True if it was not there.
-    rdma::Task<Result<bool>> insert(K key) {
+    rdma::Task<Result<bool>> add(K key) {
         const Epochs::Pin pin = epochs_->pin();
         ptr<Item> made;
-        const Result<bool> inserted = co_await insert(key, pin, made);
+        const Result<bool> inserted = co_await link(key, pin, made);
         if (made)  // Nobody has seen it.
             static_cast<void>(co_await allocator_->destroy(made));
         co_return inserted;
     }
 
-    // True if it was there.
-    rdma::Task<Result<bool>> erase(K key) {
+    rdma::Task<Result<bool>> remove(K key) {
         const Epochs::Pin pin = epochs_->pin();
         for (;;) {
             const auto spot = co_await find(key, pin);
@@ -68,18 +83,8 @@ public:
         }
     }
 
-private:
-    static constexpr std::uint64_t kRemoved = 1;
-
-    struct Spot {
-        ptr<nic<std::uint64_t>> link;  // That leads to
-        std::uint64_t here = 0;        // the first item whose key is not smaller; 0: none.
-        std::uint64_t next = 0;        // Its link.
-        bool found = false;
-    };
-
     // `made` is what was allocated and is not in the list.
-    rdma::Task<Result<bool>> insert(K key, const Epochs::Pin& pin, ptr<Item>& made) {
+    rdma::Task<Result<bool>> link(K key, const Epochs::Pin& pin, ptr<Item>& made) {
         for (;;) {
             const auto spot = co_await find(key, pin);
             if (!spot) co_return spot.error();

@@ -5,16 +5,22 @@
 // Tree nodes split but never merge or move, and only ever give keys to a new right neighbour. So
 // what a thread remembers leads at worst too far left, from where the links lead on; nothing is
 // ever freed under a reader. A splitter that dies before it told the parent leaves a longer way,
-// not a broken tree. Each operation is linearizable; a scan sees each leaf as it was at one moment.
-// A change that fails with ETIMEDOUT or ECANCELED was not made. Any number of tasks of the thread
-// may use one handle at the same time.
+// not a broken tree. Each operation on a key is linearizable. A change that fails with ETIMEDOUT or
+// ECANCELED was not made; one whose coroutine is destroyed is made or not, and leaves no lock. Any
+// number of tasks of the thread may use one handle at the same time.
+//
+// What goes over many keys (scan, for_each, size) sees each leaf as it was at one moment, but not
+// all at the same: a key that is in the map all the while is seen once, one that comes or goes
+// meanwhile once or not at all, and nothing that was never there. Keys are seen in their order.
 #pragma once
 
 #include <concepts>
 #include <optional>
 #include <span>
+#include <type_traits>
 #include <utility>
 
+#include "feroce/gas/call.hpp"
 #include "feroce/gas/ds/tree.hpp"
 #include "feroce/gas/node.hpp"
 
@@ -29,6 +35,7 @@ class OrderedMap {
 
 public:
     using Entry = typename Tree::Entry;
+    using Value = std::optional<V>;  // Of a key; nothing if it is not in the map.
     struct Root {
         nic<ptr<Block>> top;
     };
@@ -44,59 +51,130 @@ public:
     }
     // For one thread.
     static Result<OrderedMap> open(Node& node, ptr<Root> root, std::size_t thread = 0) {
-        OrderedMap map(
-            Tree(node.lanes(thread), node.allocator(thread), root.template field<&Root::top>()));
+        OrderedMap map(node.loop(thread), Tree(node.lanes(thread), node.allocator(thread),
+                                               root.template field<&Root::top>()));
         const Result<> known = node.loop(thread).run(map.tree_.learn_top());
         if (!known) return known.error();
         return Result<OrderedMap>(std::move(map));
     }
 
-    rdma::Task<Result<std::optional<V>>> get(K key) {
+    Call<Value> get(K key) { return {*loop_, find(key)}; }
+    // The entries from a key on, at most as many as there is room for; gives how many.
+    Call<std::size_t> scan(K from, std::span<Entry> into) { return {*loop_, fill(from, into)}; }
+    // Sets the value; true if the key is new.
+    Call<bool> put(K key, V value) {
+        const auto set = [value](Value& now) { now = value; };
+        return {*loop_, change(key, set, was_absent)};
+    }
+    // Sets the value of a new key; false if there is one already, which stays as it is.
+    Call<bool> insert(K key, V value) {
+        const auto set = [value](Value& now) { now = now.value_or(value); };
+        return {*loop_, change(key, set, was_absent)};
+    }
+    // True if it was there.
+    Call<bool> erase(K key) {
+        const auto remove = [](Value& now) { now.reset(); };
+        return {*loop_, change(key, remove, was_there)};
+    }
+    // Reads and changes as one step: `edit` gets the value of the key, or nothing, and sets it,
+    // changes it or resets it, which erases the key. Gives what it left. It is called at most once,
+    // while the leaf is locked: it must not wait for anything. If it throws, nothing is changed.
+    template <std::invocable<Value&> Edit>
+    Call<Value> update(K key, Edit edit) {
+        return {*loop_, change(key, std::move(edit), left_there)};
+    }
+    // Calls `see(key, value)` for all entries, without a lock, a round trip for each leaf of
+    // another node. `see` may use the map.
+    template <std::invocable<const K&, const V&> See>
+    Call<> for_each(See see) {
+        return {*loop_, show(std::move(see))};
+    }
+    // Counts what for_each() shows, at its cost: exact if nobody changes the map meanwhile.
+    Call<std::uint64_t> size() { return {*loop_, count()}; }
+
+private:
+    using Hold = typename Tree::Hold;
+
+    OrderedMap(rdma::Loop& loop, Tree tree) : loop_(&loop), tree_(std::move(tree)) {}
+
+    static bool was_absent(const Value& before, const Value& /*after*/) { return !before; }
+    static bool was_there(const Value& before, const Value& /*after*/) {
+        return before.has_value();
+    }
+    static Value left_there(const Value& /*before*/, const Value& after) { return after; }
+
+    rdma::Task<Result<Value>> find(K key) {
         Walk walk;
         if (const auto found = co_await tree_.read_leaf(key, walk); !found) co_return found.error();
-        const auto& leaf = walk.content;
-        const std::size_t place = leaf.place_of(key);
-        if (!leaf.has(place, key)) co_return std::optional<V>();
-        co_return std::optional<V>(leaf.entries[place].value);
+        co_return value_in(walk.content, key);
     }
-    // The entries from a key on, at most as many as there is room for; gives how many.
-    rdma::Task<Result<std::size_t>> scan(K from, std::span<Entry> into) {
+    rdma::Task<Result<std::size_t>> fill(K from, std::span<Entry> into) {
         Walk walk;
         if (const auto found = co_await tree_.read_leaf(from, walk); !found)
             co_return found.error();
         auto& leaf = walk.content;
-        std::size_t count = 0;
+        std::size_t filled = 0;
         for (std::size_t place = leaf.place_of(from);; place = 0) {
-            for (; place < leaf.count && count < into.size(); ++place)
-                into[count++] = leaf.entries[place];
-            if (count == into.size() || leaf.next == 0) co_return count;
+            for (; place < leaf.count && filled < into.size(); ++place)
+                into[filled++] = leaf.entries[place];
+            if (filled == into.size() || leaf.next == 0) co_return filled;
             const auto next = ptr<Block>::from_bits(leaf.next);
-            const auto read = co_await tree_.guard().read(next, leaf);
-            if (!read) co_return read.error();
+            if (const auto got = co_await tree_.guard().read(next, leaf); !got)
+                co_return got.error();
         }
     }
-    // Sets the value; true if the key is new.
-    rdma::Task<Result<bool>> put(K key, V value) { return tree_.insert(Entry{key, value}); }
-    // True if it was there.
-    rdma::Task<Result<bool>> erase(K key) {
+    template <class See>
+    rdma::Task<Result<>> show(See see) {
         Walk walk;
-        const auto hold = co_await tree_.lock_node(0, key, walk);
+        if (const auto found = co_await tree_.read_first_leaf(walk); !found)
+            co_return found.error();
+        for (auto& leaf = walk.content;;) {
+            for (std::size_t i = 0; i < leaf.count; ++i)
+                see(std::as_const(leaf.entries[i].key), std::as_const(leaf.entries[i].value));
+            if (leaf.next == 0) co_return Result<>();
+            const auto next = ptr<Block>::from_bits(leaf.next);
+            if (const auto got = co_await tree_.guard().read(next, leaf); !got)
+                co_return got.error();
+        }
+    }
+    rdma::Task<Result<std::uint64_t>> count() {
+        std::uint64_t out = 0;
+        const auto shown = co_await show([&out](const K&, const V&) { ++out; });
+        if (!shown) co_return shown.error();
+        co_return out;
+    }
+
+    template <class Edit, class Tell>
+    rdma::Task<Result<std::invoke_result_t<Tell, const Value&, const Value&>>> change(K key,
+                                                                                      Edit edit,
+                                                                                      Tell tell) {
+        Walk walk;
+        auto hold = co_await tree_.lock_node(0, key, walk);
         if (!hold) co_return hold.error();
+        const Value before = value_in(walk.content, key);
+        Value after = before;
+        edit(after);  // The hold gives the lock back if it throws.
+        const auto done = co_await write(*std::move(hold), key, after, walk).shielded();
+        if (!done) co_return done.error();
+        co_return tell(before, after);
+    }
+    // The value of a key in the locked leaf that the walk has led to; gives the lock back.
+    rdma::Task<Result<>> write(Hold hold, K key, Value value, Walk& walk) {
         auto& leaf = walk.content;
         const std::size_t place = leaf.place_of(key);
-        if (!leaf.has(place, key)) {
-            const auto freed = co_await tree_.guard().unlock(*hold);
-            if (!freed) co_return freed.error();
-            co_return false;
-        }
+        const bool there = leaf.has(place, key);
+        if (!there && !value) co_return co_await tree_.guard().unlock(std::move(hold));
+        if (there && value) co_return co_await tree_.store_value(std::move(hold), place, *value);
+        if (value) co_return co_await tree_.insert(std::move(hold), place, {key, *value}, walk);
         leaf.remove(place);
-        if (const auto done = co_await tree_.store(*hold, leaf); !done) co_return done.error();
-        co_return true;
+        co_return co_await tree_.store(std::move(hold), leaf);
+    }
+    static Value value_in(const typename Tree::Content& leaf, const K& key) {
+        const std::size_t place = leaf.place_of(key);
+        return leaf.has(place, key) ? Value(leaf.entries[place].value) : Value();
     }
 
-private:
-    explicit OrderedMap(Tree tree) : tree_(std::move(tree)) {}
-
+    rdma::Loop* loop_;
     Tree tree_;
 };
 

@@ -6,13 +6,17 @@
 // have died. Every operation is linearizable, and a thread that dies in the middle of one leaves a
 // whole queue: an end that lags behind is moved on by the next. A call that fails with ETIMEDOUT or
 // ECANCELED has pushed or taken nothing; one that has taken an element gives it, whatever else
-// fails. Any number of tasks of the thread may use one handle at the same time.
+// fails. If the coroutine of a pop is destroyed just then, what it has taken goes back to the end
+// of the queue. Any number of tasks of the thread may use one handle at the same time.
 #pragma once
 
 #include <optional>
+#include <utility>
 
+#include "feroce/gas/call.hpp"
 #include "feroce/gas/node.hpp"
 #include "feroce/gas/sync/mutex.hpp"
+#include "feroce/shelter.hpp"
 
 namespace feroce::gas {
 
@@ -48,21 +52,47 @@ public:
           root_(root),
           home_(node.lanes(thread).local(root)) {}
 
-    rdma::Task<Result<>> push(T value) {
+    Call<> push(T value) { return {lanes_->loop(), append(value)}; }
+    // Nothing if it was empty.
+    Call<std::optional<T>> pop() { return {lanes_->loop(), take_first()}; }
+
+private:
+    static constexpr unsigned kLossesBeforeTurn = 2;
+    // Longer than an operation takes, and short where its thread has died.
+    static constexpr Duration kTurnTime = std::chrono::milliseconds(1);
+    struct Turn {
+        unsigned losses = 0;
+        std::uint64_t claim = 0;  // Not 0: asked for.
+    };
+
+    struct Ends {
+        std::uint64_t before;  // The head.
+        std::uint64_t last;    // The tail.
+        std::uint64_t first;   // Behind the head.
+    };
+
+    rdma::Task<Result<>> append(T value) {
         if (const auto polite = co_await give_way(); !polite) co_return polite.error();
-        const Epochs::Pin pin = epochs_->pin();
+        Epochs::Pin pin = epochs_->pin();
         const auto memory =
             co_await allocator_->allocate(root_.node(), sizeof(Item), alignof(Item));
         if (!memory) co_return memory.error();
-        co_return co_await link(pin, memory->template as<Item>(), value).shielded();
+        // It goes on though the coroutine is destroyed, so it has a copy of the handle.
+        rdma::Shelter linked(epochs_->shelter(),
+                             link(*this, std::move(pin), memory->template as<Item>(), value),
+                             rdma::NoUndo{});
+        linked.shield();
+        co_return co_await linked;
     }
 
-    // Nothing if it was empty.
-    rdma::Task<Result<std::optional<T>>> pop() {
+    rdma::Task<Result<std::optional<T>>> take_first() {
         if (const auto polite = co_await give_way(); !polite) co_return polite.error();
         Turn turn;
-        const Epochs::Pin pin = epochs_->pin();
+        const auto put_back = [self = *this](std::optional<T> value) mutable -> rdma::Task<void> {
+            if (value) static_cast<void>(co_await self.append(*value));
+        };
         for (;;) {
+            Epochs::Pin pin = epochs_->pin();
             std::uint64_t before = 0, last = 0;
             auto ends = lanes_->chain(root_.node());
             ends.read(head(), before).read(tail(), last);
@@ -74,24 +104,16 @@ public:
                 co_await end(turn);
                 co_return std::optional<T>();
             }
-            const auto taken = co_await take(pin, before, last, *first).shielded();
+            rdma::Shelter taking(epochs_->shelter(),
+                                 take(*this, std::move(pin), turn, {before, last, *first}),
+                                 put_back);
+            taking.shield();
+            const auto taken = co_await taking;
             if (!taken) co_return co_await end_with(turn, taken.error());
-            if (*taken) {
-                co_await end(turn);
-                co_return taken;
-            }
+            if (*taken) co_return taken;
             co_await lose(turn);
         }
     }
-
-private:
-    static constexpr unsigned kLossesBeforeTurn = 2;
-    // Longer than an operation takes, and short where its thread has died.
-    static constexpr Duration kTurnTime = std::chrono::milliseconds(1);
-    struct Turn {
-        unsigned losses = 0;
-        std::uint64_t claim = 0;  // Not 0: asked for.
-    };
 
     // Threads of this node wait while somebody else has its turn.
     rdma::Task<Result<>> give_way() {
@@ -125,49 +147,53 @@ private:
         co_return Result<>();
     }
     // Appends an item that nobody knows yet.
-    rdma::Task<Result<>> link(const Epochs::Pin& pin, ptr<Item> made, T value) {
+    static rdma::Task<Result<>> link(Queue self, Epochs::Pin pin, ptr<Item> made, T value) {
+        Lanes& lanes = *self.lanes_;
         Turn turn;
         Item item;
         item.value = value;
         std::uint64_t last = 0;
-        auto both = lanes_->chain(root_.node());
-        both.write(made, item).read(tail(), last);
+        auto both = lanes.chain(self.root_.node());
+        both.write(made, item).read(self.tail(), last);
         if (const auto done = co_await both; !done) co_return done.error();
         for (;;) {
             if (const auto held = pin.check(); !held) {
-                static_cast<void>(co_await allocator_->destroy(made));
-                co_return co_await end_with(turn, held.error());
+                static_cast<void>(co_await self.allocator_->destroy(made));
+                co_return co_await self.end_with(turn, held.error());
             }
-            const auto after = co_await lanes_->compare_exchange(next_of(last), 0, made.bits());
+            const auto after = co_await lanes.compare_exchange(next_of(last), 0, made.bits());
             if (!after) co_return after.error();
             // The tail moves on to what is behind it: ours, or what was there before.
             const std::uint64_t next = *after == 0 ? made.bits() : *after;
-            const auto moved = co_await lanes_->compare_exchange(tail(), last, next);
+            const auto moved = co_await lanes.compare_exchange(self.tail(), last, next);
             if (*after == 0) {  // It is in the queue, and a tail that lags is moved by the next.
-                co_await end(turn);
+                co_await self.end(turn);
                 co_return Result<>();
             }
             if (!moved) co_return moved.error();
-            co_await lose(turn);
+            co_await self.lose(turn);
             last = *moved == last ? next : *moved;
         }
     }
     // Nothing if somebody else took it.
-    rdma::Task<Result<std::optional<T>>> take(const Epochs::Pin& pin, std::uint64_t before,
-                                              std::uint64_t last, std::uint64_t first) {
+    static rdma::Task<Result<std::optional<T>>> take(Queue self, Epochs::Pin pin, Turn turn,
+                                                     Ends ends) {
+        Lanes& lanes = *self.lanes_;
+        const auto [before, last, first] = ends;
         if (const auto held = pin.check(); !held) co_return held.error();
         if (before == last) {  // The head must not overtake the tail.
-            const auto moved = co_await lanes_->compare_exchange(tail(), last, first);
+            const auto moved = co_await lanes.compare_exchange(self.tail(), last, first);
             if (!moved) co_return moved.error();
         }
         T value{};
         std::uint64_t found = 0;
-        auto both = lanes_->chain(root_.node());
+        auto both = lanes.chain(self.root_.node());
         both.read(ptr<Item>::from_bits(first).template field<&Item::value>(), value);
-        both.compare_exchange(head(), before, first, found);
+        both.compare_exchange(self.head(), before, first, found);
         if (const auto done = co_await both; !done) co_return done.error();
         if (found != before) co_return std::optional<T>();
-        epochs_->retire(ptr<Item>::from_bits(before));
+        self.epochs_->retire(ptr<Item>::from_bits(before));
+        co_await self.end(turn);
         co_return std::optional<T>(value);
     }
     ptr<nic<std::uint64_t>> head() const { return root_.template field<&Root::head>(); }

@@ -6,6 +6,7 @@
 #include <bit>
 #include <cerrno>
 #include <unordered_map>
+#include <utility>
 
 #include "feroce/gas/allocator.hpp"
 #include "feroce/gas/ds/tree_node.hpp"
@@ -60,59 +61,58 @@ public:
             at = ptr<Block>::from_bits(walk.content.next);
         }
     }
+    // The leaf of the smallest keys: the leftmost node of a level stays that.
+    rdma::Task<Result<>> read_first_leaf(Walk& walk) {
+        for (ptr<Block> at = top_;;) {
+            if (const auto read = co_await guard_.read(at, walk.content); !read)
+                co_return read.error();
+            if (walk.content.level == 0) co_return Result<>();
+            at = ptr<Block>::from_bits(std::bit_cast<std::uint64_t>(walk.content.entries[0].value));
+        }
+    }
     // Leaves the locked node's content in the walk.
     rdma::Task<Result<Hold>> lock_node(std::uint64_t level, K key, Walk& walk) {
         auto at = co_await way_to(level, key, walk);
         for (;;) {
             if (!at) co_return at.error();
-            const auto hold = co_await guard_.lock(*at, walk.content);
+            auto hold = co_await guard_.lock(*at, walk.content);
             if (!hold) co_return hold.error();
-            if (!walk.content.beyond(key)) co_return *hold;
+            if (!walk.content.beyond(key)) co_return hold;
             at = ptr<Block>::from_bits(walk.content.next);
             forget_parent(walk);
-            if (const auto freed = co_await guard_.unlock(*hold); !freed) co_return freed.error();
+            const auto freed = co_await guard_.unlock(*std::move(hold));
+            if (!freed) co_return freed.error();
         }
     }
     rdma::Task<Result<>> store(Hold hold, const Content& content) {
-        const auto done = co_await guard_.store(hold, Guard::content_of(hold.block), content);
-        if (done && content.level > 0) remember(hold.block, content);
+        const ptr<Block> block = hold.block;
+        const auto done = co_await guard_.store(std::move(hold), Guard::content_of(block), content);
+        if (done && content.level > 0) remember(block, content);
         co_return done;
     }
-
-    // True if the key is new.
-    rdma::Task<Result<bool>> insert(Entry entry) {
-        Walk walk;
-        const auto hold = co_await lock_node(0, entry.key, walk);
-        if (!hold) co_return hold.error();
-        co_return co_await insert_locked(*hold, entry, walk).shielded();
+    // A value of a locked node.
+    rdma::Task<Result<>> store_value(Hold hold, std::size_t place, const V& value) {
+        const auto where = entry_at(hold.block, place).template field<&Entry::value>();
+        co_return co_await guard_.store(std::move(hold), where, value);
+    }
+    // A new key, into the locked leaf that the walk has led to.
+    rdma::Task<Result<>> insert(Hold hold, std::size_t place, Entry entry, Walk& walk) {
+        Content& leaf = walk.content;
+        if (leaf.count < Content::kEntries) {
+            leaf.insert(place, entry);
+            co_return co_await store(std::move(hold), leaf);
+        }
+        const auto right = co_await split(std::move(hold), place, entry, leaf);
+        if (!right) co_return right.error();
+        // The key is there. A parent that does not learn of its leaf makes the way longer, no more.
+        static_cast<void>(co_await tell_parents(*right, walk));
+        co_return Result<>();
     }
 
 private:
     void remember(ptr<Block> block, const Content& content) {
         if (inner_.size() >= kRemembered) inner_.clear();
         inner_.insert_or_assign(block.bits(), content);
-    }
-
-    // Into a locked leaf.
-    rdma::Task<Result<bool>> insert_locked(Hold hold, Entry entry, Walk& walk) {
-        Content& leaf = walk.content;
-        const std::size_t place = leaf.place_of(entry.key);
-        if (leaf.has(place, entry.key)) {
-            const auto where = entry_at(hold.block, place).template field<&Entry::value>();
-            const auto done = co_await guard_.store(hold, where, entry.value);
-            if (!done) co_return done.error();
-            co_return false;
-        }
-        if (leaf.count < Content::kEntries) {
-            leaf.insert(place, entry);
-            if (const auto done = co_await store(hold, leaf); !done) co_return done.error();
-            co_return true;
-        }
-        const auto right = co_await split(hold, place, entry, leaf);
-        if (!right) co_return right.error();
-        // The key is there. A parent that does not learn of its leaf makes the way longer, no more.
-        static_cast<void>(co_await tell_parents(*right, walk));
-        co_return true;
     }
     // That there is a new node beside one of theirs.
     rdma::Task<Result<>> tell_parents(Entry entry, Walk& walk) {
@@ -123,19 +123,17 @@ private:
                 if (*grown) co_return Result<>();
                 continue;
             }
-            const auto hold = co_await lock_node(level, entry.key, walk);
+            auto hold = co_await lock_node(level, entry.key, walk);
             if (!hold) co_return hold.error();
             Content& node = walk.content;
             const std::size_t place = node.place_of(entry.key);
-            if (node.has(place, entry.key)) {
-                const auto where = entry_at(hold->block, place).template field<&Entry::value>();
-                co_return co_await guard_.store(*hold, where, entry.value);
-            }
+            if (node.has(place, entry.key))
+                co_return co_await store_value(*std::move(hold), place, entry.value);
             if (node.count < Content::kEntries) {
                 node.insert(place, entry);
-                co_return co_await store(*hold, node);
+                co_return co_await store(*std::move(hold), node);
             }
-            const auto right = co_await split(*hold, place, entry, node);
+            const auto right = co_await split(*std::move(hold), place, entry, node);
             if (!right) co_return right.error();
             entry = *right;
             ++level;
@@ -181,12 +179,12 @@ private:
         const std::size_t half = Content::kEntries - right.content.count;
         if (place > half) right.content.insert(place - half, entry);
         const auto made = co_await make(right);
-        if (!made) co_return co_await guard_.give_up(hold, made.error());
+        if (!made) co_return co_await guard_.give_up(std::move(hold), made.error());
         left.count = half;
         if (place <= half) left.insert(place, entry);
         left.next = made->bits();
         left.end = right.content.entries[0].key;
-        if (const auto done = co_await store(hold, left); !done) {
+        if (const auto done = co_await store(std::move(hold), left); !done) {
             // ESTALE: nobody knows of it. Else it is not known, and its node is lost.
             if (done.error().code == ESTALE) static_cast<void>(co_await allocator_->destroy(*made));
             co_return done.error();

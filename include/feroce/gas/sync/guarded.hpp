@@ -10,16 +10,55 @@
 // writes, and the grace is for what is in flight then.
 //
 // Limits of the caller end the wait for a lock. A lock that was asked for is waited for, and one
-// that was taken is given back: neither is left behind because a deadline passed (limits.hpp).
+// that was taken is given back: neither is left behind because a deadline passed (limits.hpp), nor
+// because the holder's coroutine was destroyed or threw (Claim).
 #pragma once
 
 #include <cerrno>
+#include <utility>
 
 #include "feroce/gas/lanes.hpp"
 #include "feroce/gas/limits.hpp"
 #include "feroce/gas/sync/mutex.hpp"
 
 namespace feroce::gas {
+namespace detail {
+
+// A claim on a lock: a word that is, or may be, in the word of the lock. If it is destroyed while
+// it is armed, a task of the lanes takes it back behind all that its thread has posted to that
+// node: a change on its way is made first, and a lock that somebody else has stays as it is.
+class Claim {
+public:
+    Claim(Lanes& lanes, ptr<nic<std::uint64_t>> lock)
+        : lanes_(&lanes), lock_(lock), value_(lanes.new_claim()) {}
+    Claim(Claim&& other) noexcept
+        : lanes_(other.lanes_),
+          lock_(other.lock_),
+          value_(other.value_),
+          armed_(std::exchange(other.armed_, false)) {}
+    Claim& operator=(Claim&&) = delete;
+    ~Claim() {
+        if (armed_) lanes_->shelter().spawn(take_back(*lanes_, lock_, value_));
+    }
+
+    std::uint64_t value() const { return value_; }
+    void arm() { armed_ = true; }
+    void disarm() { armed_ = false; }
+
+private:
+    static rdma::Task<void> take_back(Lanes& lanes, ptr<nic<std::uint64_t>> lock,
+                                      std::uint64_t value) {
+        // Fails where the node is lost.
+        static_cast<void>(co_await lanes.compare_exchange(lock, value, 0));
+    }
+
+    Lanes* lanes_;
+    ptr<nic<std::uint64_t>> lock_;
+    std::uint64_t value_;
+    bool armed_ = false;
+};
+
+}  // namespace detail
 
 template <Shareable Content>
 class Guarded {
@@ -29,7 +68,8 @@ public:
         plain<std::uint64_t> version;  // Odd while the content changes.
         Content content{};
     };
-    struct Hold {
+    struct Hold {  // Given back when it is destroyed, unless that was done before.
+        detail::Claim claim;
         ptr<Block> block;
         std::uint64_t version = 0;  // Even.
         bool repairs = false;       // The version in memory is odd: its writer died.
@@ -58,27 +98,31 @@ public:
             if (const auto paused = co_await backoff.pause(); !paused) co_return paused.error();
         }
         // Writers are always faster, or the last one died.
-        const auto hold = co_await lock(block, into);
+        auto hold = co_await lock(block, into);
         if (!hold) co_return hold.error();
-        if (const auto freed = co_await unlock(*hold); !freed) co_return freed.error();
-        co_return hold->version;
+        const std::uint64_t version = hold->version;
+        if (const auto freed = co_await unlock(*std::move(hold)); !freed) co_return freed.error();
+        co_return version;
     }
 
     rdma::Task<Result<Hold>> lock(ptr<Block> block, Content& into) {
         Backoff backoff(*lanes_);
         Watch watch(*lanes_);
-        const std::uint64_t claim = lanes_->new_claim();
+        detail::Claim claim(*lanes_, lock_of(block));
         for (std::uint64_t expected = 0;;) {
             if (const auto in_time = co_await within_limits(lanes_->loop()); !in_time)
                 co_return in_time.error();
             const Instant asked = lanes_->loop().now();
             std::uint64_t found = 0, version = 0;
             auto step = lanes_->chain(block.node());
-            step.compare_exchange(block.template field<&Block::locked>(), expected, claim, found);
+            step.compare_exchange(lock_of(block), expected, claim.value(), found);
             step.read(version_of(block), version).read(content_of(block), into);
-            if (const auto done = co_await step.shielded(); !done) co_return done.error();
+            claim.arm();
+            const auto done = co_await step.shielded();
+            if (!done || found != expected) claim.disarm();
+            if (!done) co_return done.error();
             if (found == expected)
-                co_return Hold{block, version + version % 2, version % 2 != 0,
+                co_return Hold{std::move(claim), block, version + version % 2, version % 2 != 0,
                                asked + lanes_->lease().time};
             expected = found != 0 && watch.expired(found) ? found : 0;
             if (expected != 0) continue;
@@ -90,12 +134,15 @@ public:
         if (late(hold)) co_return lost();
         auto step = lanes_->chain(hold.block.node());
         if (hold.repairs) step.write(version_of(hold.block), hold.version);
-        step.write(hold.block.template field<&Block::locked>(), 0);
-        co_return co_await step.shielded();
+        step.write(lock_of(hold.block), 0);
+        const auto done = co_await step.shielded();
+        hold.claim.disarm();
+        co_return done;
     }
     // For who cannot go on: unlocks, and gives the reason back.
     rdma::Task<Error> give_up(Hold hold, Error why) {
-        static_cast<void>(co_await unlock(hold));  // Fails where the lock is no longer ours.
+        // Fails where the lock is no longer ours.
+        static_cast<void>(co_await unlock(std::move(hold)));
         co_return why;
     }
     // ESTALE if the lease is over: write nothing.
@@ -112,12 +159,18 @@ public:
         auto step = lanes_->chain(hold.block.node());
         step.write(version_of(hold.block), hold.version + 1).write(where, value);
         step.write(version_of(hold.block), hold.version + 2);
-        step.write(hold.block.template field<&Block::locked>(), 0);
-        co_return co_await step.shielded();
+        step.write(lock_of(hold.block), 0);
+        const auto done = co_await step.shielded();
+        hold.claim.disarm();
+        co_return done;
     }
 
 private:
     static constexpr unsigned kLooks = 256;
+
+    static ptr<nic<std::uint64_t>> lock_of(ptr<Block> block) {
+        return block.template field<&Block::locked>();
+    }
 
     bool late(const Hold& hold) const { return lanes_->loop().now() >= hold.until; }
     static Error lost() {

@@ -25,11 +25,11 @@ public:
     template <class Change>
     rdma::Task<Result<T>> update(Change change) {
         T value{};
-        const auto hold = co_await guarded_.lock(cell_, value);
+        auto hold = co_await guarded_.lock(cell_, value);
         if (!hold) co_return hold.error();
         value = change(value);
         const auto done =
-            co_await guarded_.store(*hold, Guarded<T>::content_of(hold->block), value);
+            co_await guarded_.store(*std::move(hold), Guarded<T>::content_of(cell_), value);
         if (!done) co_return done.error();
         co_return value;
     }
