@@ -63,6 +63,7 @@ private:
     struct Turn {
         unsigned losses = 0;
         std::uint64_t claim = 0;  // Not 0: asked for.
+        std::uint64_t found = 0;  // In its place.
     };
 
     struct Ends {
@@ -95,6 +96,7 @@ private:
             Epochs::Pin pin = epochs_->pin();
             std::uint64_t before = 0, last = 0;
             auto ends = lanes_->chain(root_.node());
+            ask(ends, turn);
             ends.read(head(), before).read(tail(), last);
             if (const auto done = co_await ends; !done)
                 co_return co_await end_with(turn, done.error());
@@ -111,7 +113,7 @@ private:
             const auto taken = co_await taking;
             if (!taken) co_return co_await end_with(turn, taken.error());
             if (*taken) co_return taken;
-            co_await lose(turn);
+            ++turn.losses;
         }
     }
 
@@ -126,13 +128,15 @@ private:
         if (home_->turn.load() == claim) co_return co_await clear(claim);
         co_return Result<>();
     }
-    // Asks again if it loses again: its time may be over. Turns are a courtesy: nothing fails for
-    // want of one.
-    rdma::Task<void> lose(Turn& turn) {
-        if (home_ != nullptr || ++turn.losses < kLossesBeforeTurn) co_return;
-        const std::uint64_t claim = turn.claim != 0 ? turn.claim : lanes_->new_claim();
-        const auto found = co_await lanes_->compare_exchange(turn_word(), 0, claim).shielded();
-        if (found && *found == 0) turn.claim = claim;
+    // Turns are asked for, and given back, on the way of something else. After another loss again:
+    // the time may be over. They are a courtesy: nothing fails for want of one.
+    void ask(Chain& step, Turn& turn) {
+        if (home_ != nullptr || turn.losses < kLossesBeforeTurn) return;
+        if (turn.claim == 0) turn.claim = lanes_->new_claim();
+        step.compare_exchange(turn_word(), 0, turn.claim, turn.found);
+    }
+    void give_back(Chain& step, Turn& turn) {
+        if (turn.claim != 0) step.compare_exchange(turn_word(), turn.claim, 0, turn.found);
     }
     rdma::Task<void> end(Turn turn) {
         if (turn.claim != 0) static_cast<void>(co_await clear(turn.claim));
@@ -164,15 +168,20 @@ private:
             const auto after = co_await lanes.compare_exchange(next_of(last), 0, made.bits());
             if (!after) co_return after.error();
             // The tail moves on to what is behind it: ours, or what was there before.
-            const std::uint64_t next = *after == 0 ? made.bits() : *after;
-            const auto moved = co_await lanes.compare_exchange(self.tail(), last, next);
-            if (*after == 0) {  // It is in the queue, and a tail that lags is moved by the next.
-                co_await self.end(turn);
-                co_return Result<>();
-            }
-            if (!moved) co_return moved.error();
-            co_await self.lose(turn);
-            last = *moved == last ? next : *moved;
+            const bool won = *after == 0;
+            const std::uint64_t next = won ? made.bits() : *after;
+            std::uint64_t moved = 0;
+            auto step = lanes.chain(self.root_.node());
+            step.compare_exchange(self.tail(), last, next, moved);
+            turn.losses += won ? 0 : 1;
+            if (won)
+                self.give_back(step, turn);
+            else
+                self.ask(step, turn);
+            const auto done = co_await step;
+            if (won) co_return Result<>();  // A tail that lags is moved by the next.
+            if (!done) co_return done.error();
+            last = moved == last ? next : moved;
         }
     }
     // Nothing if somebody else took it.
