@@ -24,7 +24,7 @@ if(CMAKE_UNITY_BUILD)
   feroce_apart(tests/abi calls_blocking.cpp calls_rdmacm.cpp calls_verbs.cpp)
   if(FEROCE_SINGLE_THREADED_TESTS)
     feroce_apart(tests/script rc_responder_test.cpp)
-    feroce_apart(tests/sim abi_storm_test.cpp abi_verbs_test.cpp gas_limits_test.cpp
-                           gas_lock_test.cpp gas_sync_test.cpp)
+    feroce_apart(tests/sim abi_storm_test.cpp abi_verbs_test.cpp gas_crash_test.cpp gas_ds_test.cpp
+                           gas_limits_test.cpp gas_lock_test.cpp gas_sync_test.cpp)
   endif()
 endif()

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 
+#include "planting.hpp"
 #include "sim/workload/scenario.hpp"
 
 namespace feroce::sim {
@@ -27,10 +28,6 @@ Swarm calm() {
                       SendOp::WriteImmediate, SendOp::Read, SendOp::CompareSwap, SendOp::FetchAdd})
         swarm.enable(op);
     return swarm;
-}
-
-bool is_send(const Completion& completion) {
-    return static_cast<std::uint8_t>(completion.opcode) < 128;
 }
 
 bool found_by(const Scenario& scenario, const char* checker) {
@@ -255,11 +252,6 @@ Swarm troubled(bool Swarm::*trouble) {
 Swarm with_xrc(Swarm swarm) {
     swarm.connections[0].type = QpType::XrcInitiator;
     return swarm;
-}
-
-template <class F>
-void for_each_qp(Node& node, F&& f) {
-    node.engine(0).qps().for_each(f);
 }
 
 bool clean(const Swarm& swarm) {

@@ -10,6 +10,7 @@
 #include <string>
 #include <tuple>
 
+#include "planting.hpp"
 #include "sim/workload/scenario.hpp"
 
 namespace feroce::sim {
@@ -21,16 +22,6 @@ using transport::QpType;
 using transport::QueuePair;
 
 constexpr std::uint64_t kSeeds = 20;
-
-bool is_send(const Completion& completion) {
-    return static_cast<std::uint8_t>(completion.opcode) < 128;
-}
-
-template <class F>
-void for_each_qp(Node& node, F&& f) {
-    for (std::uint32_t shard = 0; shard < node.shards(); ++shard)
-        node.engine(shard).qps().for_each(f);
-}
 
 QueuePair* qp_of(Node& node, const Completion& completion) {
     QueuePair* found = nullptr;
