@@ -21,10 +21,6 @@ stages=(
     "part|label|docs|the pages: links lead somewhere, commands are run and say what is shown"
     "part|label|fuzz|the stored fuzz corpora, replayed"
     "full|function|format|clang-format leaves the tree as it is"
-    "full|function|lint|clang-tidy finds nothing"
-    "full|function|clang|the second compiler, -Werror, with ASan and UBSan, compiles all"
-    "full|function|seeds100|100 simulated runs, each twice: engines, C ABI, library, disks"
-    "full|function|fuzz60|60 seconds of libFuzzer a target under ASan and UBSan"
     "full|function|netns|every Debian program pair across two network namespaces, IPv4 and IPv6"
     "full|function|demo|the demo for root and others ends well, and leaves nothing if interrupted"
     "full|function|iser|libiscsi's whole suite to tgt: over iser:// as over iscsi://"
@@ -33,6 +29,10 @@ stages=(
     "full|function|overload|sessions under cuts with every processor overloaded twice"
     "full|function|pyverbs|rdma-core's own Python tests end as tests/pyverbs/expected.tsv says"
     "full|function|lossy3|256 MiB by SEND, WRITE, READ each, 10^5 adds, under faults, 3 seeds"
+    "full|function|clang|the second compiler, -Werror, with ASan and UBSan, compiles all"
+    "full|function|lint|clang-tidy finds nothing"
+    "full|function|seeds100|100 simulated runs, each twice: engines, C ABI, library, disks"
+    "full|function|fuzz60|60 seconds of libFuzzer a target under ASan and UBSan"
     "full|function|tsan|ctest of what has threads under ThreadSanitizer"
     "full|function|asan|ctest under AddressSanitizer and UndefinedBehaviorSanitizer"
     "soak|function|interop|the kernel in a virtual machine as peer: programs, sessions, iSER"
@@ -126,7 +126,30 @@ preset_configure() { # PRESET
 
 preset_build() { # PRESET [TARGET]
     preset_configure "$1"
-    ninja -C "$root/build-$1" -j "$jobs" "${2:-all}" >&2
+    end_ahead "$1"
+    flock "$root/build-$1/lock" ninja -C "$root/build-$1" -j "$jobs" "${2:-all}" >&2
+}
+
+# Stages that mostly wait leave much of the machine idle. What later ones need is compiled
+# meanwhile, below everything else; they take over what is there by then.
+declare -A ahead=()
+build_ahead() { # PRESET...
+    local preset
+    for preset in "$@"; do
+        preset_configure "$preset"
+        nice -n 19 flock --no-fork "$root/build-$preset/lock" \
+            ninja -C "$root/build-$preset" -j 1 >/dev/null 2>&1 &
+        ahead[$preset]=$!
+    done
+}
+
+end_ahead() { # PRESET...
+    local preset
+    for preset in "$@"; do
+        # By its name too: a number may be that of another process by now.
+        [[ $(cat "/proc/${ahead[$preset]:-none}/comm" 2>/dev/null) != ninja ]] ||
+            kill "${ahead[$preset]}" 2>/dev/null || true
+    done
 }
 
 # The joined sources of the product: headers that eight of them share are read once.
@@ -355,11 +378,12 @@ run_stages() {
         [[ $group != full && $group != soak ]] || groups=(product test full)
     done
     report=$(mktemp -d)
-    trap 'rm -rf "$report"' EXIT
+    trap 'end_ahead "${!ahead[@]}"; rm -rf "$report"' EXIT
     touch "$report/tries" "$report/minutes"
     begin_stage set-up
     set_up "${groups[@]}"
     end_stage
+    [[ " $* " != *" full "* ]] || build_ahead clang tsan
     for name in "${chosen[@]}"; do
         find_stage "$name"
         if [[ $kind == label ]]; then labels+=("$name"); continue; fi
