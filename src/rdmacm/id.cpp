@@ -226,7 +226,7 @@ ibv_context** rdma_get_devices(int* count) {
     Library* home = library();
     if (home == nullptr) return nullptr;
     const std::vector<Device*> all = devices(*home);
-    auto** list = static_cast<ibv_context**>(std::calloc(all.size() + 1, sizeof(ibv_context*)));
+    auto** list = static_cast<ibv_context**>(std::calloc(all.size() + 1, sizeof(void*)));
     if (list == nullptr) return nullptr;
     for (std::size_t i = 0; i < all.size(); ++i) list[i] = all[i]->context;
     if (count != nullptr) *count = static_cast<int>(all.size());

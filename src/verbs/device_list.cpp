@@ -64,8 +64,7 @@ ibv_device** ibv_get_device_list(int* count) {
     Instance& instance = Instance::get();
     std::vector<host::Interface> interfaces = instance.host().interfaces();
     std::erase_if(interfaces, [](const host::Interface& i) { return !i.listed; });
-    auto** list =
-        static_cast<ibv_device**>(std::calloc(interfaces.size() + 1, sizeof(ibv_device*)));
+    auto** list = static_cast<ibv_device**>(std::calloc(interfaces.size() + 1, sizeof(void*)));
     if (list == nullptr) return refuse_null("ibv_get_device_list", {ENOMEM, "out of memory"});
     const std::lock_guard lock(instance.mutex);
     for (std::size_t i = 0; i < interfaces.size(); ++i)
