@@ -32,9 +32,11 @@ constexpr char kSecret[] = "what only root may write\n";
 int open_every_device() {
     int count = 0;
     ibv_device** list = ibv_get_device_list(&count);
+    int status = count > 0 ? 0 : 2;
     for (int i = 0; i < count; ++i)
-        if (ibv_open_device(list[i]) == nullptr) return 3;
-    return count > 0 ? 0 : 2;
+        if (ibv_open_device(list[i]) == nullptr) status = 3;
+    ibv_free_device_list(list);
+    return status;
 }
 
 std::string contents(const fs::path& path) {
