@@ -219,9 +219,9 @@ fuzz_one() { # TARGET SECONDS
     rm -rf "$scratch" "$scratch.log"
 }
 
-fuzz_for() { # SECONDS CMAKE_TARGET
+fuzz_for() { # SECONDS
     local target running=0
-    preset_build clang "$2"
+    preset_build clang fuzzers
     for target in "$root"/build-clang/fuzz/*_fuzz; do
         if ((running == jobs)); then
             wait -n || { wait; return 1; }
@@ -263,8 +263,8 @@ stage_floods() {
     FEROCE_TEST_ROUNDS=100 "$build/tests/share/share_exit_test"
 }
 
-stage_fuzz60() { fuzz_for 60 fuzzers; }
-stage_fuzz600() { fuzz_for 600 all_fuzzers; }
+stage_fuzz60() { fuzz_for 60; }
+stage_fuzz600() { fuzz_for 600; }
 
 stage_netns() {
     build_tests
