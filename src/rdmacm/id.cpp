@@ -75,6 +75,7 @@ Entry::Entry(CmId& id, Call call, const char* name) : id_(id), call_(call), name
 }
 
 Entry::~Entry() {
+    if (refused()) errno = verdict_;  // What the call did since may have changed it.
     if (!kept_ && verdict_ == 0) id_.stage.advance(leads_to(call_, before_), before_);
 }
 

@@ -226,6 +226,15 @@ rdma_cm_id* endpoint(std::uint16_t port, int flags) {
     return id;
 }
 
+// Often: a refused call still stops the queue pair, and what that does to errno is a matter of
+// which thread finds the sockets empty.
+void refused_each_time(rdma_cm_id* id) {
+    for (int again = 0; again < 1000; ++again) {
+        ASSERT_EQ(rdma_disconnect(id), -1);
+        ASSERT_EQ(errno, EINVAL);
+    }
+}
+
 // It waits for an event, and the end of a connection is told once.
 TEST(Waiting, DisconnectingTwiceDoesNotWaitForEver) {
     rdma_cm_id* listener = endpoint(0, RAI_PASSIVE);
@@ -236,17 +245,13 @@ TEST(Waiting, DisconnectingTwiceDoesNotWaitForEver) {
         ASSERT_EQ(rdma_get_request(listener, &id), 0);
         ASSERT_EQ(rdma_accept(id, nullptr), 0);
         EXPECT_EQ(rdma_disconnect(id), 0);
-        EXPECT_EQ(rdma_disconnect(id), -1);
-        EXPECT_EQ(errno, EINVAL);
+        refused_each_time(id);
         rdma_destroy_ep(id);
     });
     rdma_cm_id* id = endpoint(port, 0);
     ASSERT_EQ(rdma_connect(id, nullptr), 0);
     EXPECT_EQ(rdma_disconnect(id), 0);
-    for (int again = 0; again < 3; ++again) {
-        EXPECT_EQ(rdma_disconnect(id), -1);
-        EXPECT_EQ(errno, EINVAL);
-    }
+    refused_each_time(id);
     serving.join();
     rdma_destroy_ep(id);
     rdma_destroy_ep(listener);
