@@ -37,7 +37,8 @@ TREES = ("src", "include", "tests", "tools", "fuzz", "bench", "examples", "model
 # Room sets for the banned words. The engine is passive: time, randomness and threads come from
 # above, or seeded runs stop being repeatable.
 PASSIVE = {"base", "wire", "mem", "transport", "cm", "device", "host"}
-IDENTIFIED = {"port", "host", "verbs", "rdmacm"}  # What shares the port, as one user for good.
+# What shares the port, as one user for good.
+IDENTIFIED = {"port", "host", "process", "verbs", "rdmacm"}
 ORDERED = {"transport", "cm", "device", "host"}
 CLOCKS = (r"\b(steady_clock|system_clock|high_resolution_clock|clock_gettime|gettimeofday)\b"
           r"|(?<![\w.>])time\s*\(\s*(nullptr|NULL|0|&)")
@@ -292,7 +293,7 @@ def rule_identity(tree):
             continue
         for match in re.finditer(r"\bgete?uid\b", file.bare):
             yield Finding(file.path, line_of(file.bare, match.start()), "identity",
-                          "the user is captured when the port is entered: port/identity.hpp")
+                          "the user is captured when the port is entered: host/identity.hpp")
 
 
 def rule_todo(tree):

@@ -79,6 +79,7 @@ PLANTED = [
     ("environment", "src/process/ask.hpp", HEAD + "inline auto f() { return getenv(name); }\n"),
     ("errno", "src/verbs/bare.hpp", HEAD + "inline int f() { return EINVAL; }\n"),
     ("throw", "src/process/open.hpp", HEAD + "inline void f() { throw 1; }\n"),
+    ("identity", "src/process/page.hpp", HEAD + "const auto user = ::geteuid();\n"),
     ("identity", "src/port/name.hpp", HEAD + "const auto user = ::geteuid();\n"),
     ("todo", "src/base/later.hpp", HEAD + "// TODO" + "(now): finish.\n"),
     ("header", "src/base/twice.hpp", "// A header without its guard.\n"),

@@ -159,7 +159,7 @@ Findings check_limits(bool has_kernel_device) {
                          "nothing",
                          amount(locked.rlim_cur)),
              ""});
-    const Result<std::string> directory = process::user_directory();
+    const Result<std::string> directory = process::user_directory(::geteuid());
     if (!directory)
         out.push_back({Verdict::Slow, "state",
                        fmt::format("{}: feroce explain, res and stat will see nothing",

@@ -23,7 +23,7 @@ constexpr std::string_view kOk = "ok\n";
 }  // namespace
 
 ExportDoor::ExportDoor(block::Server& server) : server_(server) {
-    const auto directory = process::user_directory();
+    const auto directory = process::user_directory(::geteuid());
     if (!directory) return;
     path_ = fmt::format("{}/{}{}", *directory, kPrefix, ::getpid());
     sockaddr_un own{};

@@ -74,7 +74,7 @@ private:
 };
 
 std::string user_directory() {
-    const Result<std::string> directory = process::user_directory();
+    const Result<std::string> directory = process::user_directory(::geteuid());
     if (!directory) throw UsageError(directory.error().why);
     return *directory;
 }

@@ -1,6 +1,7 @@
 #include "cli/state.hpp"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <chrono>
 
@@ -13,7 +14,7 @@ constexpr std::chrono::milliseconds kPatience{1000};
 }  // namespace
 
 std::vector<process::StateReading> all_processes() {
-    return process::read_state_pages(kPatience);
+    return process::read_state_pages(::geteuid(), kPatience);
 }
 
 std::vector<process::StateSnapshot> live_processes() {

@@ -171,7 +171,7 @@ Tree describe_tree(const std::vector<DeviceInfo>& devices) {
 }
 
 Result<std::string> install_tree(const Tree& tree) {
-    const Result<std::string> directory = process::user_directory();
+    const Result<std::string> directory = process::user_directory(::geteuid());
     if (!directory) return directory.error();
     const std::string root = fmt::format("{}/{}{:016x}", *directory, kPrefix, hash_of(tree));
     // Says that it is in use, before anybody can think otherwise.

@@ -16,6 +16,7 @@
 #include "device/engine.hpp"
 #include "device/port.hpp"
 #include "host/estate.hpp"
+#include "host/identity.hpp"
 #include "host/rendezvous.hpp"
 
 namespace feroce::host {
@@ -73,6 +74,9 @@ public:
     virtual ~Host() = default;
     virtual Instant now() = 0;
     virtual RandomSource& random() = 0;  // Safe to use from any thread.
+    // As whom this process entered the port last.
+    virtual Identity identity() = 0;
+    // While a port is open, those of its network, whatever network the calling thread is in.
     virtual std::vector<Interface> interfaces() = 0;
     virtual Result<std::unique_ptr<HostPort>> open_port() = 0;
     // For the connection manager behind the port with that slot, whose requests wait() tells of.

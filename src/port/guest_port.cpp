@@ -29,7 +29,7 @@ Result<std::unique_ptr<host::HostPort>> GuestPort::open(RelaySeat seat, Settings
 GuestPort::GuestPort(RelaySeat seat, Settings settings)
     : seat_(std::move(seat)),
       seat_again_(std::move(settings.seat_again)),
-      sender_(settings.random, settings.port, settings.meddlers),
+      sender_(std::move(settings.network), settings.random, settings.port, settings.meddlers),
       capture_(settings.meddlers.capture),
       receiver_(seat_.connection.get(), capture_) {}
 

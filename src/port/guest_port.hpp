@@ -27,6 +27,7 @@ namespace feroce::port {
 class GuestPort final : public host::HostPort {
 public:
     struct Settings {
+        std::shared_ptr<Network> network;
         RandomSource& random;
         std::uint16_t port;
         Meddlers meddlers;

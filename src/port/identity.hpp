@@ -1,28 +1,18 @@
-// Identity: as which user this process shares UDP port 4791, and with whom. Captured when the port
-// is entered, because that is when the kernel marks the sockets with a user, and handed down from
-// there like time and randomness: a process that gives up its privileges later stays where it is,
-// and a process of its new user is a stranger to it like any other.
+// Asks the kernel as whom a process comes (host/identity.hpp). Nothing else does.
 #pragma once
 
 #include <cstdint>
 
+#include "host/identity.hpp"
+
 namespace feroce::port {
 
-// With whom processes share. Whoever owns the port could read what it relays, and change it.
-enum class Sharing : std::uint8_t {
-    User,     // With processes of this user alone.
-    Default,  // Other users are served; root is a guest of nobody.
-    Any,      // And root is a guest of anybody.
-};
+using host::Identity;
+using host::Sharing;
 
-struct Identity {
-    std::uint32_t user = 0;
-    Sharing sharing = Sharing::Default;
-
-    // Of the calling thread, now. The only place that asks the kernel.
-    static Identity capture(Sharing sharing);
-
-    bool serves_others() const { return sharing != Sharing::User; }
-};
+// Of the calling thread, now.
+Identity capture_identity(Sharing sharing);
+// The network namespace that the calling thread is in: each thread may be in one of its own.
+std::uint64_t network_of_caller();
 
 }  // namespace feroce::port

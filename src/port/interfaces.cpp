@@ -45,7 +45,7 @@ bool listed(std::string_view only, std::string_view name) {
 std::string default_route_interface() {
     std::string best;
     unsigned long best_metric = ~0UL;
-    std::FILE* file = std::fopen("/proc/net/route", "re");
+    std::FILE* file = std::fopen("/proc/thread-self/net/route", "re");
     if (file == nullptr) return best;
     char line[512];
     while (std::fgets(line, sizeof line, file) != nullptr) {

@@ -25,7 +25,7 @@ std::uint16_t test_port() {
 }
 
 Result<std::shared_ptr<PortGroup>> enter() {
-    Result<PortEntry> entry = enter_port(test_port(), Identity::capture(Sharing::Default), {},
+    Result<PortEntry> entry = enter_port(test_port(), capture_identity(Sharing::Default), {},
                                          std::chrono::milliseconds(500));
     if (!entry) return entry.error();
     return std::move(entry->group);

@@ -40,7 +40,7 @@ std::uint64_t KernelRandom::next() {
 
 RealHost::RealHost(Options options)
     : options_(std::move(options)),
-      identity_(Identity::capture(options_.sharing)),
+      identity_(capture_identity(options_.sharing)),
       owner_(identity_.user) {
     if (!options_.capture_path.empty()) capture_ = Capture::open(options_.capture_path);
     if (!options_.devices.empty() || options_.loopback_named) return;
@@ -52,17 +52,40 @@ Instant RealHost::now() {
     return monotonic_now();
 }
 
+host::Identity RealHost::identity() {
+    const std::lock_guard lock(mutex_);
+    return identity_;
+}
+
+template <class Work>
+auto RealHost::in_network(Work&& work) {
+    std::shared_ptr<Network> network;
+    {
+        const std::lock_guard lock(mutex_);
+        network = network_.lock();
+    }
+    return network ? network->run(work) : work();
+}
+
 std::vector<host::Interface> RealHost::interfaces() {
-    std::vector<host::Interface> all = list_interfaces(options_.devices);
+    std::vector<host::Interface> all =
+        in_network([this] { return list_interfaces(options_.devices); });
     for (host::Interface& interface : all)
         interface.listed = !hides_loopback_ || interface.name != kLoopback;
     return all;
 }
 
+Result<std::shared_ptr<Network>> RealHost::enter_network() {
+    if (std::shared_ptr<Network> network = network_.lock()) return network;
+    Result<std::shared_ptr<Network>> entered = Network::enter();
+    if (entered) network_ = *entered;
+    return entered;
+}
+
 Result<PortEntry> RealHost::enter(FormerSeat before, Duration patience) {
     // One group a process: closing a second one's table would drop the locks of the first.
     if (std::shared_ptr<PortGroup> group = group_.lock()) return PortEntry{std::move(group), {}};
-    const Identity identity = Identity::capture(options_.sharing);
+    const Identity identity = capture_identity(options_.sharing);
     Result<PortEntry> entry = enter_port(options_.port, identity, before, patience);
     if (!entry) return entry;
     identity_ = identity;
@@ -99,6 +122,13 @@ Result<PortEntry> RealHost::seat_again(std::uint8_t slot) {
 
 Result<std::unique_ptr<host::HostPort>> RealHost::open_port() {
     const std::lock_guard lock(mutex_);
+    Result<std::shared_ptr<Network>> network = enter_network();
+    if (!network) return network.error();
+    return (*network)->run([&] { return open_port_in(*network); });
+}
+
+Result<std::unique_ptr<host::HostPort>> RealHost::open_port_in(
+    const std::shared_ptr<Network>& network) {
     Result<PortEntry> entry = enter({}, kEnterPatience);
     if (!entry) return entry.error();
     Meddlers meddlers;
@@ -110,7 +140,7 @@ Result<std::unique_ptr<host::HostPort>> RealHost::open_port() {
     if (entry->seat) {
         seats_.push_back(entry->seat->connection.get());
         return GuestPort::open(std::move(*entry->seat),
-                               {random_, options_.port, meddlers,
+                               {network, random_, options_.port, meddlers,
                                 [this](std::uint8_t slot) { return seat_again(slot); }});
     }
     const std::optional<std::uint8_t> slot = entry->group->claim();
@@ -118,18 +148,19 @@ Result<std::unique_ptr<host::HostPort>> RealHost::open_port() {
         return Error{EUSERS,
                      "all 47 slots of UDP port 4791 are taken by other processes of this user"};
     return UdpPort::open(GroupMembership(std::move(entry->group), *slot),
-                         {random_, options_.port, meddlers, options_.devices});
+                         {network, random_, options_.port, meddlers, options_.devices});
 }
 
 Result<std::unique_ptr<host::Rendezvous>> RealHost::open_rendezvous(std::uint8_t slot,
                                                                     int requests_fd) {
-    std::uint32_t user = 0;
+    UnixRendezvous::Settings settings{nullptr, identity().user, slot, requests_fd};
     {
         const std::lock_guard lock(mutex_);
-        user = identity_.user;
+        Result<std::shared_ptr<Network>> network = enter_network();
+        if (!network) return network.error();
+        settings.network = std::move(*network);
     }
-    return UnixRendezvous::open({user, slot, requests_fd}, random_,
-                                [this] { return neighbours(); });
+    return UnixRendezvous::open(settings, random_, [this] { return neighbours(); });
 }
 
 std::unique_ptr<host::Estate> RealHost::open_estate(std::uint8_t slot) {
@@ -155,12 +186,13 @@ Neighbours RealHost::neighbours() {
 }
 
 Result<Gid> RealHost::source_for(const Gid& destination, std::uint32_t scope) {
-    return route_source(destination, scope);
+    return in_network([&] { return route_source(destination, scope); });
 }
 
 Result<std::unique_ptr<host::Task>> RealHost::spawn(std::function<void()> body) {
     auto thread = std::make_unique<Thread>(std::move(body));
-    if (const int error = thread->start(); error != 0)
+    // A thread begins in the network of the one that starts it.
+    if (const int error = in_network([&] { return thread->start(); }); error != 0)
         return Error{error, "no thread to drive the device"};
     return std::unique_ptr<host::Task>(std::move(thread));
 }

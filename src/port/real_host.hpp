@@ -14,6 +14,7 @@
 #include "port/capture.hpp"
 #include "port/faults.hpp"
 #include "port/identity.hpp"
+#include "port/network.hpp"
 #include "port/port_entry.hpp"
 #include "port/port_group.hpp"
 #include "port/unix_rendezvous.hpp"
@@ -48,6 +49,7 @@ public:
 
     Instant now() override;
     RandomSource& random() override { return random_; }
+    host::Identity identity() override;
     std::vector<host::Interface> interfaces() override;
     Result<std::unique_ptr<host::HostPort>> open_port() override;
     Result<std::unique_ptr<host::Rendezvous>> open_rendezvous(std::uint8_t slot,
@@ -61,6 +63,11 @@ private:
     Result<PortEntry> enter(FormerSeat before, Duration patience);
     Result<PortEntry> seat_again(std::uint8_t slot);
     Neighbours neighbours();
+    Result<std::shared_ptr<Network>> enter_network();
+    Result<std::unique_ptr<host::HostPort>> open_port_in(const std::shared_ptr<Network>& network);
+    // In the network of the open ports; where there are none, in that of the caller.
+    template <class Work>
+    auto in_network(Work&& work);
 
     Options options_;
     bool hides_loopback_ = false;  // Decided at the start, for good.
@@ -68,6 +75,7 @@ private:
     std::unique_ptr<Capture> capture_;
     std::mutex mutex_;                              // Guards what follows.
     std::weak_ptr<PortGroup> group_;                // Held by the open ports.
+    std::weak_ptr<Network> network_;                // The same.
     Identity identity_;                             // As we entered the port last.
     std::uint32_t owner_;                           // The user whose UDP port it is.
     std::map<std::uint8_t, std::uint64_t> tokens_;  // Of our seats as a guest, by slot.

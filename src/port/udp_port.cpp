@@ -22,8 +22,9 @@ Result<std::unique_ptr<host::HostPort>> UdpPort::open(GroupMembership membership
 
 UdpPort::UdpPort(GroupMembership membership, Settings settings)
     : membership_(std::move(membership)),
+      network_(std::move(settings.network)),
       devices_(std::move(settings.devices)),
-      sender_(settings.random, settings.port, settings.meddlers),
+      sender_(network_, settings.random, settings.port, settings.meddlers),
       v4_(membership_.socket_v4(), settings.meddlers.capture),
       v6_(membership_.socket_v6(), settings.meddlers.capture),
       handed_over_(membership_.group(), membership_.slot(), settings.meddlers.capture),
@@ -105,17 +106,19 @@ bool UdpPort::change_membership(const Gid& group, std::uint32_t interface, bool 
                         sizeof request) == 0;
 }
 
+std::vector<host::Interface> UdpPort::interfaces() const {
+    return network_->run([this] { return list_interfaces(devices_); });
+}
+
 bool UdpPort::join_group(const Gid& group) {
     // On all of them: a queue pair hears its group through whichever device it belongs to.
     bool joined = false;
-    for (const host::Interface& i : list_interfaces(devices_))
-        joined |= change_membership(group, i.index, true);
+    for (const host::Interface& i : interfaces()) joined |= change_membership(group, i.index, true);
     return joined;
 }
 
 void UdpPort::leave_group(const Gid& group) {
-    for (const host::Interface& i : list_interfaces(devices_))
-        change_membership(group, i.index, false);
+    for (const host::Interface& i : interfaces()) change_membership(group, i.index, false);
 }
 
 }  // namespace feroce::port

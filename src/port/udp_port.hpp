@@ -23,6 +23,7 @@ namespace feroce::port {
 class UdpPort final : public host::HostPort {
 public:
     struct Settings {
+        std::shared_ptr<Network> network;
         RandomSource& random;
         std::uint16_t port;
         Meddlers meddlers;
@@ -56,7 +57,10 @@ private:
     bool open_waiting();
     bool change_membership(const Gid& group, std::uint32_t interface, bool join);
 
+    std::vector<host::Interface> interfaces() const;
+
     GroupMembership membership_;
+    std::shared_ptr<Network> network_;
     std::string devices_;
     UdpSender sender_;
     UdpReceiver v4_;

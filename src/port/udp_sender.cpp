@@ -100,14 +100,15 @@ UdpSender::Address& UdpSender::address_of(const Gid& source) {
         if (a.gid == source) return a;
     Address& added = addresses_.emplace_back();
     added.gid = source;
-    added.scope = interface_of(source);
+    added.scope = network_->run([&] { return interface_of(source); });
     return added;
 }
 
 Outlet* UdpSender::outlet_for(Address& address, const TransmitRun& run) {
     Outlet& outlet = address.outlets[run.destination_slot % kSocketsPerAddress];
     if (outlet.is_open()) return &outlet;
-    Result<Outlet> opened = Outlet::open(address.gid, address.scope, random_);
+    Result<Outlet> opened =
+        network_->run([&] { return Outlet::open(address.gid, address.scope, random_); });
     if (!opened) {
         open_error_ = opened.error().code;
         return nullptr;

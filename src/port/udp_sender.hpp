@@ -6,7 +6,9 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "base/gid.hpp"
@@ -14,6 +16,7 @@
 #include "port/address.hpp"
 #include "port/capture.hpp"
 #include "port/faults.hpp"
+#include "port/network.hpp"
 #include "port/outlet.hpp"
 #include "transport/transmit_batch.hpp"
 #include "wire/icrc.hpp"
@@ -28,8 +31,9 @@ struct Meddlers {
 
 class UdpSender {
 public:
-    UdpSender(RandomSource& random, std::uint16_t port, const Meddlers& meddlers = {})
-        : random_(random), port_(port), meddlers_(meddlers) {}
+    UdpSender(std::shared_ptr<Network> network, RandomSource& random, std::uint16_t port,
+              const Meddlers& meddlers = {})
+        : network_(std::move(network)), random_(random), port_(port), meddlers_(meddlers) {}
     void forgo_segmentation() { segmentation_ = false; }  // As if the kernel had refused it.
 
     void transmit(std::span<const transport::TransmitRun> runs);
@@ -73,6 +77,7 @@ private:
                                        const transport::TransmitRun& run) const;
     SocketAddress target(const Outlet& outlet, const transport::TransmitRun& run) const;
 
+    std::shared_ptr<Network> network_;  // Whose sockets are opened here.
     RandomSource& random_;
     std::uint16_t port_;  // Of the peers.
     std::vector<Address> addresses_;

@@ -71,7 +71,7 @@ void check_run(const Gid& gid, std::uint32_t packets, std::uint32_t size,
                bool segmentation = true) {
     Receiver receiver(gid);
     Prng random(7);
-    UdpSender sender(random, receiver.port());
+    UdpSender sender(*Network::enter(), random, receiver.port());
     if (!segmentation) sender.forgo_segmentation();
     std::vector<std::byte> bytes(packets * size, std::byte{0x5a});
     transport::TransmitRun run;
@@ -111,7 +111,7 @@ TEST(UdpSender, WithoutSegmentationPacketsGoOneByOne) {
 TEST(UdpSender, ARefusedSegmentedSendIsSentOneByOne) {
     Receiver receiver(Gid::from_v4(0x7f00'0001));
     Prng random(7);
-    UdpSender sender(random, receiver.port());
+    UdpSender sender(*Network::enter(), random, receiver.port());
     std::vector<std::byte> bytes(200 * 64, std::byte{0x5a});
     transport::TransmitRun run;
     run.path.source = run.path.destination = Gid::from_v4(0x7f00'0001);
@@ -172,7 +172,7 @@ private:
 void check_manners(const Gid& gid) {
     Onlooker onlooker(gid);
     Prng random(7);
-    UdpSender sender(random, onlooker.port());
+    UdpSender sender(*Network::enter(), random, onlooker.port());
     std::vector<std::byte> bytes(3000, std::byte{0x5a});
     struct Sort {
         std::uint32_t packets, size;
@@ -211,7 +211,7 @@ TEST(UdpSender, ASegmentedSendThatIsRefusedLateIsSentOneByOne) {
     for (const bool in_a_batch : {false, true}) {
         Receiver receiver(gid);
         Prng random(7);
-        UdpSender sender(random, receiver.port());
+        UdpSender sender(*Network::enter(), random, receiver.port());
         std::vector<std::byte> bytes(kTooMany * kSize, std::byte{0x5a});
         const auto run_of = [&](std::uint32_t packets) {
             transport::TransmitRun run;
@@ -248,7 +248,7 @@ TEST(UdpSender, EveryPacketLeavesInItsOwnMannerOverIpv6) {
 
 TEST(UdpSender, CountsWhatItCannotSend) {
     Prng random(7);
-    UdpSender sender(random, 9);
+    UdpSender sender(*Network::enter(), random, 9);
     std::vector<std::byte> bytes(64);
     transport::TransmitRun run;
     // Not an address of this machine: no socket can be bound to it.
@@ -267,7 +267,7 @@ TEST(UdpSender, CountsWhatItCannotSend) {
 TEST(UdpSender, TellsThatThereAreTooFewFileDescriptors) {
     Receiver receiver(Gid::from_v4(0x7f00'0001));
     Prng random(7);
-    UdpSender sender(random, receiver.port());
+    UdpSender sender(*Network::enter(), random, receiver.port());
     std::vector<std::byte> bytes(64);
     transport::TransmitRun run;
     run.path.source = run.path.destination = Gid::from_v4(0x7f00'0001);

@@ -28,7 +28,7 @@ constexpr Duration kReadPatience = 50ms;
 Result<std::unique_ptr<host::Rendezvous>> UnixRendezvous::open(
     const Settings& settings, RandomSource& random, std::function<Neighbours()> neighbours) {
     std::unique_ptr<UnixRendezvous> out(
-        new UnixRendezvous(settings.user, random, std::move(neighbours)));
+        new UnixRendezvous(settings, random, std::move(neighbours)));
     out->epoll_ = Fd(::epoll_create1(EPOLL_CLOEXEC));
     const int set = out->epoll_.get();
     if (!out->epoll_.valid() || !out->doorbell_.open() ||
@@ -41,7 +41,7 @@ Result<std::unique_ptr<host::Rendezvous>> UnixRendezvous::open(
 }
 
 Result<void> UnixRendezvous::hold(std::uint32_t lease, std::string name) {
-    Result<Mailbox> box = Mailbox::open(std::move(name));
+    Result<Mailbox> box = network_->run([&] { return Mailbox::open(std::move(name)); });
     if (!box) return box.error();
     if (!add_to_set(epoll_.get(), box->fd(), EPOLLIN, lease))
         return Error{errno, "no memory for a port of rdma_cm"};

@@ -22,6 +22,7 @@
 #include "port/fd.hpp"
 #include "port/mailbox.hpp"
 #include "port/neighbours.hpp"
+#include "port/network.hpp"
 
 namespace feroce::port {
 
@@ -31,9 +32,10 @@ using host::PortLease;
 class UnixRendezvous final : public host::Rendezvous {
 public:
     struct Settings {
-        std::uint32_t user = 0;  // As whom this process shares the port.
-        std::uint8_t slot = 0;   // Of the port, which names this process to others.
-        int requests_fd = -1;    // Readable while requests wait in the port; -1 if it has none.
+        std::shared_ptr<Network> network;  // Names mean something there alone.
+        std::uint32_t user = 0;            // As whom this process shares the port.
+        std::uint8_t slot = 0;             // Of the port, which names this process to others.
+        int requests_fd = -1;  // Readable while requests wait in the port; -1 if it has none.
     };
     static Result<std::unique_ptr<host::Rendezvous>> open(const Settings& settings,
                                                           RandomSource& random,
@@ -49,8 +51,12 @@ public:
     void abandon() override;
 
 private:
-    UnixRendezvous(std::uint32_t user, RandomSource& random, std::function<Neighbours()> neighbours)
-        : user_(user), random_(random), neighbours_(std::move(neighbours)) {}
+    UnixRendezvous(const Settings& settings, RandomSource& random,
+                   std::function<Neighbours()> neighbours)
+        : network_(settings.network),
+          user_(settings.user),
+          random_(random),
+          neighbours_(std::move(neighbours)) {}
     bool hand_to(const Neighbours& neighbours, const std::string& mailbox, std::uint32_t user,
                  const CmDatagram& request);
     bool offer_to_all(const CmDatagram& message);
@@ -59,6 +65,7 @@ private:
     bool is_leased(std::uint64_t service, const Gid& address) const;
     void drain_box(const Mailbox& box, std::vector<CmDatagram>& out);
 
+    std::shared_ptr<Network> network_;
     std::uint32_t user_;
     RandomSource& random_;
     std::function<Neighbours()> neighbours_;

@@ -29,7 +29,7 @@ class RendezvousTest : public testing::Test {
 protected:
     std::unique_ptr<host::Rendezvous> open(std::uint8_t slot) {
         Result<std::unique_ptr<host::Rendezvous>> opened =
-            UnixRendezvous::open({.user = user, .slot = slot}, random, [this] {
+            UnixRendezvous::open({.network = network, .user = user, .slot = slot}, random, [this] {
                 Neighbours out;
                 out.owner = user;
                 return out;
@@ -45,6 +45,7 @@ protected:
     }
 
     const std::uint32_t user = ::geteuid();
+    const std::shared_ptr<Network> network = *Network::enter();
     KernelRandom random;
     std::unique_ptr<host::Rendezvous> a = open(kSlot), b = open(kSlot + 1);
 };

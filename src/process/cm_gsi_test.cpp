@@ -27,6 +27,7 @@ class SilentHost final : public host::Host {
 public:
     Instant now() override { return Instant{} + 1s; }
     RandomSource& random() override { return random_; }
+    host::Identity identity() override { return {}; }
     std::vector<host::Interface> interfaces() override { return {}; }
     Result<std::unique_ptr<host::HostPort>> open_port() override {
         return std::unique_ptr<host::HostPort>(new SilentPort);

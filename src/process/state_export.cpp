@@ -1,6 +1,5 @@
 #include "process/state_export.hpp"
 
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -142,8 +141,9 @@ StateExport::~StateExport() {
 }
 
 void StateExport::start(host::Host& host, std::function<void()> refresh) {
+    identity_ = host.identity();
     if (page_ != nullptr) return;
-    Result<std::unique_ptr<StatePage>> page = StatePage::create();
+    Result<std::unique_ptr<StatePage>> page = StatePage::create(identity_.user);
     if (!page) {
         (void)refuse("state page", page.error());
         return;
@@ -216,8 +216,7 @@ void StateExport::publish(Shards shards, bool finished) {
     snapshot.pid = static_cast<std::uint32_t>(::getpid());
     snapshot.finished = finished;
     snapshot.command = program_invocation_short_name;
-    struct stat network {};
-    if (::stat("/proc/thread-self/ns/net", &network) == 0) snapshot.network = network.st_ino;
+    snapshot.network = identity_.network;
     for (const std::unique_ptr<Shard>& shard : shards) snapshot.slots.push_back(shard->slot());
     for (const std::unique_ptr<Shard>& shard : shards)
         shard->inspect(kPatience, [&](device::Engine& engine) { collect(engine, snapshot); });

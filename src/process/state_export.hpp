@@ -33,7 +33,8 @@ public:
     ~StateExport();
 
     // `refresh` is called on a thread of ours when somebody asks; it must call publish(). No page
-    // is no error: the process then cannot be looked at. Does nothing when started before.
+    // is no error: the process then cannot be looked at. When started before, only tells as whom
+    // the port was entered this time.
     void start(host::Host& host, std::function<void()> refresh);
     // One thread at a time. `finished`: at exit.
     void publish(Shards shards, bool finished = false);
@@ -51,6 +52,7 @@ private:
     DeviceName device_name_;
     Inventory inventory_;
     host::Host* host_ = nullptr;  // Set with page_.
+    host::Identity identity_;     // Of the last start.
     std::unique_ptr<StatePage> page_;
     std::function<void()> refresh_;
     std::vector<std::string> devices_;  // Every one that ever had a queue pair.

@@ -2,7 +2,10 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
+
+#include "base/result.hpp"
 
 namespace feroce::process {
 
@@ -13,8 +16,12 @@ inline constexpr std::size_t kLengthOffset = 8;   // Of the snapshot.
 inline constexpr std::size_t kSnapshotOffset = 64;
 inline constexpr std::size_t kSnapshotMax = 16 * 1024 * 1024;  // What readers believe.
 
+// The directory of that user if it is there and nobody else's. Never makes it: a process that has
+// become another user since would make it that one's.
+Result<std::string> existing_directory(std::uint32_t user);
+
 // Removes pages of ended processes but for the youngest few. Who ended well with nothing to explain
 // has removed its own.
-void prune_dead_pages(const std::string& directory);
+void prune_dead_pages(const std::string& directory, std::uint32_t user);
 
 }  // namespace feroce::process

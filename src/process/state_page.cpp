@@ -28,23 +28,34 @@ void wake_all(std::byte* bytes, std::size_t offset) {
     ::syscall(SYS_futex, bytes + offset, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
 }
 
+std::string path_for(std::uint32_t user) {
+    return "/dev/shm/feroce-" + std::to_string(user);
+}
+
 }  // namespace
 
-Result<std::string> user_directory() {
-    const std::string path = "/dev/shm/feroce-" + std::to_string(::geteuid());
-    if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST)
-        return Error{errno, "/dev/shm cannot be written to"};
+Result<std::string> user_directory(std::uint32_t user) {
+    const std::string path = path_for(user);
+    const bool made = ::mkdir(path.c_str(), 0700) == 0;
+    if (!made && errno != EEXIST) return Error{errno, "/dev/shm cannot be written to"};
+    Result<std::string> directory = existing_directory(user);
+    if (!directory && made) ::rmdir(path.c_str());  // We are another user by now.
+    return directory;
+}
+
+Result<std::string> existing_directory(std::uint32_t user) {
+    const std::string path = path_for(user);
     struct stat info {};
     if (::lstat(path.c_str(), &info) != 0) return Error{errno, "/dev/shm cannot be read"};
-    if (!S_ISDIR(info.st_mode) || info.st_uid != ::geteuid() || (info.st_mode & 0077) != 0)
+    if (!S_ISDIR(info.st_mode) || info.st_uid != user || (info.st_mode & 0077) != 0)
         return Error{EPERM, "somebody else has made our directory in /dev/shm"};
     return path;
 }
 
-Result<std::unique_ptr<StatePage>> StatePage::create() {
-    const Result<std::string> directory = user_directory();
+Result<std::unique_ptr<StatePage>> StatePage::create(std::uint32_t user) {
+    const Result<std::string> directory = user_directory(user);
     if (!directory) return directory.error();
-    prune_dead_pages(*directory);
+    prune_dead_pages(*directory, user);
     const std::string pid = std::to_string(::getpid());
     const std::string draft = *directory + "/.new-" + pid;
     std::unique_ptr<StatePage> page(new StatePage);

@@ -113,14 +113,15 @@ std::vector<std::byte> encode(const StateSnapshot& snapshot);
 // Nothing if the bytes make no sense. Text comes out printable whatever was in it.
 std::optional<StateSnapshot> decode(ByteView bytes);
 
-// The directory of this user, made if it is not there. A name that somebody else made, or that
-// others may write to, is refused.
-Result<std::string> user_directory();
+// The directory of that user, who must be the caller, made if it is not there. A name that somebody
+// else made, or that others may write to, is refused.
+Result<std::string> user_directory(std::uint32_t user);
 
 // The owner's side. One thread at a time, but for wait_for_request() and interrupt().
 class StatePage {
 public:
-    static Result<std::unique_ptr<StatePage>> create();
+    // In the directory of that user, as whom the process entered the port.
+    static Result<std::unique_ptr<StatePage>> create(std::uint32_t user);
     ~StatePage();
     StatePage(const StatePage&) = delete;
     StatePage& operator=(const StatePage&) = delete;
@@ -153,9 +154,9 @@ struct StateReading {
     StateSnapshot snapshot;
 };
 
-// The pages of all other processes of this user, by pid. Asks every owner at once and waits at most
+// The pages of all other processes of that user, by pid. Asks every owner at once and waits at most
 // `patience` in all. Pages of processes that ended without a reason to keep them are removed on the
 // way.
-std::vector<StateReading> read_state_pages(std::chrono::milliseconds patience);
+std::vector<StateReading> read_state_pages(std::uint32_t user, std::chrono::milliseconds patience);
 
 }  // namespace feroce::process

@@ -78,7 +78,7 @@ public:
         if (::pipe(ready) != 0) std::abort();
         child_ = ::fork();
         if (child_ == 0) {
-            Result<std::unique_ptr<StatePage>> page = StatePage::create();
+            Result<std::unique_ptr<StatePage>> page = StatePage::create(::geteuid());
             if (!page || !(*page)->write(encode(example()))) ::_exit(1);
             (void)!::write(ready[1], "r", 1);
             body(**page);
@@ -105,7 +105,7 @@ public:
         ::close(std::exchange(ready_, -1));
     }
     pid_t pid() const { return child_; }
-    std::string path() const { return *user_directory() + "/" + std::to_string(child_); }
+    std::string path() const { return *user_directory(::geteuid()) + "/" + std::to_string(child_); }
 
 private:
     pid_t child_ = -1;
@@ -113,7 +113,7 @@ private:
 };
 
 std::optional<StateReading> find(pid_t pid, std::chrono::milliseconds patience) {
-    for (StateReading& reading : read_state_pages(patience))
+    for (StateReading& reading : read_state_pages(::geteuid(), patience))
         if (reading.snapshot.pid == static_cast<std::uint32_t>(pid)) return std::move(reading);
     return std::nullopt;
 }
@@ -184,7 +184,7 @@ TEST(StatePage, CutAndScribbledPagesAreNotShown) {
 }
 
 TEST(StatePage, LinksAndForeignFilesAreNotFollowed) {
-    const std::string link = *user_directory() + "/1";
+    const std::string link = *user_directory(::geteuid()) + "/1";
     ::unlink(link.c_str());
     ASSERT_EQ(::symlink("/etc/passwd", link.c_str()), 0);
     EXPECT_FALSE(find(1, 1ms));
@@ -192,12 +192,54 @@ TEST(StatePage, LinksAndForeignFilesAreNotFollowed) {
     ::unlink(link.c_str());
 }
 
+// A process that has dropped root since it entered the port is still found, and finds, among
+// root's.
+TEST(StatePage, IsThatOfTheUserGiven) {
+    constexpr std::uint32_t kOther = 65'432;
+    if (::geteuid() != 0) GTEST_SKIP() << "takes root";
+    int ready[2];
+    ASSERT_EQ(::pipe(ready), 0);
+    const pid_t child = ::fork();
+    if (child == 0) {
+        const bool changed = ::setresuid(kOther, kOther, kOther) == 0;
+        const auto root = StatePage::create(0);  // No longer ours to write.
+        const auto page = StatePage::create(kOther);
+        const bool good = changed && !root && page && (*page)->write(encode(example()));
+        (void)!::write(ready[1], good ? "r" : "f", 1);
+        for (;;) ::pause();
+    }
+    char byte = 0;
+    EXPECT_EQ(::read(ready[0], &byte, 1), 1);
+    EXPECT_EQ(byte, 'r');
+    const std::vector<StateReading> readings = read_state_pages(kOther, 1ms);
+    ASSERT_EQ(readings.size(), 1u);
+    EXPECT_EQ(readings[0].snapshot.pid, static_cast<std::uint32_t>(child));
+    EXPECT_TRUE(readings[0].alive);
+    EXPECT_FALSE(find(child, 1ms));
+    struct stat info {};
+    if (::stat("/dev/shm/feroce-0", &info) == 0) {
+        EXPECT_EQ(info.st_uid, 0u);
+    }
+    ::kill(child, SIGKILL);
+    ::waitpid(child, nullptr, 0);
+    for (const int fd : ready) ::close(fd);
+    const std::string folder = *user_directory(kOther);
+    ::unlink((folder + "/" + std::to_string(child)).c_str());
+    ::rmdir(folder.c_str());
+}
+
+TEST(StatePage, AReaderMakesNoDirectory) {
+    constexpr std::uint32_t kNobodyThere = 65'431;
+    EXPECT_TRUE(read_state_pages(kNobodyThere, 1ms).empty());
+    EXPECT_NE(::access("/dev/shm/feroce-65431", F_OK), 0);
+}
+
 TEST(StatePage, IsPrivate) {
     const Owner owner([](StatePage&) {});
     struct stat info {};
     ASSERT_EQ(::stat(owner.path().c_str(), &info), 0);
     EXPECT_EQ(info.st_mode & 07777, 0600u);
-    ASSERT_EQ(::stat(user_directory()->c_str(), &info), 0);
+    ASSERT_EQ(::stat(user_directory(::geteuid())->c_str(), &info), 0);
     EXPECT_EQ(info.st_mode & 07777, 0700u);
 }
 

@@ -1,4 +1,4 @@
-// Reading the pages of all processes of this user. Nothing here maps page contents, so a page that
+// Reading the pages of all processes of a user. Nothing here maps page contents, so a page that
 // shrinks under us is a short read and not a signal; only the futex words are mapped, and those
 // only the kernel touches.
 #include <dirent.h>
@@ -35,11 +35,11 @@ nanoseconds monotonic() {
 
 class PageFile {
 public:
-    PageFile(std::string path, int flags) : path_(std::move(path)) {
+    PageFile(std::string path, std::uint32_t user, int flags) : path_(std::move(path)) {
         fd_ = ::open(path_.c_str(), flags | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
         struct stat info {};
-        const bool ours = fd_ >= 0 && ::fstat(fd_, &info) == 0 && S_ISREG(info.st_mode) &&
-                          info.st_uid == ::geteuid();
+        const bool ours =
+            fd_ >= 0 && ::fstat(fd_, &info) == 0 && S_ISREG(info.st_mode) && info.st_uid == user;
         changed_ = info.st_mtim;
         if (!ours && fd_ >= 0) ::close(std::exchange(fd_, -1));
     }
@@ -126,7 +126,7 @@ private:
     timespec changed_{};
 };
 
-std::vector<PageFile> open_pages(const std::string& directory, int flags) {
+std::vector<PageFile> open_pages(const std::string& directory, std::uint32_t user, int flags) {
     std::vector<PageFile> pages;
     // Our own page is left alone: closing a second descriptor would drop its lock.
     const std::string own = std::to_string(::getpid());
@@ -135,7 +135,7 @@ std::vector<PageFile> open_pages(const std::string& directory, int flags) {
     while (const dirent* entry = ::readdir(list)) {
         if (std::isdigit(static_cast<unsigned char>(entry->d_name[0])) == 0) continue;
         if (entry->d_name == own) continue;
-        PageFile page(directory + "/" + entry->d_name, flags);
+        PageFile page(directory + "/" + entry->d_name, user, flags);
         if (page.valid()) pages.push_back(std::move(page));
     }
     ::closedir(list);
@@ -144,9 +144,9 @@ std::vector<PageFile> open_pages(const std::string& directory, int flags) {
 
 }  // namespace
 
-void prune_dead_pages(const std::string& directory) {
+void prune_dead_pages(const std::string& directory, std::uint32_t user) {
     std::vector<std::pair<timespec, std::string>> kept;
-    for (const PageFile& page : open_pages(directory, O_RDONLY)) {
+    for (const PageFile& page : open_pages(directory, user, O_RDONLY)) {
         if (page.alive()) continue;
         if (page.snapshot())
             kept.emplace_back(page.changed(), page.path());
@@ -160,11 +160,11 @@ void prune_dead_pages(const std::string& directory) {
     for (std::size_t i = kDeadPagesMax; i < kept.size(); ++i) ::unlink(kept[i].second.c_str());
 }
 
-std::vector<StateReading> read_state_pages(std::chrono::milliseconds patience) {
-    const Result<std::string> directory = user_directory();
+std::vector<StateReading> read_state_pages(std::uint32_t user, std::chrono::milliseconds patience) {
+    const Result<std::string> directory = existing_directory(user);
     if (!directory) return {};
-    prune_dead_pages(*directory);
-    std::vector<PageFile> pages = open_pages(*directory, O_RDWR);
+    prune_dead_pages(*directory, user);
+    std::vector<PageFile> pages = open_pages(*directory, user, O_RDWR);
     std::vector<StateReading> out;
     for (PageFile& page : pages)
         if (page.alive()) page.ask();

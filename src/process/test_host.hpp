@@ -97,6 +97,7 @@ public:
     explicit FakeHost(World& world) : world_(world) {}
     Instant now() override { return world_.now; }
     RandomSource& random() override { return random_; }
+    host::Identity identity() override { return {}; }
     std::vector<host::Interface> interfaces() override { return {}; }
     Result<std::unique_ptr<host::HostPort>> open_port() override {
         return std::unique_ptr<host::HostPort>(new FakePort(world_));

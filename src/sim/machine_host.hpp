@@ -53,6 +53,7 @@ public:
 
     Instant now() override { return machine_.now(); }
     RandomSource& random() override { return random_; }
+    host::Identity identity() override { return {}; }
     std::vector<host::Interface> interfaces() override;
     Result<std::unique_ptr<host::HostPort>> open_port() override;
     std::unique_ptr<host::Estate> open_estate(std::uint8_t) override { return nullptr; }

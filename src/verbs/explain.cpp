@@ -48,10 +48,10 @@ std::string own_refusal(Instance& instance, const process::StateReason& failure)
     return out;
 }
 
-std::string refusal_elsewhere(const process::StateReason& failure) {
+std::string refusal_elsewhere(std::uint32_t user, const process::StateReason& failure) {
     // A simulated node has no page, and no real time to wait in.
     if (process::waiter.load(std::memory_order_relaxed) != nullptr) return {};
-    for (const process::StateReading& reading : process::read_state_pages(kPatience))
+    for (const process::StateReading& reading : process::read_state_pages(user, kPatience))
         for (const process::StateReason& reason : reading.snapshot.reasons)
             if (process::answers(reason, failure))
                 return reading.snapshot.command + ": " + reason.sentence;
@@ -68,8 +68,10 @@ extern "C" [[gnu::visibility("default")]] std::size_t feroce_explain(ibv_qp* bas
     const Failure failure = first_failure(qp_of(base));
     std::string text = failure.reason.sentence;
     if (failure.peer_refused && failure.peer_is_local) {
-        std::string cause = own_refusal(Instance::get(), failure.reason);
-        if (cause.empty()) cause = refusal_elsewhere(failure.reason);
+        Instance& instance = Instance::get();
+        std::string cause = own_refusal(instance, failure.reason);
+        if (cause.empty())
+            cause = refusal_elsewhere(instance.host().identity().user, failure.reason);
         if (!cause.empty()) text += ", because " + cause;
     }
     const std::size_t length = std::min(size, text.size());

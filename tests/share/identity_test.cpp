@@ -1,7 +1,8 @@
-// Processes that give up their privileges after they have opened the device, as daemons do. They
-// stay the processes of the user as whom they came, for better and for worse.
+// Processes that give up their privileges after they have opened the device, as daemons do, or move
+// to another network. They stay the processes of the user as whom they came, and where they came.
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 
 #include <atomic>
@@ -14,6 +15,7 @@
 #include "attacks.hpp"
 #include "port/real_host.hpp"
 #include "ring.hpp"
+#include "verbs/test_pair.hpp"
 #include "wire/cm_path_messages.hpp"
 
 namespace feroce::share {
@@ -63,13 +65,13 @@ public:
         return got.size() == 1 && got[0].mad == request().mad;
     }
 
-private:
     static port::RealHost::Options options() {
         port::RealHost::Options out;
         out.devices = "lo";
         return out;
     }
 
+private:
     port::RealHost host_;
     std::unique_ptr<host::HostPort> port_;
     std::unique_ptr<host::Rendezvous> rendezvous_;
@@ -192,14 +194,107 @@ TEST_F(Identity, AStrangersRequestIsNotTaken) {
     EXPECT_EQ(in_child([] {
                   port::KernelRandom random;
                   if (::setresuid(kStranger, kStranger, kStranger) != 0) return 1;
-                  auto own = port::UnixRendezvous::open({.slot = 60}, random,
-                                                        [] { return port::Neighbours(); });
+                  auto own =
+                      port::UnixRendezvous::open({.network = *port::Network::enter(), .slot = 60},
+                                                 random, [] { return port::Neighbours(); });
                   return own && (*own)->offer(request(8)) ? 0 : 2;
               }),
               0);
     // The first that is taken is root's.
     start([](const auto& ready) { return reader(false, ready); });
     EXPECT_EQ(result_of(listener), 0);
+}
+
+// The network that a thread moves to has nothing but a loopback interface, which is down.
+bool leave_network() {
+    return ::unshare(CLONE_NEWNET) == 0;
+}
+
+bool writes(verbs::Endpoint& from, verbs::Endpoint& to) {
+    return from.post(IBV_WR_RDMA_WRITE, from.sge(0, 4096), to.address(0), to.mr->rkey) == 0 &&
+           from.completion().status == IBV_WC_SUCCESS;
+}
+
+int move_with_devices(bool after_traffic) {
+    ::setenv("FEROCE_SHARDS", "4", 1);
+    ibv_context* context = verbs::open_loopback();
+    if (context == nullptr) return 1;
+    verbs::Endpoint left(context);
+    verbs::Endpoint right(context);
+    verbs::connect(left, right);
+    if (after_traffic && !writes(left, right)) return 2;
+    if (!leave_network()) return 3;
+    ibv_port_attr port{};
+    if (___ibv_query_port(context, 1, &port) != 0 || port.state != IBV_PORT_ACTIVE) return 4;
+    ibv_context* again = verbs::open_loopback();
+    if (again == nullptr || !writes(left, right)) return 5;
+    verbs::Endpoint near(again);
+    verbs::Endpoint far(again);
+    verbs::connect(near, far);
+    return writes(near, far) && !testing::Test::HasFailure() ? 0 : 6;
+}
+
+TEST_F(Identity, AThreadThatLeavesTheNetworkKeepsItsDevices) {
+    EXPECT_EQ(in_child([] { return move_with_devices(true); }), 0);
+}
+
+TEST_F(Identity, TheFirstPacketsOfAThreadThatLeftTheNetworkArrive) {
+    EXPECT_EQ(in_child([] { return move_with_devices(false); }), 0);
+}
+
+// False if a neighbour in this network has the port already.
+bool lease(host::Rendezvous& at) {
+    return at.lease(wire::PortSpace::Tcp, loopback_v4(1), kServicePort).has_value();
+}
+
+// Everything is done in the network of the port; with that closed, the next one is opened where the
+// caller is.
+int move_with_port() {
+    port::RealHost::Options options = Node::options();
+    options.sharing = port::Sharing::Any;
+    port::RealHost host(options);
+    Result<std::unique_ptr<host::HostPort>> port = host.open_port();
+    if (!port || host.identity().network != port::network_of_caller()) return 1;
+    // Leased while we are there, so that the name is known to be that of the port's network.
+    const auto before = host.open_rendezvous((*port)->slot(), -1);
+    if (!before || !lease(**before) || !leave_network()) return 2;
+    if (host.identity().network == port::network_of_caller()) return 3;
+    const std::vector<host::Interface> interfaces = host.interfaces();
+    if (interfaces.empty() || !interfaces[0].up) return 4;
+    if (!host.source_for(loopback_v4(1), 0)) return 5;
+    Result<std::unique_ptr<host::HostPort>> second = host.open_port();
+    if (!second) return 6;
+    const auto after = host.open_rendezvous((*second)->slot(), -1);
+    if (!after) return 7;
+    if (lease(**after)) return 8;
+    std::uint64_t network = 0;
+    if (!host.spawn([&] { network = port::network_of_caller(); })) return 9;
+    return network == host.identity().network ? 0 : 10;
+}
+
+TEST_F(Identity, AMemberThatLeavesTheNetworkStaysInIt) {
+    EXPECT_EQ(in_child(move_with_port), 0);
+}
+
+TEST_F(Identity, AGuestThatLeavesTheNetworkStaysInIt) {
+    start([](const auto& ready) {
+        if (!become_ordinary_user()) return 1;
+        const Node owner;
+        return owner.works() ? stays(ready) : 2;
+    });
+    EXPECT_EQ(in_child(move_with_port), 0);
+}
+
+TEST_F(Identity, APortThatIsOpenedAgainIsInTheNetworkOfItsOpener) {
+    EXPECT_EQ(in_child([] {
+                  port::RealHost host(Node::options());
+                  if (!host.open_port() || !leave_network()) return 1;
+                  const auto port = host.open_port();
+                  if (!port || host.identity().network != port::network_of_caller()) return 2;
+                  const std::vector<host::Interface> interfaces = host.interfaces();
+                  return interfaces.empty() || !interfaces[0].up ? 0 : 3;
+              }),
+              0);
 }
 
 }  // namespace

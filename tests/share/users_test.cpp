@@ -193,8 +193,10 @@ TEST_F(Users, NothingAUserDoesDivertsOrStarvesRootsPackets) {
 TEST_F(Users, ConnectionRequestsDoNotGoToWhoTookAName) {
     port::KernelRandom random;
     const auto alone = [] { return port::Neighbours{}; };
-    auto listener = port::UnixRendezvous::open({.slot = 1}, random, alone);
-    auto reader = port::UnixRendezvous::open({.slot = 2}, random, alone);
+    auto listener =
+        port::UnixRendezvous::open({.network = *port::Network::enter(), .slot = 1}, random, alone);
+    auto reader =
+        port::UnixRendezvous::open({.network = *port::Network::enter(), .slot = 2}, random, alone);
     ASSERT_TRUE(listener && reader);
     const auto lease = (*listener)->lease(wire::PortSpace::Tcp, Gid::from_v4(0), 7471);
     ASSERT_TRUE(lease);
