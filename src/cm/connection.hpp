@@ -30,7 +30,7 @@ struct Connection {
     bool bound = false;          // The sink has been told that the peer counts on it.
     bool in_backlog = false;     // Counted by its listener.
     bool is_feroce = false;      // The peer answers ALIVE.
-    std::uint8_t asked = 0;      // ALIVE questions since the peer was heard.
+    std::uint8_t asked = 0;      // How often since the peer was heard.
     Instant heard{};             // When that was. These three are valid while Established.
     std::uint64_t packets = 0;   // What the sink counted then.
     Qpn local_qpn{};             // Ours, as told to the peer; 0 before that.

@@ -112,6 +112,7 @@ private:
     void on_alive(const Arrival& a);
     void note_heard(Instant now, Connection& c);
     void keep_alive(Instant now, Connection& c);
+    bool ask_peer(const Connection& c);
 
     // progress.cpp: what they share.
     template <class Message>

@@ -1,5 +1,7 @@
-// Whether the peer of an idle connection is still there. Only a peer that is a Feroce is asked, and
-// only while nothing else is heard of it: any packet of its queue pair is a sign of life.
+// Whether the peer of an idle connection is still there. It is asked only while nothing else is
+// heard of it: any packet of its queue pair is a sign of life. The manager of a Feroce is asked by
+// ALIVE. Of others the queue pair is asked, by a duplicate, which every responder acknowledges;
+// while ours has work instead, its own retries tell.
 #include "cm/connection_manager.hpp"
 
 namespace feroce::cm {
@@ -14,22 +16,30 @@ constexpr std::uint8_t kQuestionsMin = 5;
 void ConnectionManager::note_heard(Instant now, Connection& c) {
     c.asked = 0;
     c.heard = now;
-    if (config_.keepalive == Duration{} || !c.is_feroce) return table_.set_deadline(c, kNever);
+    if (config_.keepalive == Duration{}) return table_.set_deadline(c, kNever);
     c.packets = sink_.packets_received(c.local_qpn);
     table_.set_deadline(c, now + config_.keepalive / 3);
 }
 
 void ConnectionManager::keep_alive(Instant now, Connection& c) {
     if (sink_.packets_received(c.local_qpn) != c.packets) return note_heard(now, c);
-    if (c.asked >= kQuestionsMin && now - c.heard >= config_.keepalive)
+    if (c.asked >= kQuestionsMin && now - c.heard >= config_.keepalive) {
+        sink_.on_silence(c.local_qpn);
         return end_connected(now, c, true);
+    }
+    if (!ask_peer(c)) return note_heard(now, c);  // Nothing is held against it.
     if (c.asked < 255) ++c.asked;
+    table_.set_deadline(c, now + config_.keepalive / 9);
+}
+
+bool ConnectionManager::ask_peer(const Connection& c) {
+    if (!c.is_feroce) return sink_.ask_peer(c.local_qpn);
     ++counters_.sent;
     // Not the last message of the connection: that is kept for a peer that repeats its own.
     port_.send(c.path.local, c.path.remote,
                wire::make_cm_mad(c.local_id.raw,
                                  wire::CmAlive{.local_id = c.local_id, .remote_id = c.remote_id}));
-    table_.set_deadline(c, now + config_.keepalive / 9);
+    return true;
 }
 
 void ConnectionManager::on_alive(const Arrival& a) {

@@ -72,6 +72,7 @@ TEST_F(KeepAlive, ASilentPeerIsTakenForDead) {
     });
     EXPECT_TRUE(ended->timed_out);
     EXPECT_GE(net.count(wire::CmAttribute::Alive), 5u);
+    EXPECT_EQ(us->silences, 1);
 }
 
 TEST_F(KeepAlive, AnIdlePeerAnswersAndIsKept) {
@@ -113,12 +114,67 @@ TEST_F(KeepAlive, APeerThatHasForgottenSaysSo) {
     EXPECT_FALSE(us->events.back().timed_out);
 }
 
-TEST_F(KeepAlive, AForeignPeerIsNotAsked) {
-    connect(0x0002'c903'0000'0001);
-    go_silent();
+// A peer of another maker: its queue pair is asked by ours, and its manager nothing.
+constexpr std::uint64_t kForeign = 0x0002'c903'0000'0001;
+
+TEST_F(KeepAlive, AForeignPeerThatAnswersIsKept) {
+    connect(kForeign);
+    us->question = Node::Question::Answered;
     net.run(began + 10min);
     EXPECT_EQ(us->manager.state(id), State::Established);
     EXPECT_EQ(net.count(wire::CmAttribute::Alive), 0u);
+    // A question after five seconds; the answer is seen a while later.
+    EXPECT_GE(us->questions, 80);
+    EXPECT_LE(us->questions, 120);
+    EXPECT_EQ(us->silences, 0);
+}
+
+TEST_F(KeepAlive, AForeignPeerThatIsSilentIsTakenForDead) {
+    connect(kForeign);
+    us->question = Node::Question::Unanswered;
+    net.run(began + kKeepalive - 2s);
+    EXPECT_EQ(us->count(EventType::Disconnected, id), 0u);
+    net.run(began + kKeepalive + 3s);
+    ASSERT_EQ(us->count(EventType::Disconnected, id), 1u);
+    EXPECT_GE(us->questions, 5);
+    EXPECT_EQ(us->silences, 1) << "its queue pair is told";
+    EXPECT_EQ(net.count(wire::CmAttribute::Alive), 0u);
+    const auto ended = std::find_if(us->events.begin(), us->events.end(), [](const Seen& seen) {
+        return seen.type == EventType::Disconnected;
+    });
+    EXPECT_TRUE(ended->timed_out);
+}
+
+TEST_F(KeepAlive, OneAnswerToAForeignPeersManyQuestionsIsEnough) {
+    connect(kForeign);
+    for (int i = 0; i < 20; ++i) {
+        us->question = Node::Question::Unanswered;
+        net.run(net.now + kKeepalive - 4s);
+        us->question = Node::Question::Answered;
+        net.run(net.now + 4s);
+    }
+    EXPECT_EQ(us->manager.state(id), State::Established);
+}
+
+// It has work, whose retries tell, or is of a kind that cannot ask.
+TEST_F(KeepAlive, WhileTheQueuePairCannotAskAForeignPeerIsNotBlamed) {
+    connect(kForeign);
+    net.run(began + 10min);
+    EXPECT_EQ(us->manager.state(id), State::Established);
+    us->question = Node::Question::Unanswered;  // The time before does not count.
+    net.run(net.now + kKeepalive - 2s);
+    EXPECT_EQ(us->manager.state(id), State::Established);
+    net.run(net.now + kKeepalive);
+    EXPECT_EQ(us->count(EventType::Disconnected, id), 1u);
+}
+
+TEST_F(KeepAlive, AForeignPeerIsNotAskedWhileItIsHeard) {
+    connect(kForeign);
+    us->hears = true;
+    us->question = Node::Question::Unanswered;
+    net.run(began + 10min);
+    EXPECT_EQ(us->manager.state(id), State::Established);
+    EXPECT_EQ(us->questions, 0);
 }
 
 TEST_F(KeepAlive, OffIsOff) {

@@ -72,6 +72,8 @@ public:
     }
     void on_unbound(CommId id) override { ASSERT(bonds.erase(id.raw) == 1); }
     std::uint64_t packets_received(Qpn) override { return hears ? ++packets_ : packets_; }
+    bool ask_peer(Qpn) override;
+    void on_silence(Qpn) override { ++silences; }
     void react(Instant now);  // To the events that are new.
 
     ConnectOptions connect_options(const Node& to, std::uint32_t qpn) const {
@@ -106,6 +108,11 @@ public:
     bool hangs_up = false;    // Disconnects as soon as a connection is established.
     bool lets_go = false;     // Releases whatever has ended.
     bool hears = false;       // Its queue pairs get packets all the time.
+    // What a queue pair makes of a question to its peer's.
+    enum class Question : std::uint8_t { NotAsked, Answered, Unanswered };
+    Question question = Question::NotAsked;
+    int questions = 0;
+    int silences = 0;
 };
 
 class Net {
@@ -176,6 +183,13 @@ inline void Node::send(const Gid& source, const Gid& destination, ByteView mad) 
     Datagram datagram{.source = source, .destination = destination};
     std::copy(mad.begin(), mad.end(), datagram.mad.begin());
     net_.transmit(datagram);
+}
+
+inline bool Node::ask_peer(Qpn) {
+    if (question == Question::NotAsked) return false;
+    ++questions;
+    if (question == Question::Answered) ++packets_;
+    return true;
 }
 
 inline void Node::react(Instant now) {

@@ -36,8 +36,8 @@ struct Config {
     // refused: programs tell the peer to connect and call listen a moment later.
     Duration listen_grace = std::chrono::milliseconds(50);
     std::size_t max_waiting_requests = 256;
-    // A Feroce that was silent for so long about a connection is taken for dead. It is asked after
-    // a third of the time. 0: never asked.
+    // A peer that was silent for so long about a connection is taken for dead. It is asked after a
+    // third of the time: a Feroce's manager, or the queue pair of another. 0: never asked.
     Duration keepalive{};
 };
 
@@ -152,6 +152,11 @@ public:
     // How many packets that queue pair of ours has got from its peer. While this changes nobody is
     // asked whether the peer is alive.
     virtual std::uint64_t packets_received(Qpn) { return 0; }
+    // Sends the peer of that queue pair a packet that it must answer, without an effect: for peers
+    // that do not answer ALIVE. False if the queue pair has no such packet now.
+    virtual bool ask_peer(Qpn) { return false; }
+    // The peer did not answer. The end of the connection is told next.
+    virtual void on_silence(Qpn) {}
 };
 
 // How a message came to this manager.

@@ -258,6 +258,22 @@ Result<void> Engine::post_receive(Instant now, QueuePair& qp, const transport::R
     return posted;
 }
 
+bool Engine::ask_peer(Instant now, QueuePair& qp) {
+    bool asked = false;
+    call_machine(now, qp, [&asked](transport::Machine& machine) { asked = machine.ask_peer(); });
+    if (asked) transmit_.flush();  // Nothing else may be due for a long time.
+    return asked;
+}
+
+void Engine::give_up_peer(Instant now, QueuePair& qp) {
+    if (qp.state() < QpState::Rtr || qp.state() == QpState::Err || !qp.send_queue().empty()) return;
+    transport::Reason reason;
+    reason.rule = transport::Rule::PeerSilent;
+    reason.status = transport::WcStatus::FlushError;
+    reason.psn = qp.machine().progress().unacknowledged;
+    qp.fail(now, reason);
+}
+
 void Engine::make_ready(QueuePair& qp) {
     if (qp.is_ready) return;
     qp.is_ready = true;

@@ -69,6 +69,12 @@ public:
     Result<void> post_receive(Instant now, transport::QueuePair& qp,
                               const transport::ReceiveWr& wr);
 
+    // Whether the peer of a queue pair without work is there: see Machine::ask_peer(). What it
+    // answers is counted in packets_received.
+    bool ask_peer(Instant now, transport::QueuePair& qp);
+    // It has not answered: to ERR, unless sends are left, whose own retries tell.
+    void give_up_peer(Instant now, transport::QueuePair& qp);
+
     // The world.
     void receive(Instant now, const Datagram& datagram);
     // A packet that receive() is given soon, after the next one; too short for one: nothing. With

@@ -30,7 +30,8 @@ Result<void> CmServer::open() {
     estate_ = process_.host().open_estate(gsi_->slot());
     cm::Config config;
     config.slot = gsi_->slot();
-    config.ca_guid = std::uint64_t{cm::kFeroceGuid} << 32 | (random() & 0xffff'ffff);
+    const std::uint64_t kind = process_.plays_foreign() ? 0 : cm::kFeroceGuid;
+    config.ca_guid = kind << 32 | (random() & 0xffff'ffff);
     config.keepalive = process_.keepalive();
     cm::MadPort& port = *this;
     cm::EventSink& sink = *this;
@@ -136,14 +137,34 @@ void CmServer::on_event(const cm::Event& event) {
         unwanted_.push_back(event.connection);
 }
 
-std::uint64_t CmServer::packets_received(Qpn qpn) {
+template <class Use>
+void CmServer::with_qp(Qpn qpn, Use&& use) {
     for (std::uint32_t i = 0; i < process_.shard_count(); ++i) {
         if (process_.shard(i).slot() != qpn.raw >> 16) continue;
         Shard::Session session(process_.shard(i));
-        const transport::QueuePair* qp = session.engine().qps().find(qpn);
-        return qp != nullptr ? qp->packets_received : 0;
+        if (transport::QueuePair* qp = session.engine().qps().find(qpn)) use(session, *qp);
+        return;
     }
-    return 0;
+}
+
+std::uint64_t CmServer::packets_received(Qpn qpn) {
+    std::uint64_t packets = 0;
+    with_qp(qpn, [&](Shard::Session&, transport::QueuePair& qp) { packets = qp.packets_received; });
+    return packets;
+}
+
+bool CmServer::ask_peer(Qpn qpn) {
+    bool asked = false;
+    with_qp(qpn, [&](Shard::Session& session, transport::QueuePair& qp) {
+        asked = session.engine().ask_peer(session.now(), qp);
+    });
+    return asked;
+}
+
+void CmServer::on_silence(Qpn qpn) {
+    with_qp(qpn, [](Shard::Session& session, transport::QueuePair& qp) {
+        session.engine().give_up_peer(session.now(), qp);
+    });
 }
 
 CmUser& CmServer::user(std::unique_ptr<CmUser> (*make)()) {

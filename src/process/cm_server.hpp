@@ -99,6 +99,11 @@ private:
         if (estate_ != nullptr) estate_->forget(id);
     }
     std::uint64_t packets_received(Qpn qpn) override;
+    bool ask_peer(Qpn qpn) override;
+    void on_silence(Qpn qpn) override;
+    // Calls `use` with a session of its shard and the queue pair, if there is one of that number.
+    template <class Use>
+    void with_qp(Qpn qpn, Use&& use);
     void inherit(Session& session);
     void* owner_of(const cm::Event& event, bool of_listener) const;
 

@@ -25,9 +25,10 @@ namespace feroce::process {
 class Process {
 public:
     struct Options {
-        std::uint32_t shards = 1;  // How many engines share the work.
-        Duration keepalive{};      // Of the connection manager: see cm::Config.
-        Error refusal{};           // Not 0: why no device can be opened.
+        std::uint32_t shards = 1;    // How many engines share the work.
+        Duration keepalive{};        // Of the connection manager: see cm::Config.
+        bool plays_foreign = false;  // For tests: peers shall not take it for a Feroce.
+        Error refusal{};             // Not 0: why no device can be opened.
         // Called by a thread of ours when addresses or links of the machine have changed.
         std::function<void()> interfaces_changed = [] {};
     };
@@ -56,6 +57,7 @@ public:
     void close();
 
     Duration keepalive() const { return options_.keepalive; }
+    bool plays_foreign() const { return options_.plays_foreign; }
     std::uint32_t shard_count() const { return options_.shards; }
     Shard& shard(std::size_t index) { return *shards_[index]; }
     Shard& pick_shard();  // For a new queue pair.

@@ -115,6 +115,9 @@ public:
     // It would, if only the window were open.
     virtual bool waits_for_window(Instant) const { return false; }
     virtual void on_timer(Instant now) = 0;
+    // Sends a packet that a living peer must answer and that changes nothing at either end. False
+    // if there is none now: then the machine's own retries tell, or nothing does.
+    virtual bool ask_peer() { return false; }
     virtual Progress progress() const = 0;
     virtual Instant deadline() const = 0;  // kNever if no timer runs.
     // After the queue pair's state or attributes changed by modify.

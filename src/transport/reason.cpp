@@ -98,6 +98,8 @@ const char* text(Rule rule) {
             return "the program moved the queue pair to the error state";
         case Rule::MessageTooLong:
             return "the datagram is longer than the path MTU";
+        case Rule::PeerSilent:
+            return "the peer was asked whether it is alive and did not answer (FEROCE_KEEPALIVE)";
         case Rule::ProcessForked:
             return "the queue pair belongs to the parent process";
     }

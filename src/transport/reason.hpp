@@ -42,6 +42,7 @@ enum class Rule : std::uint8_t {
     CompletionOverflow,    // The completion queue was full.
     MovedToError,          // The program itself moved the queue pair to ERR.
     MessageTooLong,        // A datagram longer than the path MTU.
+    PeerSilent,            // The peer of an idle connection did not answer keep-alive.
     ProcessForked,         // The object belongs to the parent process.
 };
 

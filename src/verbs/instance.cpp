@@ -141,6 +141,7 @@ Instance::Instance(std::unique_ptr<host::Host> host, const Wishes& wishes)
     : Process(std::move(host), static_cast<Listener&>(*this),
               {.shards = wishes.shards,
                .keepalive = wishes.keepalive,
+               .plays_foreign = wishes.plays_foreign,
                .refusal = wishes.refusal,
                .interfaces_changed = [this] { on_interfaces_changed(); }}) {
     make_dead(dead);

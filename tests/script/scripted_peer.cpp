@@ -61,7 +61,7 @@ void ScriptedPeer::connect(const QpOptions& options) {
     a.receive_psn = kReceivePsn;
     a.dest_read_atomic_max = options.dest_read_atomic_max;
     a.min_rnr_timer = 12;  // 0.64 ms.
-    a.send_psn = kSendPsn;
+    a.send_psn = options.send_psn;
     a.timeout = options.timeout;
     a.retry_count = options.retry_count;
     a.rnr_retry = options.rnr_retry;

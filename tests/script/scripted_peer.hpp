@@ -77,6 +77,7 @@ struct QpOptions {
     std::uint32_t send_wr_max = 64;
     std::uint32_t receive_wr_max = 64;
     std::uint32_t inline_max = 64;
+    Psn send_psn = kSendPsn;
     bool verify_icrc = false;  // Of the engine: most scripts do not seal what they send.
 };
 

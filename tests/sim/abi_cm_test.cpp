@@ -182,6 +182,53 @@ TEST(AbiCmKeepAlive, AnIdlePeerThatWasKilledIsNoticed) {
     EXPECT_EQ(world.node(1).leaks(), "");
 }
 
+// The same with a peer that does not answer ALIVE: queue pairs ask each other, before and after
+// they have sent something.
+ibv_wc completion_of(CmPeer& peer, Duration patience) {
+    const Instant end = here().machine().now() + patience;
+    for (;;) {
+        if (const std::optional<ibv_wc> wc = peer.completion_now()) return *wc;
+        if (here().machine().now() >= end) return {};
+        wait_for_news(end - here().machine().now());
+    }
+}
+
+void be_idle_with_a_foreigner(AbiWorld& world, bool sends) {
+    AbiNode& server = world.node(0);
+    CmPeer peer;
+    EXPECT_FALSE(peer.connect(server.address(), kPort, 1s).has_value());
+    EXPECT_EQ(peer.event(60s)->type, RDMA_CM_EVENT_ESTABLISHED);
+    if (sends) {
+        peer.send(100);
+        EXPECT_EQ(completion_of(peer, 10s).status, IBV_WC_SUCCESS);
+    }
+    EXPECT_FALSE(peer.event(120s).has_value()) << "idle and alive";
+    server.crash();
+    const Instant crashed = world.now();
+    const std::optional<CmNews> news = peer.event(60s);
+    ASSERT_TRUE(news.has_value());
+    EXPECT_EQ(news->type, RDMA_CM_EVENT_DISCONNECTED);
+    EXPECT_EQ(news->status, -ETIMEDOUT);
+    EXPECT_LT(world.now() - crashed, 20s);
+    // Its receive is given back, so that whoever waits for completions alone hears of it.
+    EXPECT_EQ(completion_of(peer, 1s).status, IBV_WC_WR_FLUSH_ERR);
+    ibv_qp_attr attributes{};
+    ibv_qp_init_attr init{};
+    EXPECT_EQ(ibv_query_qp(peer.id()->qp, &attributes, IBV_QP_STATE, &init), 0);
+    EXPECT_EQ(attributes.qp_state, IBV_QPS_ERR);
+    EXPECT_EQ(peer.event(100s)->type, RDMA_CM_EVENT_TIMEWAIT_EXIT);
+}
+
+TEST(AbiCmKeepAlive, AnIdleForeignPeerIsAskedByItsQueuePair) {
+    for (const bool sends : {false, true}) {
+        AbiWorld world(1, {.keepalive = 15s, .foreign = true});
+        world.node(0).start("server", [] { serve_one(here().address()); });
+        world.node(1).start("client", [&] { be_idle_with_a_foreigner(world, sends); });
+        EXPECT_EQ(world.run_all(600s), "");
+        EXPECT_EQ(world.node(1).leaks(), "");
+    }
+}
+
 // The address of an established connection goes away: the cause, then the end.
 void lose_address(AbiNode& server, AbiNode& client, const std::vector<Gid>& left,
                   rdma_cm_event_type cause) {

@@ -142,8 +142,9 @@ AbiWorld::AbiWorld(std::uint64_t seed, const Options& options) : world_(seed) {
         for (std::size_t rail = 1; rail < options.rails; ++rail)
             world_.add_rail(i, options.link, options.link);
         nodes_.push_back(std::make_unique<AbiNode>(
-            machine,
-            verbs::Instance::Wishes{.shards = options.shards, .keepalive = options.keepalive}));
+            machine, verbs::Instance::Wishes{.shards = options.shards,
+                                             .keepalive = options.keepalive,
+                                             .plays_foreign = options.foreign}));
     }
 }
 

@@ -71,6 +71,7 @@ public:
         std::size_t nodes = 2;
         std::uint32_t shards = 1;  // Engines of a node.
         Duration keepalive{};      // Of the connection managers; 0: none.
+        bool foreign = false;      // Each takes the others for no Feroce.
         std::size_t rails = 1;     // Interfaces of a node, each on a network of its own.
         bool ipv6 = false;
         MachineConfig machine = {};

@@ -121,6 +121,26 @@ bool Requester::idle() const {
            (qp_.send_queue().empty() || !qp_.send_queue().at(qp_.send_queue().head()).numbered);
 }
 
+// A WRITE of no bytes under the number of the last packet that was acknowledged, or the one before
+// the first if none was ever sent: a duplicate, which a responder acknowledges again and does not
+// execute (IBTA 9.7.5.1.4). Should a peer take it for new, it needs no receive and touches nothing.
+bool Requester::ask_peer() const {
+    if (!qp_.send_queue().empty() || flight_.una != flight_.sent_end) return false;
+    // The kernel's rxe, before it has got anything, acknowledges 0xffffff whatever the PSNs are.
+    // That must not be a packet which we may have in flight when it comes.
+    constexpr std::uint32_t kInFlightMax = 4096;
+    const Psn first = qp_.attributes.send_psn;
+    if (flight_.una == PacketNumber::first(first) && Psn::kCount - first.raw() <= kInFlightMax)
+        return false;
+    PacketSpec spec;
+    spec.opcode = wire::Opcode::RcWriteOnly;
+    spec.destination = qp_.attributes.destination_qpn;
+    spec.psn = (flight_.una - 1).psn();
+    spec.ack_request = true;
+    append_packet(qp_.services().transmit, qp_.path(), spec);
+    return true;
+}
+
 bool Requester::wants_to_send(Instant now) const {
     return probe_.due || (may_send_next(now) && window_open(now));
 }

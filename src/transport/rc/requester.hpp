@@ -44,6 +44,8 @@ public:
     bool expects(Psn psn) const;       // It answers something sent.
     void report(Progress& out) const;  // Its half.
     bool idle() const;                 // Nothing sent is unanswered: SQD may call itself drained.
+    // See Machine. Const: whatever the answer, no number is taken and nothing waits for it.
+    bool ask_peer() const;
 
     const char* check_invariants() const;  // See Machine.
 
