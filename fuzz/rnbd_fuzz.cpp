@@ -68,6 +68,7 @@ struct NoPath final : rtrs::AnsweringPath {
     void answer(const rtrs::Answer&) override {}
     void close(const char*) override {}
     void confirm(const rtrs::Fence&) override {}
+    bool tell_overdue(const rtrs::Overdue&) override { return true; }
 };
 
 class FuzzedServer {

@@ -33,6 +33,7 @@ struct FakePath final : AnsweringPath {
     }
     void close(const char*) override { asked_to_close = true; }
     void confirm(const Fence&) override { ++answered; }
+    bool tell_overdue(const Overdue&) override { return true; }
 };
 
 class FuzzedServer {

@@ -17,7 +17,8 @@ namespace {
 // The service connection carries few things at a time; a full queue only makes them wait.
 constexpr std::uint32_t kServiceSends = 256;
 constexpr std::uint32_t kServiceReceives = 256;
-constexpr std::uint32_t kMessageSize = 64;  // KeyResponse and Fence fit.
+// A response with its key and note fits, and so do Fence and Overdue.
+constexpr std::uint32_t kMessageSize = KeyResponse::kSize + kMaxNote;
 
 // The kernel's server takes the largest queues it can get; more than this gains nothing.
 constexpr std::uint32_t kMaxQueue = 4096;
@@ -62,8 +63,8 @@ Channel::Shape ClientLink::shape_of(std::uint16_t number) const {
     if (number != 0)
         return {.sends = std::min(2 * depth + 64, kMaxQueue),
                 .receives = std::min(depth + 64, kMaxQueue),
-                .receive_size = KeyResponse::kSize,
-                .first_receive_size = KeyResponse::kSize};
+                .receive_size = kMessageSize,
+                .first_receive_size = kMessageSize};
     return {.sends = kServiceSends,
             .receives = kServiceReceives,
             .receive_size = kMessageSize,
@@ -293,8 +294,9 @@ void ClientLink::on_response(const Response& response, ByteView data) {
         if (!key || key->chunk != response.chunk)
             return fail("the server's response lacks the new key of its chunk");
         chunks_[response.chunk].key = key->key;
+        data = data.subspan(KeyResponse::kSize);
     }
-    owner_.on_answer(*this, response);
+    owner_.on_answer(*this, response, extended() ? data : ByteView());
 }
 
 void ClientLink::on_message(ByteView data) {
@@ -311,6 +313,12 @@ void ClientLink::on_message(ByteView data) {
         if (!refusal) return fail(refusal.error().why);
         refusal_ = *std::move(refusal);
         return fail(refusal_->text);
+    }
+    if (type && *type == MessageType::Overdue && heartbeat_ && extended()) {
+        const auto overdue = Overdue::parse(data);
+        if (!overdue || overdue->chunk >= announced_.geometry.queue_depth)
+            return fail("the server sent a message that means nothing");
+        return owner_.on_overdue(*this, *overdue);
     }
     const auto fence = Fence::parse(data, MessageType::FenceResponse);
     // Before the session has taken the link up nobody has asked for a fence.

@@ -34,7 +34,8 @@ public:
     // Called while completions are handled: must not end the link.
     class Owner {
     public:
-        virtual void on_answer(ClientLink& link, const Response& response) = 0;
+        virtual void on_answer(ClientLink& link, const Response& response, ByteView note) = 0;
+        virtual void on_overdue(ClientLink& link, const Overdue& overdue) = 0;
         virtual void on_fence(const Fence& fence) = 0;
         virtual void on_room() = 0;
         virtual void on_failed(ClientLink& link) = 0;

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <optional>
 #include <stdexcept>
 #include <vector>
 
@@ -42,15 +43,24 @@ protected:
     Client client{loop};
 };
 
+rdma::Task<void> write_one(Session session, ConstSegment message, int& code) {
+    const auto done = co_await session.write(message, ConstSegment{});
+    code = done ? 0 : done.error().code;
+}
+
 TEST_F(Handlers, ATaskAnswersWithItsResult) {
     Server server = awaiting();
     const Session session = open(server);
     std::vector<std::byte> data(100, std::byte{1});
-    ASSERT_TRUE(session.read({}, data).wait());
+    const auto read = session.read({}, data).wait();
+    ASSERT_TRUE(read);
+    EXPECT_EQ(*read, 50u) << "how much the handler filled";
     EXPECT_EQ(std::ranges::count(data, std::byte{7}), 50);
     EXPECT_EQ(std::ranges::count(data, std::byte{0}), 50) << "what it did not fill is cleared";
     EXPECT_TRUE(session.write({}, data).wait());
-    EXPECT_EQ(code_of(session.write({&kFail, 1}, data).wait()), ENOSPC);
+    const auto failed = session.write({&kFail, 1}, data).wait();
+    EXPECT_EQ(code_of(failed), ENOSPC);
+    EXPECT_NE(failed.error().why.find("full"), std::string::npos) << failed.error().why;
     EXPECT_EQ(code_of(session.write({&kLong, 1}, data).wait()), EIO);
     EXPECT_EQ(session.statistics().permits_taken, 0);
 }
@@ -68,9 +78,94 @@ TEST_F(Handlers, ATaskThatThrowsFailsItsOwnRequest) {
     EXPECT_EQ(session.statistics().paths[0].connects, 1u);
 }
 
-rdma::Task<void> write_one(Session session, ConstSegment message, int& code) {
-    const auto done = co_await session.write(message, ConstSegment{});
-    code = done ? 0 : done.error().code;
+// Every way in which an answer travels: in one message with its data, apart, with a fresh key, and
+// to a client that knows nothing of ours.
+TEST_F(Handlers, LengthsAndTextsArriveInEveryForm) {
+    for (const bool invalidate : {false, true}) {
+        for (const bool extension : {false, true}) {
+            ServerOptions shape = options();
+            shape.always_invalidate = invalidate;
+            Server server =
+                Server::open(loop, shape, [this](ServerRequest& r) { return serve(r); }).value();
+            const Session session =
+                loop.run(client.open("test", {{"127.0.0.1"}},
+                                     {.port = server.port(), .extension = extension}))
+                    .value();
+            const SessionBuffer direct = session.allocate(100).value();
+            for (const Segment into : {direct.bytes().first(100), direct.bytes().first(0)}) {
+                const auto read = session.read({}, into).wait();
+                ASSERT_TRUE(read) << read.error().why;
+                EXPECT_EQ(*read, extension ? into.size() / 2 : into.size());
+            }
+            for (int again = 0; again < 2; ++again) {
+                const auto failed = session.read({&kFail, 1}, direct.bytes()).wait();
+                ASSERT_EQ(code_of(failed), ENOSPC);
+                EXPECT_EQ(failed.error().why.find("full") != std::string::npos, extension);
+            }
+            EXPECT_EQ(session.statistics().paths[0].connects, 1u);
+        }
+    }
+}
+
+TEST_F(Handlers, ADroppedResponderAnswersAtOnce) {
+    Server server = Server::open(loop, options(), [](ServerRequest& request) {
+                        const Responder forgotten = request.defer();
+                    }).value();
+    const Session session = open(server);
+    const auto done = session.write({}, ConstSegment{}).wait();
+    EXPECT_EQ(code_of(done), EIO);
+    EXPECT_NE(done.error().why.find("dropped"), std::string::npos) << done.error().why;
+    EXPECT_EQ(server.statistics().dropped, 1u);
+    EXPECT_EQ(session.statistics().permits_taken, 0);
+}
+
+// The caller goes on, nobody else is disturbed, and a late answer harms nothing: neither the
+// caller's memory nor a request that came after.
+TEST_F(Handlers, ARequestThatIsKeptTooLongIsEnded) {
+    std::optional<Responder> kept;
+    ServerOptions limited = options();
+    limited.answer_within = 20ms;
+    Server server = Server::open(loop, limited, [&](ServerRequest& request) {
+                        if (request.message().empty()) return request.respond();
+                        kept = request.defer();
+                    }).value();
+    const Session session = open(server);
+    const SessionBuffer buffer = session.allocate(64).value();
+    const auto ended = session.read({&kFail, 1}, buffer.bytes()).wait();
+    ASSERT_EQ(code_of(ended), ETIMEDOUT);
+    EXPECT_NE(ended.error().why.find("did not answer"), std::string::npos) << ended.error().why;
+    EXPECT_EQ(session.statistics().permits_taken, 1) << "the handler still has the chunk";
+    EXPECT_EQ(server.statistics().overdue, 1u);
+    EXPECT_TRUE(session.write({}, ConstSegment{}).wait());
+
+    ASSERT_TRUE(kept);
+    std::ranges::fill(kept->request().data(), std::byte{9});
+    kept->respond();
+    while (session.statistics().permits_taken != 0) loop.poll_or_wait(loop.after(1s));
+    EXPECT_EQ(std::ranges::count(buffer.bytes(), std::byte{9}), 0) << "written after the end";
+    EXPECT_TRUE(session.write({}, ConstSegment{}).wait());
+    EXPECT_EQ(session.statistics().paths[0].connects, 1u);
+}
+
+// Also one whose path failed before it could be told: its repetition learns of it.
+TEST_F(Handlers, ARepetitionOfARequestThatIsKeptTooLongIsEndedToo) {
+    std::optional<Responder> kept;
+    ServerOptions limited = options();
+    limited.answer_within = 100ms;
+    Server server = Server::open(loop, limited, [&](ServerRequest& request) {
+                        kept = request.defer();
+                    }).value();
+    const Session session = open(server);
+    int code = -1;
+    rdma::TaskGroup group(loop);
+    group.spawn(write_one(session, ConstSegment(&kFail, 1), code));
+    while (!kept) loop.poll_or_wait(loop.after(1s));
+    ASSERT_TRUE(session.disconnect_path(0));
+    while (server.statistics().overdue == 0) loop.poll_or_wait(loop.after(10ms));
+    ASSERT_TRUE(session.reconnect_path(0));
+    ASSERT_TRUE(loop.run(group.join()));
+    EXPECT_EQ(code, ETIMEDOUT);
+    kept->respond();
 }
 
 TEST_F(Handlers, ACallbackThatThrowsFailsItsOwnRequest) {

@@ -218,11 +218,8 @@ Result<Refusal> Refusal::parse(ByteView data) {
     Refusal refusal;
     refusal.error = load_le16(data.subspan<2, 2>());
     if (refusal.error == 0) return Error{EPROTO, "a refusal names no error"};
-    for (const std::byte byte :
-         data.subspan(kHeaderSize).first(std::min(data.size() - kHeaderSize, kMaxText))) {
-        const char c = static_cast<char>(byte);
-        refusal.text += c >= ' ' && c <= '~' ? c : '?';  // It is shown to people.
-    }
+    refusal.text =
+        note_text(data.subspan(kHeaderSize).first(std::min(data.size() - kHeaderSize, kMaxText)));
     return refusal;
 }
 
@@ -233,6 +230,27 @@ std::size_t Refusal::emit(ByteSpan out) const {
     const std::size_t size = std::min({text.size(), kMaxText, out.size() - kHeaderSize});
     std::copy_n(from.begin(), size, out.begin() + kHeaderSize);
     return kHeaderSize + size;
+}
+
+Result<Overdue> Overdue::parse(ByteView data) {
+    TRY(check_type(data, kSize, MessageType::Overdue, "this is not an OVERDUE message"));
+    return Overdue{load_le16(data.subspan<2, 2>()), load_le64(data.subspan<8, 8>())};
+}
+
+void Overdue::emit(std::span<std::byte, kSize> out) const {
+    std::fill(out.begin(), out.end(), std::byte{0});
+    store_le16(out.subspan<0, 2>(), static_cast<std::uint16_t>(MessageType::Overdue));
+    store_le16(out.subspan<2, 2>(), chunk);
+    store_le64(out.subspan<8, 8>(), sequence);
+}
+
+std::string note_text(ByteView note) {
+    std::string text;
+    for (const std::byte byte : note) {
+        const char c = static_cast<char>(byte);
+        text += c >= ' ' && c <= '~' ? c : '?';
+    }
+    return text;
 }
 
 Result<KeyResponse> KeyResponse::parse(ByteView data) {

@@ -25,9 +25,11 @@ inline constexpr std::uint16_t kMaxConnections = 4096;  // Of one path.
 inline constexpr std::size_t kMaxPaths = 128;           // Of one session.
 inline constexpr std::size_t kMaxNameSize = 254;        // A NUL must follow in its 255 bytes.
 
-// What both ends must announce before either uses it: sequence numbers behind request headers,
-// FENCE messages, several segments in one read.
-inline constexpr std::uint8_t kExtensionLevel = 1;
+// What both ends must announce before either uses it. Level 1: sequence numbers behind request
+// headers, FENCE messages, several segments in one read. Level 2: notes behind responses (the text
+// of an error, the length of a short read) and OVERDUE messages.
+inline constexpr std::uint8_t kNoteLevel = 2;
+inline constexpr std::uint8_t kExtensionLevel = 2;
 
 enum class MessageType : std::uint16_t {
     InfoRequest = 0,
@@ -39,6 +41,7 @@ enum class MessageType : std::uint16_t {
     FenceResponse = 0x81,
     Goodbye = 0x82,
     Refusal = 0x83,
+    Overdue = 0x84,  // Level 2.
 };
 
 struct ConnectRequest {
@@ -156,6 +159,25 @@ struct Refusal {
     static Result<Refusal> parse(ByteView data);
     std::size_t emit(ByteSpan out) const;  // The text is cut to what there is room for.
 };
+
+// Level 2: the handler has not answered in time. The request is over for its caller and will get
+// no data; its chunk is free when the response comes, as always.
+struct Overdue {
+    static constexpr std::size_t kSize = 16;
+
+    std::uint16_t chunk = 0;
+    std::uint64_t sequence = 0;  // Of the request: the chunk may have a newer one by now.
+
+    static Result<Overdue> parse(ByteView data);
+    void emit(std::span<std::byte, kSize> out) const;
+
+    friend bool operator==(const Overdue&, const Overdue&) = default;
+};
+
+// Level 2: what a response carries beside its immediate, behind the key if there is one. With an
+// error its text, else how many bytes of a read are the handler's.
+inline constexpr std::size_t kMaxNote = 120;
+std::string note_text(ByteView note);  // It is shown to people: only what can be printed.
 
 // The fresh key of a chunk in always-invalidate mode; comes with each response.
 struct KeyResponse {

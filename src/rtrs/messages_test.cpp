@@ -310,6 +310,16 @@ TEST(RequestHeader, CarriesASequenceBetweenOurPeers) {
     EXPECT_FALSE(RequestHeader::parse(bytes({2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}), 3, true));
 }
 
+TEST(Overdue, NamesOneRequest) {
+    std::array<std::byte, Overdue::kSize> bytes;
+    const Overdue overdue{7, 0x1122334455667788};
+    overdue.emit(bytes);
+    EXPECT_EQ(*Overdue::parse(bytes), overdue);
+    EXPECT_FALSE(Overdue::parse(ByteView(bytes).first(Overdue::kSize - 1)));
+    EXPECT_FALSE(Fence::parse(bytes, MessageType::FenceResponse));
+    EXPECT_EQ(note_text(std::as_bytes(std::span("a\x1b!", 3))), "a?!");
+}
+
 TEST(Refusal, SaysWhyInWordsThatCanBeShown) {
     std::array<std::byte, 300> bytes;
     const std::size_t size = Refusal{EPERM, "no"}.emit(bytes);

@@ -19,10 +19,10 @@ inline rdma::Error not_made(int code) {
     return {code, "the request was given up before it was made"};
 }
 
-inline rdma::Result<> result_of(const Request& request) {
-    if (request.error == 0) return {};
-    return rdma::Error(request.error,
-                       std::string(request.why) + " (" + std::strerror(request.error) + ")");
+inline Transferred result_of(const Request& request) {
+    if (request.error == 0) return request.moved;
+    std::string why = request.text.empty() ? request.why : "the server says: " + request.text;
+    return rdma::Error(request.error, why + " (" + std::strerror(request.error) + ")");
 }
 
 }  // namespace feroce::rtrs

@@ -106,6 +106,8 @@ ServerStatistics Server::State::statistics() {
         sum.joins += part.joins;
         sum.stale += part.stale;
         sum.fences += part.fences;
+        sum.overdue += part.overdue;
+        sum.dropped += part.dropped;
         sum.paths_closed += part.paths_closed;
         sum.refused += part.refused;
         if (!part.last_refusal.empty()) sum.last_refusal = part.last_refusal;
@@ -132,28 +134,21 @@ rdma::Result<rdma::Listener> listen_at(rdma::Loop& loop, const ServerOptions& op
 
 namespace {
 
-constexpr int kMaxError = 511;  // Nine bits on the wire.
-
 // The one answer of a task's request, also if the task is destroyed before its end.
 class PendingAnswer {
 public:
     explicit PendingAnswer(ServerRequest& request) : request_(&request) {}
     ~PendingAnswer() {
-        if (request_ != nullptr) request_->respond(ECANCELED);
+        if (request_ != nullptr)
+            request_->respond(rdma::Error(ECANCELED, "the handler's task was destroyed"));
     }
     PendingAnswer(const PendingAnswer&) = delete;
     PendingAnswer& operator=(const PendingAnswer&) = delete;
 
     void give(const rdma::Result<std::size_t>& result) {
         ServerRequest& request = *std::exchange(request_, nullptr);
-        if (!result) {
-            const int code = result.error().code;
-            return request.respond(code > 0 && code <= kMaxError ? code : EIO);
-        }
-        if (request.direction() == Direction::Read) {
-            const auto data = request.data();
-            std::ranges::fill(data.subspan(std::min(*result, data.size())), std::byte{0});
-        }
+        if (!result) return request.respond(result.error());
+        if (request.direction() == Direction::Read) return request.respond_filled(*result);
         request.respond();
     }
 

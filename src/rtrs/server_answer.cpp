@@ -12,6 +12,8 @@ namespace {
 
 // Data, invalidation, response; a window's bind is posted by itself.
 constexpr std::size_t kMaxChain = kMaxReadSegments + 2;
+constexpr std::size_t kLengthSize = 4;  // Of the note that says how long a read is.
+constexpr std::size_t kMaxInlineNote = KeyResponse::kSize + kLengthSize;
 
 std::uint64_t address_of(ByteView bytes) {
     return reinterpret_cast<std::uint64_t>(bytes.data());
@@ -111,7 +113,8 @@ void ServerPath::send_answer(Channel& channel, const Answer& answer) {
     }
     const bool invalidate = header.need_invalidate && header.segment_count > 0;
     // Between peers of ours the last of the data says besides that it is the last.
-    const bool joined = sends_data(answer) && session_->identity().extended && windows_.empty();
+    const bool joined =
+        sends_data(answer) && session_->identity().extended && windows_.empty() && !answer.has_note;
     if (invalidate) {
         chain[count].opcode = IBV_WR_SEND_WITH_INV;
         chain[count++].invalidate_rkey = header.segments[0].key;
@@ -120,21 +123,51 @@ void ServerPath::send_answer(Channel& channel, const Answer& answer) {
     if (joined && !invalidate) --count;
     ibv_send_wr& last = chain[count];
     last.imm_data = htobe32(response.immediate().raw());
-    std::array<std::byte, KeyResponse::kSize> key;
-    if (windows_.empty()) {
+    if (windows_.empty() && !answer.has_note) {
         last.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
-    } else {
-        // The fresh key is bound on this queue pair before the response that tells it.
-        bind_chunk(channel, answer.chunk, true, nullptr);
-        if (closed()) return;
-        KeyResponse{answer.chunk, windows_[answer.chunk].raw()->rkey}.emit(key);
-        sges[count] = {address_of(key), key.size(), 0};
-        last.opcode = IBV_WR_SEND_WITH_IMM;
-        last.send_flags = IBV_SEND_INLINE;
-        last.sg_list = &sges[count];
-        last.num_sge = 1;
+        return channel.post(std::span(chain).first(count + 1));
     }
+    // The fresh key is bound on this queue pair before the response that tells it.
+    if (!windows_.empty()) bind_chunk(channel, answer.chunk, true, nullptr);
+    if (closed()) return;
+    std::array<std::byte, kMaxInlineNote> beside;
+    const ByteView bytes = beside_immediate(answer, beside);
+    const bool text = answer.has_note && answer.error != 0;
+    sges[count] = {address_of(bytes), static_cast<std::uint32_t>(bytes.size()),
+                   text ? region_->raw()->lkey : 0};
+    last.opcode = IBV_WR_SEND_WITH_IMM;
+    if (!text) last.send_flags = IBV_SEND_INLINE;
+    last.sg_list = &sges[count];
+    last.num_sge = 1;
     channel.post(std::span(chain).first(count + 1));
+}
+
+// What goes with a response: the fresh key if there is one, then the note. A text is sent from the
+// chunk, all else from `room`.
+ByteView ServerPath::beside_immediate(const Answer& answer, ByteSpan room) {
+    const std::size_t key_size = windows_.empty() ? 0 : KeyResponse::kSize;
+    const bool text = answer.has_note && answer.error != 0;
+    const ByteSpan out = text ? session_->chunk(answer.chunk) : room;
+    const std::size_t note_size = text ? answer.note : answer.has_note ? kLengthSize : 0;
+    if (key_size != 0) {
+        // The text begins the chunk; a repeated answer finds it there again.
+        const ByteSpan whole = out.subspan(text ? kMaxNote : 0);
+        KeyResponse{answer.chunk, windows_[answer.chunk].raw()->rkey}.emit(
+            whole.first<KeyResponse::kSize>());
+        if (text) std::copy_n(out.begin(), note_size, whole.begin() + KeyResponse::kSize);
+        if (note_size == kLengthSize && !text) store_le32(whole.subspan<8, 4>(), answer.note);
+        return whole.first(key_size + note_size);
+    }
+    if (!text) store_le32(out.first<kLengthSize>(), answer.note);
+    return out.first(note_size);
+}
+
+bool ServerPath::tell_overdue(const Overdue& overdue) {
+    if (state_ != State::Connected || !lines_[0].channel->has_room(1)) return false;
+    std::array<std::byte, Overdue::kSize> bytes;
+    overdue.emit(bytes);
+    lines_[0].channel->post_inline_message(bytes);
+    return true;
 }
 
 void ServerPath::confirm(const Fence& fence) {

@@ -70,6 +70,7 @@ public:
     void answer(const Answer& answer) override;
     void close(const char* why) override;
     void confirm(const Fence& fence) override;
+    bool tell_overdue(const Overdue& overdue) override;
     // As close(), when the owner itself is destroyed and must not be told. All paths of a server
     // are shut before the first is destroyed: that one's drain polls the queue of them all.
     void shut();
@@ -101,6 +102,7 @@ private:
     void send_info();
     void bind_chunk(Channel& channel, std::uint16_t chunk, bool open, rdma::Operation* done);
     void send_answer(Channel& channel, const Answer& answer);
+    ByteView beside_immediate(const Answer& answer, ByteSpan room);
     std::size_t room_for(const Answer& answer) const;
 
     rdma::Loop& loop_;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <exception>
 #include <new>
@@ -15,7 +16,9 @@ namespace feroce::rtrs {
 
 namespace {
 constexpr std::size_t kMemoryAlignment = 4096;  // What storage wants of memory that it reads into.
-}
+constexpr int kMaxError = 511;                  // Nine bits on the wire.
+
+}  // namespace
 
 ServerSession::ServerSession(const Identity& identity, const Geometry& geometry,
                              const Surroundings& around)
@@ -76,10 +79,13 @@ Result<void> ServerSession::arrived(PathNumber path, std::uint16_t connection,
         case ChunkTable::Verdict::Join:
             ++around_.statistics->joins;
             slot.answer = answer;
+            slot.ended = false;
+            if (slot.overdue) end_overdue(slot);
             break;
         case ChunkTable::Verdict::Replay:
             ++around_.statistics->replays;
-            slot.answer = answer;
+            slot.answer.connection = connection;
+            slot.answer.header = *header;
             slot.answer.error = table_.result(place.chunk);
             send_answer(path, slot.answer);
             break;
@@ -115,7 +121,8 @@ void ServerSession::execute(Slot& slot, std::uint32_t header_offset) {
 // What it throws fails its own request, and goes to the loop as all that user code throws.
 void ServerSession::call_handler(Slot& slot) {
     const std::uint64_t call = ++slot.calls;
-    slot.answered = false;
+    slot.answered = slot.overdue = slot.ended = false;
+    slot.since = tick_;
     try {
         (*around_.handler)(slot.request);
     } catch (...) {
@@ -124,11 +131,37 @@ void ServerSession::call_handler(Slot& slot) {
     }
 }
 
-void ServerSession::respond(std::uint16_t chunk, int error) {
-    const auto finished = table_.finish(chunk, error);
+// The text goes into the chunk, which its handler is done with: no memory is needed for it, and it
+// is still there if the answer must be repeated.
+void ServerSession::add_note(Slot& slot, std::string_view text, std::optional<std::size_t> filled) {
+    Answer& answer = slot.answer;
+    if (!identity_.notes) return;
+    if (answer.error != 0) {
+        const ByteSpan room = chunk(answer.chunk);
+        // ServerPath may need as much again to put a key before it.
+        const std::size_t fits = room.size() < 2 * kMaxNote + KeyResponse::kSize ? 0 : kMaxNote;
+        const std::size_t size = std::min(text.size(), fits);
+        std::copy_n(std::as_bytes(std::span(text)).begin(), size, room.begin());
+        answer.note = static_cast<std::uint32_t>(size);
+        answer.has_note = size > 0;
+    } else if (filled && *filled < slot.request.data_.size()) {
+        answer.note = static_cast<std::uint32_t>(*filled);
+        answer.has_note = true;
+    }
+}
+
+void ServerSession::respond(std::uint16_t chunk, int error, std::string_view text,
+                            std::optional<std::size_t> filled) {
     Slot& slot = slots_[chunk];
+    if (slot.ended) {  // Its caller has gone: no data may be written into its memory.
+        error = ETIMEDOUT;
+        text = {};
+    }
+    const auto finished = table_.finish(chunk, error);
     slot.answered = true;
     slot.answer.error = error;
+    slot.answer.has_note = false;
+    add_note(slot, text, filled);
     // Kept alive to the end of this function whatever the answer sets off.
     const std::shared_ptr<ServerSession> self = --running_ == 0 ? std::move(self_) : self_;
     if (finished.answer_to != kNoPath) send_answer(finished.answer_to, slot.answer);
@@ -166,6 +199,30 @@ void ServerSession::confirm_drained() {
     }
 }
 
+// Ticks instead of times: a request costs no look at the clock, and is found at most a tick late.
+void ServerSession::look_for_overdue() {
+    ++tick_;
+    if (running_ == 0) return;
+    for (Slot& slot : slots_) {
+        if (!table_.running(slot.request.chunk_) || slot.ended) continue;
+        if (tick_ - slot.since > kTicks) end_overdue(slot);
+    }
+}
+
+void ServerSession::end_overdue(Slot& slot) {
+    const std::uint16_t chunk = slot.request.chunk_;
+    if (!std::exchange(slot.overdue, true)) {
+        ++around_.statistics->overdue;
+        std::fprintf(stderr,
+                     "feroce: a handler has not answered a request of the session '%s' within "
+                     "answer_within%s\n",
+                     name_.c_str(), identity_.notes ? "; the client gets ETIMEDOUT" : "");
+    }
+    const auto path = paths_.find(table_.path_of(chunk));
+    if (!identity_.notes || path == paths_.end()) return;
+    slot.ended = path->second->tell_overdue({chunk, slot.answer.header.sequence});
+}
+
 const std::string& ServerRequest::session_name() const {
     return session_->name();
 }
@@ -181,6 +238,35 @@ rdma::Loop& ServerRequest::loop() const {
 void ServerRequest::respond(int error) {
     ASSERT(session_ != nullptr && error >= 0);
     session_->respond(chunk_, error);
+}
+
+void ServerRequest::respond(const rdma::Error& error) {
+    const int code = error.code > 0 && error.code <= kMaxError ? error.code : EIO;
+    session_->respond(chunk_, code, error.why);
+}
+
+void ServerRequest::respond_filled(std::size_t filled) {
+    const std::size_t size = std::min(filled, data_.size());
+    std::fill(data_.begin() + static_cast<std::ptrdiff_t>(size), data_.end(), std::byte{0});
+    session_->respond(chunk_, 0, {}, size);
+}
+
+Responder ServerRequest::defer() {
+    return Responder(*this);
+}
+
+void ServerRequest::drop() {
+    if (session_->around_.statistics != nullptr) ++session_->around_.statistics->dropped;
+    respond(rdma::Error(EIO, "the handler dropped the request without an answer"));
+}
+
+Responder::~Responder() {
+    if (request_ == nullptr) return;
+    std::fprintf(stderr,
+                 "feroce: a handler dropped a request of the session '%s' without an answer; the "
+                 "client gets EIO\n",
+                 request_->session_name().c_str());
+    request_->drop();
 }
 
 }  // namespace feroce::rtrs

@@ -8,7 +8,9 @@
 #include <map>
 #include <memory>
 #include <memory_resource>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/bytes.hpp"
@@ -27,6 +29,10 @@ struct Answer {
     std::uint16_t connection = 0;
     int error = 0;
     RequestHeader header;
+    // Beside the immediate, if not 0: of an error the size of its text, which is at the beginning
+    // of the chunk; of a read how many bytes the handler has filled.
+    std::uint32_t note = 0;
+    bool has_note = false;
 };
 
 // What a session asks of one of its paths.
@@ -35,6 +41,7 @@ public:
     virtual void answer(const Answer& answer) = 0;
     virtual void close(const char* why) = 0;
     virtual void confirm(const Fence& fence) = 0;
+    virtual bool tell_overdue(const Overdue& overdue) = 0;  // False: there is no room now.
 
 protected:
     ~AnsweringPath() = default;
@@ -46,6 +53,7 @@ public:
         Uuid uuid;
         std::uint64_t epoch = 0;
         bool extended = false;
+        bool notes = false;          // The client understands notes behind responses, and OVERDUE.
         rdma::Loop* loop = nullptr;  // That serves it.
     };
     class Owner {
@@ -94,6 +102,10 @@ public:
     // The path named in the fence is closed; confirms through `asker`, now or when all is drained.
     void fenced(const Fence& fence, PathNumber asker);
 
+    // A handler's time is kTicks calls of this: a request that it has kept for longer is ended.
+    static constexpr std::uint64_t kTicks = 4;
+    void look_for_overdue();
+
 private:
     friend class ServerRequest;
     struct Slot {
@@ -103,6 +115,9 @@ private:
         std::uint32_t held_offset = 0;
         std::uint64_t calls = 0;  // Of the handler, for this chunk.
         bool answered = false;    // The last of them.
+        std::uint64_t since = 0;  // The tick in which it was called last.
+        bool overdue = false;     // Counted and told on stderr,
+        bool ended = false;       // and the client knows: it gets no data any more.
     };
     struct Drain {
         Fence fence;
@@ -111,8 +126,12 @@ private:
 
     void execute(Slot& slot, std::uint32_t header_offset);
     void call_handler(Slot& slot);
-    void respond(std::uint16_t chunk, int error);
+    // `text` of an error, or how much of a read's data is `filled`.
+    void respond(std::uint16_t chunk, int error, std::string_view text = {},
+                 std::optional<std::size_t> filled = {});
+    void add_note(Slot& slot, std::string_view text, std::optional<std::size_t> filled);
     void send_answer(PathNumber path, const Answer& answer);
+    void end_overdue(Slot& slot);
     void confirm_drained();
 
     Identity identity_;
@@ -127,6 +146,7 @@ private:
     std::map<PathNumber, AnsweringPath*> paths_;
     std::vector<Drain> drains_;
     std::size_t running_ = 0;
+    std::uint64_t tick_ = 0;
     std::shared_ptr<ServerSession> self_;  // While a handler has yet to answer.
 };
 

@@ -33,6 +33,7 @@ ServerShard::ServerShard(std::shared_ptr<Common> common, std::size_t number)
       tasks_(loop_) {
     tasks_.spawn(reap());
     tasks_.spawn(forget_deserted());
+    if (common_->options.answer_within != Duration{}) tasks_.spawn(watch_handlers());
 }
 
 ServerShard::~ServerShard() {
@@ -63,7 +64,7 @@ void ServerShard::take(rdma::Request request, const ConnectRequest& asked) {
     const auto& session = (*path)->session();
     response.geometry = common_->geometry;
     response.new_keys = common_->options.always_invalidate;
-    response.extension = session.identity().extended ? kExtensionLevel : 0;
+    response.extension = std::min(asked.extension, kExtensionLevel);
     response.epoch = session.identity().extended ? session.identity().epoch : 0;
     if (auto added = (*path)->add(asked.connection, std::move(request), response); !added)
         (*path)->close("a connection of the path could not be made");
@@ -114,8 +115,10 @@ Result<ServerPath*> ServerShard::path_for(const ConnectRequest& request, std::st
 Result<std::shared_ptr<ServerSession>> ServerShard::session_for(const ConnectRequest& request) {
     const auto found = sessions_.find(request.session);
     const bool extended = request.extension != 0;
+    const bool notes = request.extension >= kNoteLevel;
     if (found != sessions_.end()) {
-        if (found->second.session->identity().extended != extended)
+        const ServerSession::Identity& identity = found->second.session->identity();
+        if (identity.extended != extended || identity.notes != notes)
             return Error{ECONNRESET, "paths of one session speak different dialects"};
         return found->second.session;
     }
@@ -125,7 +128,7 @@ Result<std::shared_ptr<ServerSession>> ServerShard::session_for(const ConnectReq
     // counted, before its client has proved to be there.
     if (auto fits = common_->registry.has_room(); !fits) return fits.error();
     auto session = std::make_shared<ServerSession>(
-        ServerSession::Identity{request.session, random_.next(), extended, &loop_},
+        ServerSession::Identity{request.session, random_.next(), extended, notes, &loop_},
         common_->geometry, ServerSession::Surroundings{&common_->handler, &statistics_, this});
     sessions_[request.session] = {session, {}};
     return session;
@@ -308,6 +311,12 @@ rdma::Task<void> ServerShard::forget_deserted() {
             at = over ? forget(at) : std::next(at);
         }
     }
+}
+
+rdma::Task<void> ServerShard::watch_handlers() {
+    const Duration tick = common_->options.answer_within / ServerSession::kTicks;
+    while (co_await loop_.sleep(tick))
+        for (const auto& [uuid, place] : sessions_) place.session->look_for_overdue();
 }
 
 }  // namespace feroce::rtrs

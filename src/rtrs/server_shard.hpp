@@ -59,6 +59,7 @@ private:
 
     rdma::Task<void> reap();
     rdma::Task<void> forget_deserted();
+    rdma::Task<void> watch_handlers();
     Result<ServerPath*> path_for(const ConnectRequest& request, std::string route);
     bool is_taken(const std::string& route, const ServerSession& session) const;
     Result<std::shared_ptr<ServerSession>> session_for(const ConnectRequest& request);

@@ -42,8 +42,8 @@ bool SessionTransfer::start(std::coroutine_handle<> handle, const rdma::Limits* 
     return false;
 }
 
-rdma::Result<> SessionTransfer::result() const {
-    return code_ == 0 ? result_of(request_) : not_made(code_);
+Transferred SessionTransfer::result() const {
+    return code_ == 0 ? result_of(request_) : Transferred(not_made(code_));
 }
 
 SessionBuffer::SessionBuffer(std::shared_ptr<SessionCore> session, std::span<std::byte> bytes,

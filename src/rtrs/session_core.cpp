@@ -12,7 +12,8 @@ namespace feroce::rtrs {
 
 namespace {
 constexpr std::size_t kAreaAlignment = 4096;
-}
+constexpr std::size_t kLengthNote = 4;  // How long the note of a short read is.
+}  // namespace
 
 SessionCore::NoPath::NoPath(SessionCore& of)
     : Timer(of.loop_, [](Timer& timer) { static_cast<NoPath&>(timer).session.on_no_path(); }),
@@ -137,14 +138,19 @@ void SessionCore::on_failed(ClientLink& link) {
         if (path->is(link)) path->wake();
 }
 
-void SessionCore::on_answer(ClientLink& link, const Response& response) {
+void SessionCore::on_answer(ClientLink& link, const Response& response, ByteView note) {
     const auto permit = static_cast<std::uint16_t>(response.chunk);
-    const Request* const request = book_->under_way(permit, link.inflight());
+    Request* const request = book_->under_way(permit, link.inflight());
     if (request == nullptr) {
         if (!book_->answered_late(permit, link.inflight()))
             return link.fail("the server answered a request that was not sent");
         return pump();
     }
+    request->moved = request->data_size;
+    if (response.error != 0)
+        request->text = note_text(note);
+    else if (note.size() >= kLengthNote && request->direction == Direction::Read)
+        request->moved = std::min<std::size_t>(load_le32(note.first<4>()), request->data_size);
     if (response.error == 0) deliver_staged(*request, *memory_);
     const Instant now = loop_.now();
     for (auto& path : paths_) {
@@ -156,6 +162,16 @@ void SessionCore::on_answer(ClientLink& link, const Response& response) {
         counts.requests.record(now - request->submitted);
     }
     book_->answered(permit, link.inflight(), response.error, now);
+    pump();
+}
+
+// The server will not write its data any more, so the path stays; the permit comes back with the
+// response.
+void SessionCore::on_overdue(ClientLink& link, const Overdue& overdue) {
+    Request* const request = book_->under_way(overdue.chunk, link.inflight());
+    if (request == nullptr || request->sequence != overdue.sequence) return;
+    book_->leave(*request, link.inflight(), ETIMEDOUT,
+                 "the server's handler did not answer within the server's limit", loop_.now());
     pump();
 }
 

@@ -70,7 +70,8 @@ private:
     void on_up(ClientPath& path) override;
     void on_down(ClientPath& path, ClientLink& link) override;
     void on_attempt_failed(ClientPath& path, const rdma::Error& error) override;
-    void on_answer(ClientLink& link, const Response& response) override;
+    void on_answer(ClientLink& link, const Response& response, ByteView note) override;
+    void on_overdue(ClientLink& link, const Overdue& overdue) override;
     void on_fence(const Fence& fence) override;
     void on_room() override { pump(); }
     void on_failed(ClientLink& link) override;

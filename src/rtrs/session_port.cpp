@@ -74,8 +74,8 @@ void PortTransfer::on_cancelled() {
     if (back() && !ending_) finish();
 }
 
-rdma::Result<> PortTransfer::result() const {
-    return code_ == 0 ? result_of(request_) : not_made(code_);
+Transferred PortTransfer::result() const {
+    return code_ == 0 ? result_of(request_) : Transferred(not_made(code_));
 }
 
 SessionPort::Shared::~Shared() {

@@ -297,6 +297,11 @@ local function add_refusal(range, tree)
     return "REFUSAL"
 end
 
+local function add_overdue(range, tree)
+    tree:add_le(f.chunk, range(2, 2))
+    return string.format("OVERDUE chunk %d", range(2, 2):le_uint())
+end
+
 local function add_reply(range, tree, message)
     local name = "READ data"
     if range then tree:add(f.data_length, range:len()) end
@@ -347,6 +352,7 @@ local function classify(packet, range)
     end
     if size == 8 and range(0, 2):le_uint() == 0x82 then return constant("GOODBYE") end
     if size >= 4 and range(0, 2):le_uint() == 0x83 then return add_refusal end
+    if size == 16 and range(0, 2):le_uint() == 0x84 then return add_overdue end
     if size == 272 and range(0, 2):le_uint() == 0 then return add_info_req end
     if size >= 8 and range(0, 2):le_uint() == 1 and size == 8 + 16 * range(2, 2):le_uint() then
         return add_info_rsp

@@ -103,6 +103,11 @@ struct ServerOptions {
     // How long a session without paths is remembered: a request that was executed is known to a
     // client that comes back within this time. Sessions of the kernel end with their last path.
     Duration session_linger = std::chrono::seconds(60);
+    // How long a handler may keep a request. Then a client of ours gets ETIMEDOUT for it, it is
+    // counted and told on stderr; the handler keeps the chunk, and may answer late. The kernel's
+    // client cannot be told without giving it the chunk back: there it is only counted and told.
+    // Zero: no limit.
+    Duration answer_within = std::chrono::minutes(2);
     // Loops of other threads, over which the sessions are spread, each staying with one. They run
     // until the server has ended. Empty: all are served on the server's own loop.
     std::vector<rdma::Loop*> workers = {};

@@ -5,7 +5,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 
+#include "feroce/error.hpp"
 #include "feroce/list.hpp"
 #include "feroce/time.hpp"
 
@@ -20,6 +22,14 @@ struct PermitWaiter : rdma::ListNode {
 
 using Segment = std::span<std::byte>;
 using ConstSegment = std::span<const std::byte>;
+
+// How a request ended: how many bytes of data it moved, or the error. A read may move fewer than
+// asked for if the server's handler says so; the rest of the buffer is zero then.
+class [[nodiscard]] Transferred : public rdma::Result<std::size_t> {
+public:
+    using Result::Result;
+    operator rdma::Result<>() const { return *this ? rdma::Result<>() : rdma::Result<>(error()); }
+};
 
 struct Request : PermitWaiter {
     enum class State : std::uint8_t { Idle, WaitsForPermit, WaitsForPath, InFlight, InWreck, Done };
@@ -56,8 +66,10 @@ struct Request : PermitWaiter {
     State state = State::Idle;
     int error = 0;  // An errno; valid if done.
     const char* why = "";
-    bool limited = false;  // It may be given up: whether the device still reads its data matters.
-    unsigned losses = 0;   // Paths that failed by themselves while it was in flight there.
+    std::string text;       // What the server says about an error; empty: nothing.
+    std::size_t moved = 0;  // Bytes of data; valid if done without an error.
+    bool limited = false;   // It may be given up: whether the device still reads its data matters.
+    unsigned losses = 0;    // Paths that failed by themselves while it was in flight there.
     std::uint64_t position = 0;  // Of its work request among those of its connection, in flight.
     bool staged = false;         // The data went, or will come, through the session's own memory.
     std::uint64_t sequence = 0;  // Kept when it is sent again.

@@ -8,6 +8,9 @@
 //         request.respond();
 //     }).value();
 //
+// One that answers later keeps request.defer(), a Responder; a request that is not answered within
+// ServerOptions::answer_within is ended.
+//
 // A handler that awaits is a coroutine; its result answers the request: how much of a read's data
 // it has filled (the rest is cleared), or an error.
 //
@@ -40,6 +43,7 @@
 
 namespace feroce::rtrs {
 
+class Responder;
 class ServerSession;
 
 // A request in its chunk. Valid from the handler's call until respond().
@@ -52,17 +56,50 @@ public:
     std::uint64_t session() const;  // No two sessions have the same, whatever their names.
     rdma::Loop& loop() const;       // Of the session: of the server, or one of its workers.
 
-    // 0, or an errno below 512 for the client. Any time, but once, in the thread of loop().
+    // One of these, once, at any time, in the thread of loop(). 0, or an errno below 512 for the
+    // client.
     void respond(int error = 0);
+    // An errno and, for clients of ours, its sentence, of which 120 characters travel.
+    void respond(const rdma::Error& error);
+    // A read: only the first `filled` bytes of data() are the answer; a client of ours learns how
+    // many. The rest is cleared.
+    void respond_filled(std::size_t filled);
+    // For a handler that answers later: the duty to answer, as a value that cannot be forgotten.
+    Responder defer();
 
 private:
+    friend class Responder;
     friend class ServerSession;
+    void drop();
 
     ServerSession* session_ = nullptr;
     std::uint16_t chunk_ = 0;
     Direction direction_ = Direction::Write;
     std::span<const std::byte> message_;
     std::span<std::byte> data_;
+};
+
+// The duty to answer a request. One that is destroyed without an answer answers EIO and says so on
+// stderr: its handler has forgotten the client. In the thread of the request's loop().
+class [[nodiscard]] Responder {
+public:
+    explicit Responder(ServerRequest& request) : request_(&request) {}
+    Responder(Responder&& other) noexcept : request_(std::exchange(other.request_, nullptr)) {}
+    Responder& operator=(Responder&& other) noexcept {
+        std::swap(request_, other.request_);
+        return *this;
+    }
+    ~Responder();
+
+    ServerRequest& request() const { return *request_; }  // Until respond().
+    void respond(int error = 0) { std::exchange(request_, nullptr)->respond(error); }
+    void respond(const rdma::Error& error) { std::exchange(request_, nullptr)->respond(error); }
+    void respond_filled(std::size_t filled) {
+        std::exchange(request_, nullptr)->respond_filled(filled);
+    }
+
+private:
+    ServerRequest* request_;
 };
 
 // A handler that throws fails its request with EIO, unless it had answered, and no other; it must
@@ -82,6 +119,8 @@ struct ServerStatistics {
     std::uint64_t joins = 0;     // or that found the first still at work.
     std::uint64_t stale = 0;     // Late duplicates that nobody waited for.
     std::uint64_t fences = 0;
+    std::uint64_t overdue = 0;  // Requests that a handler kept beyond answer_within,
+    std::uint64_t dropped = 0;  // or whose Responder was destroyed without an answer.
     std::uint64_t paths_closed = 0;
     std::uint64_t refused = 0;  // Connections.
     std::string last_refusal;   // Why a connection was refused or a path closed last.

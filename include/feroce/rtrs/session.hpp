@@ -3,10 +3,12 @@
 //     rtrs::Client client(loop);
 //     rtrs::Session disk = (co_await client.open("disk", {{"10.0.0.1"}, {"10.0.1.1"}})).value();
 //     co_await disk.write(message, data);    // Message and data arrive together, once.
-//     co_await disk.read(message, buffer);   // The server fills the buffer.
+//     auto read = co_await disk.read(message, buffer);   // The server fills the buffer,
+//     use(buffer.first(read.value()));                   // and says how much of it.
 //
 // A request is done once: with the server's answer, or with an error when no path came back in
-// time. Everything belongs to its loop's thread.
+// time. An error of a server of ours has the text that its handler gave it. Everything belongs to
+// its loop's thread.
 #pragma once
 
 #include <cstddef>
@@ -56,7 +58,7 @@ public:
 
     // For Awaiter: false if it is done already.
     bool start(std::coroutine_handle<> handle, const rdma::Limits* outer);
-    rdma::Result<> result() const;
+    Transferred result() const;
 
 private:
     explicit SessionTransfer(SessionCore& session);

@@ -41,7 +41,7 @@ public:
 
     // For Awaiter: false if it is done already.
     bool start(std::coroutine_handle<> handle, const rdma::Limits* outer);
-    rdma::Result<> result() const;
+    Transferred result() const;
 
 private:
     PortTransfer(rdma::Loop& home, SessionCore& session);
