@@ -9,6 +9,7 @@
 #include "feroce/listener.hpp"         // IWYU pragma: export
 #include "feroce/loop.hpp"             // IWYU pragma: export
 #include "feroce/memory.hpp"           // IWYU pragma: export
+#include "feroce/resolve.hpp"          // IWYU pragma: export
 #include "feroce/runtime.hpp"          // IWYU pragma: export
 #include "feroce/shared_receives.hpp"  // IWYU pragma: export
 #include "feroce/shelter.hpp"          // IWYU pragma: export

@@ -76,8 +76,8 @@ Address::Address(const sockaddr& address) {
 Result<> Address::check() const {
     if (storage_.ss_family != AF_UNSPEC) return {};
     return Error(EINVAL, "'" + wrong_ +
-                             "' is not an address; write it as 10.0.0.1:7471 or [::1]:7471, with "
-                             "numbers and not with names");
+                             "' is not an address; write it as 10.0.0.1:7471 or [::1]:7471, or let "
+                             "rdma::resolve() find that of a name");
 }
 
 std::uint16_t Address::port() const {

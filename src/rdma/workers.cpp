@@ -1,4 +1,4 @@
-// See workers.hpp. The one place above the waist that starts threads.
+// See workers.hpp. Beside resolve.cpp the one place of the room that starts threads.
 #include "feroce/workers.hpp"
 
 #include <pthread.h>

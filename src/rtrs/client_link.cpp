@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/assert.hpp"
+#include "feroce/resolve.hpp"
 
 namespace feroce::rtrs {
 
@@ -74,17 +75,40 @@ Channel::Shape ClientLink::shape_of(std::uint16_t number) const {
 }
 
 rdma::Task<rdma::Result<>> ClientLink::connect() {
-    if (auto done = co_await connect_line(0); !done) co_return done;
+    if (auto done = co_await resolve().until(loop_.after(plan_.options->connect_timeout)); !done)
+        co_return done;
+    if (auto done = co_await connect_service(); !done) co_return done;
     if (auto done = co_await connect_others(); !done) co_return done;
     if (auto done = co_await exchange_info(); !done) co_return done;
     for (std::uint16_t i = 0; i < line_count(); ++i) tasks_.spawn(watch(i));
     co_return rdma::Result<>{};
 }
 
+// Names are asked for at every attempt: a machine may have moved.
+rdma::Task<rdma::Result<>> ClientLink::resolve() {
+    auto to = co_await rdma::resolve(loop_, plan_.address.destination);
+    if (!to) co_return to.error();
+    to_ = *std::move(to);
+    if (plan_.address.source.empty()) co_return rdma::Result<>{};
+    auto from = co_await rdma::resolve(loop_, plan_.address.source);
+    if (!from) co_return from.error();
+    from_ = from->front();
+    co_return rdma::Result<>{};
+}
+
+// A name may have several addresses, of which the server listens at some.
+rdma::Task<rdma::Result<>> ClientLink::connect_service() {
+    for (;;) {
+        auto done = co_await connect_line(0);
+        if (done || failed_ || to_.size() == 1) co_return done;
+        to_.erase(to_.begin());
+    }
+}
+
 rdma::Task<rdma::Result<>> ClientLink::connect_line(std::uint16_t number) {
     const SessionOptions& options = *plan_.options;
     rdma::ConnectionOptions wanted;
-    if (!plan_.address.source.empty()) wanted.from = rdma::Address(plan_.address.source);
+    wanted.from = from_;
     const Channel::Shape guess = shape_of(number);
     wanted.send_depth = guess.sends;
     wanted.recv_depth = guess.receives;
@@ -93,7 +117,7 @@ rdma::Task<rdma::Result<>> ClientLink::connect_line(std::uint16_t number) {
     wanted.reads = 0;
     wanted.common_completions = true;
     wanted.timeout = options.connect_timeout;
-    const auto to = rdma::Address(plan_.address.destination).with_port(options.port);
+    const auto to = to_.front().with_port(options.port);
     auto resolved = co_await rdma::Connection::resolve(loop_, to, wanted);
     if (!resolved) co_return resolved.error();
     Line& line = lines_[number];

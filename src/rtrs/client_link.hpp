@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "feroce/address.hpp"
 #include "feroce/rtrs/options.hpp"
 #include "feroce/task_group.hpp"
 #include "rtrs/channel.hpp"
@@ -85,6 +86,8 @@ private:
     // Room on every channel that is kept for heartbeats and fences.
     static constexpr std::size_t kSpare = 8;
 
+    rdma::Task<rdma::Result<>> resolve();
+    rdma::Task<rdma::Result<>> connect_service();
     rdma::Task<rdma::Result<>> connect_line(std::uint16_t number);
     rdma::Task<void> connect_beside(std::uint16_t number, std::optional<rdma::Error>& failure);
     rdma::Task<rdma::Result<>> connect_others();
@@ -108,6 +111,8 @@ private:
     rdma::Loop& loop_;
     Plan plan_;
     Owner& owner_;
+    std::vector<rdma::Address> to_;  // Of the server's name; when connected the one that answers.
+    std::optional<rdma::Address> from_;
     ConnectResponse announced_;
     std::vector<RemoteChunk> chunks_;
     std::vector<Line> lines_;

@@ -8,6 +8,7 @@
 #include <optional>
 #include <utility>
 
+#include "feroce/resolve.hpp"
 #include "rtrs/server_shard.hpp"
 
 namespace feroce::rtrs {
@@ -120,10 +121,16 @@ namespace {
 // By default every address of both families, as the kernel's server; IPv4 alone where there is no
 // other.
 rdma::Result<rdma::Listener> listen_at(rdma::Loop& loop, const ServerOptions& options) {
-    const auto at = [&](const char* address) {
-        return rdma::Listener::listen(loop, rdma::Address(address).with_port(options.port));
+    const auto at = [&](const rdma::Address& address) {
+        return rdma::Listener::listen(loop, address.with_port(options.port));
     };
-    if (!options.address.empty()) return at(options.address.c_str());
+    if (!options.address.empty()) {
+        const rdma::Address numeric(options.address);
+        if (numeric.check()) return at(numeric);
+        const auto named = loop.run(rdma::resolve(loop, options.address));
+        if (!named) return named.error();
+        return at(named->front());
+    }
     auto both = at("::");
     if (both || (both.error().code != EADDRNOTAVAIL && both.error().code != EAFNOSUPPORT))
         return both;

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/assert.hpp"
+#include "feroce/resolve.hpp"
 
 namespace feroce::rtrs {
 
@@ -52,7 +53,9 @@ rdma::Result<std::size_t> SessionCore::add_path(const PathAddress& address) {
         if (!path->removed() && path->address() == address)
             return rdma::Error(EEXIST,
                                "the session has a path to " + address.destination + " already");
-    if (auto good = rdma::Address(address.destination).check(); !good) return good.error();
+    if (auto good = rdma::check_host(address.destination); !good) return good.error();
+    if (!address.source.empty())
+        if (auto good = rdma::check_host(address.source); !good) return good.error();
     ClientLink::Plan plan{name_, address, uuid_, Uuid::random(random_), 0, &options_};
     ClientPath::Owner& owner = *this;
     paths_.push_back(std::make_unique<ClientPath>(loop_, std::move(plan), owner));

@@ -238,7 +238,7 @@ TEST_F(Sessions, PathsComeAndGo) {
     ASSERT_TRUE(opened) << opened.error().why;
     const Session session = *opened;
     EXPECT_EQ(session.add_path({"127.0.0.1"}).error().code, EEXIST);
-    EXPECT_EQ(session.add_path({"nowhere"}).error().code, EINVAL);
+    EXPECT_EQ(session.add_path({"no where"}).error().code, EINVAL);
     EXPECT_EQ(session.add_path({"::1"}).value(), 1u);
     const auto until = [&](auto condition) {
         for (int i = 0; i < 1000 && !condition(); ++i) loop.poll_or_wait(loop.after(10ms));
@@ -307,6 +307,25 @@ TEST_F(Sessions, NobodyServes) {
     EXPECT_EQ(session.error().code, ECONNREFUSED);
     EXPECT_EQ(loop.run(client.open("a/b", {{"127.0.0.1"}})).error().code, EINVAL);
     EXPECT_EQ(loop.run(client.open("test2", {})).error().code, EINVAL);
+}
+
+TEST_F(Sessions, MachinesMayHaveNames) {
+    const auto handler = [this](ServerRequest& r) { disk.handle(r); };
+    auto named =
+        Server::open(loop, {.address = "localhost", .port = 0, .queue_depth = 16}, handler);
+    ASSERT_TRUE(named) << named.error().why;
+    auto session = loop.run(client.open("test", {{"localhost"}}, {.port = named->port()}));
+    ASSERT_TRUE(session) << session.error().why;
+    round_trip(*session, 100);
+
+    // One of the name's addresses is enough.
+    const Server one = serve();
+    auto other = loop.run(client.open("other", {{"localhost"}}, {.port = one.port()}));
+    ASSERT_TRUE(other) << other.error().why;
+    auto nobody = loop.run(client.open("third", {{"no-such-machine.invalid"}}, {.port = 9}));
+    ASSERT_FALSE(nobody);
+    EXPECT_NE(nobody.error().why.find("no-such-machine.invalid"), std::string::npos);
+    EXPECT_EQ(Server::open(loop, {.address = "no where"}, handler).error().code, EINVAL);
 }
 
 TEST_F(Sessions, LimitsOfTheServer) {

@@ -1,8 +1,8 @@
 // A disk of an RNBD server, ours or the kernel's, for reading and writing.
 //
 //     block::Client client(loop);
-//     block::Disk disk = (co_await client.open("backup", {{"10.0.0.1"}, {"10.0.1.1"}}, "data"))
-//                            .value();
+//     const std::vector<rtrs::PathAddress> paths{{"10.0.0.1"}, {"10.0.1.1"}};
+//     block::Disk disk = (co_await client.open("backup", paths, "data")).value();
 //     co_await disk.write(0, bytes);
 //     co_await disk.flush();
 //

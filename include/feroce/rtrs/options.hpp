@@ -45,7 +45,8 @@ struct ReconnectOptions {
     int attempts = -1;                               // -1: for ever; 0: never.
 };
 
-// Numeric addresses. Without a source the routing table decides.
+// Addresses, or names of machines, which are resolved at every attempt (feroce/resolve.hpp).
+// Without a source the routing table decides.
 struct PathAddress {
     std::string destination;
     std::string source = {};
@@ -89,7 +90,7 @@ struct Visitor {
 };
 
 struct ServerOptions {
-    std::string address = {};  // Numeric; empty: all of the machine.
+    std::string address = {};  // Or a name of this machine; empty: all of it.
     std::uint16_t port = kDefaultPort;
     std::uint16_t queue_depth = 512;       // Requests of a session under way at a time.
     std::uint32_t chunk_size = 128 << 10;  // Data, message and header of one request.

@@ -1,7 +1,8 @@
 // The client's end of sessions: reads and writes that survive the loss of paths.
 //
 //     rtrs::Client client(loop);
-//     rtrs::Session disk = (co_await client.open("disk", {{"10.0.0.1"}, {"10.0.1.1"}})).value();
+//     const std::vector<rtrs::PathAddress> paths{{"10.0.0.1"}, {"10.0.1.1"}};
+//     rtrs::Session disk = (co_await client.open("disk", paths)).value();
 //     co_await disk.write(message, data);    // Message and data arrive together, once.
 //     auto read = co_await disk.read(message, buffer);   // The server fills the buffer,
 //     use(buffer.first(read.value()));                   // and says how much of it.
