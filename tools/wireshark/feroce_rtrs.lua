@@ -325,6 +325,11 @@ local function add_response(range, tree, message)
         tree:add_le(f.chunk, range(2, 2))
         tree:add_le(f.key, range(4, 4))
         name = name .. " with RKEY_RSP"
+        range = range:len() > 8 and range(8) or nil
+    end
+    if range and range:len() > 0 then  -- Between peers of Feroce: a text, or a read's length.
+        tree:add(f.data_length, range:len())
+        name = name .. (errno > 0 and " with text" or " with length")
     end
     return name
 end
@@ -415,7 +420,10 @@ local function gather(flow, packet)
         return packet.payload and packet.payload:bytes() or ByteArray.new()
     end
     if packet.position == "first" then
-        flow.open = { bytes = ByteArray.new(), next = packet.psn, rkey = packet.rkey }
+        -- Sent again: what came of the message since counts.
+        if flow.open and flow.open.first == packet.psn then return nil end
+        flow.open = { bytes = ByteArray.new(), first = packet.psn, next = packet.psn,
+                      rkey = packet.rkey }
     end
     local open = flow.open
     if not open or open.next ~= packet.psn or open.bytes:len() > kMessageMax then return nil end
