@@ -70,6 +70,9 @@ public:
     Task<Result<>> closed();
     // Tells the peer and flushes what is posted. Nothing if it is closed already.
     void close();
+    // Closes it and completes all that was posted, in its order: what arrived before the end is
+    // told of now, and not after whatever the caller does next.
+    void drain();
 
     // What the peer gave along when it asked or accepted.
     const PrivateData& peer_data() const;

@@ -87,6 +87,11 @@ void Connection::close() {
     core_->close(Error(ECONNABORTED, "this program closed the connection"));
 }
 
+void Connection::drain() {
+    close();
+    if (queue_pair() != nullptr) core_->drain();
+}
+
 const PrivateData& Connection::peer_data() const {
     return core_->peer_data();
 }

@@ -54,6 +54,7 @@ TEST_F(Admission, ASessionThatWasClosedIsForgottenAtOnce) {
             auto session = open(client, server, "client-" + std::to_string(i));
             ASSERT_TRUE(session) << i << ": " << session.error().why;
             ASSERT_TRUE(session->write({}, ConstSegment{}).wait());
+            ASSERT_TRUE(loop.run(session->close()));
         }
         ASSERT_TRUE(until([&] { return server.statistics().sessions == 0; })) << i;
     }

@@ -244,7 +244,7 @@ void Channel::post_message(std::size_t size, bool signal) {
     post({&wr, 1}, signal);
 }
 
-void Channel::post_inline_message(std::span<std::byte> message) {
+void Channel::post_inline_message(std::span<std::byte> message, bool signal) {
     ibv_sge sge{reinterpret_cast<std::uint64_t>(message.data()),
                 static_cast<std::uint32_t>(message.size()), 0};
     ibv_send_wr wr{};
@@ -252,7 +252,7 @@ void Channel::post_inline_message(std::span<std::byte> message) {
     wr.send_flags = IBV_SEND_INLINE;
     wr.sg_list = &sge;
     wr.num_sge = 1;
-    post({&wr, 1});
+    post({&wr, 1}, signal);
 }
 
 void Channel::bind(ibv_mw* window, const ibv_mw_bind_info& where, rdma::Operation* operation) {

@@ -77,7 +77,8 @@ public:
     void post_probe();
     // A SEND of the outbox' first bytes.
     void post_message(std::size_t size, bool signal = false);
-    void post_inline_message(std::span<std::byte> message);  // At most kInlineSize.
+    // At most kInlineSize.
+    void post_inline_message(std::span<std::byte> message, bool signal = false);
     // Binds a type 1 window. `operation` completes if given; else unsignalled.
     void bind(ibv_mw* window, const ibv_mw_bind_info& where, rdma::Operation* operation);
     ByteSpan outbox() { return ByteSpan(memory_).first(shape_.outbox_size); }

@@ -246,10 +246,15 @@ bool ClientLink::send_fence(const Fence& fence) {
 
 void ClientLink::say_goodbye() {
     Channel& service = *lines_[0].channel;
-    if (failed_ || !extended() || !service.has_room(1)) return;
+    if (failed_ || goodbye_ != 0 || !extended() || !service.has_room(1)) return;
     std::array<std::byte, Goodbye::kSize> bytes;
     Goodbye::emit(bytes);
-    service.post_inline_message(bytes);
+    service.post_inline_message(bytes, true);
+    goodbye_ = service.posted();
+}
+
+bool ClientLink::goodbye_arrived() const {
+    return failed_ || lines_[0].channel->acknowledged() >= goodbye_;
 }
 
 void ClientLink::on_beat() {

@@ -71,6 +71,7 @@ public:
     bool send(Request& request);          // False, and failed, if the device refuses.
     bool send_fence(const Fence& fence);  // False if there is no room now.
     void say_goodbye();                   // The session is closed.
+    bool goodbye_arrived() const;         // Or never will.
     // Whether the device or the server may still use the memory of a request's caller: the server
     // that of a read, the device that of a write which has not arrived. Data that was copied into
     // the session's own memory is none of the caller's.
@@ -122,6 +123,7 @@ private:
     InFlight inflight_;
     bool failed_ = false;
     bool given_up_ = false;
+    std::uint64_t goodbye_ = 0;  // Its place among the sends of the service connection.
     std::string why_;
     std::optional<InfoResponse> info_;
     std::optional<Refusal> refusal_;

@@ -47,7 +47,7 @@ ServerPath::~ServerPath() {
     shut();
     session_->path_closed(identity_.number);
     for (Line& line : lines_)
-        if (line.connection) line.connection->close();
+        if (line.connection) line.connection->drain();  // A goodbye may be among what arrived.
     windows_.clear();
     region_.reset();
     for (Line& line : lines_)
@@ -166,7 +166,7 @@ void ServerPath::on_beat() {
 }
 
 void ServerPath::on_receive(Channel& channel, const ibv_wc& completion, ByteView data) {
-    if (closed()) return;
+    if (closed()) return on_last(completion, data);
     proved_ = true;
     heartbeat_.on_traffic();
     if ((completion.wc_flags & IBV_WC_WITH_IMM) == 0) {
@@ -219,6 +219,12 @@ void ServerPath::on_message(ByteView data) {
     const auto fence = Fence::parse(data, MessageType::FenceRequest);
     if (!fence || !session_->identity().extended) return close("a message means nothing");
     owner_.on_fence(*this, *fence);
+}
+
+// The path may be closed, by the end of another connection, before a message that arrived earlier.
+void ServerPath::on_last(const ibv_wc& completion, ByteView data) {
+    const bool message = (completion.wc_flags & IBV_WC_WITH_IMM) == 0;
+    if (message && session_->identity().extended && Goodbye::is(data)) session_->say_goodbye();
 }
 
 void ServerPath::on_info(ByteView data) {

@@ -98,6 +98,7 @@ private:
     void on_request(Channel& channel, const RequestPlace& place);
     void let_in(std::uint16_t connection, const RequestPlace& place);
     void on_message(ByteView data);
+    void on_last(const ibv_wc& completion, ByteView data);
     void on_info(ByteView data);
     void send_info();
     void bind_chunk(Channel& channel, std::uint16_t chunk, bool open, rdma::Operation* done);

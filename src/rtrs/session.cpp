@@ -148,6 +148,10 @@ rdma::Result<> Session::reconnect_path(std::size_t path) const {
     return {};
 }
 
+rdma::Task<rdma::Result<>> Session::close() const {
+    return core_->say_goodbye();
+}
+
 void Session::set_policy(PathPolicy policy) const {
     core_->set_policy(policy);
 }

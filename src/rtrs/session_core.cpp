@@ -13,6 +13,7 @@ namespace feroce::rtrs {
 
 namespace {
 constexpr std::size_t kAreaAlignment = 4096;
+constexpr Duration kGoodbyeTime = std::chrono::seconds(1);
 constexpr std::size_t kLengthNote = 4;  // How long the note of a short read is.
 }  // namespace
 
@@ -78,6 +79,24 @@ rdma::Task<rdma::Result<>> SessionCore::ready() {
     for (const auto& path : paths_)
         if (path->last_error()) co_return *path->last_error();
     co_return rdma::Error(EINVAL, "a session needs at least one path");
+}
+
+rdma::Task<rdma::Result<>> SessionCore::say_goodbye() {
+    leaving_ = true;
+    const Instant end = loop_.after(kGoodbyeTime);
+    for (auto& path : paths_)
+        if (ClientLink* const link = path->link()) link->say_goodbye();
+    const auto arrived = [](const auto& path) {
+        return path->link() == nullptr || path->link()->goodbye_arrived();
+    };
+    while (!std::all_of(paths_.begin(), paths_.end(), arrived))
+        if (auto waited = co_await changed_.wait().until(end); !waited) co_return waited;
+    co_return rdma::Result<>{};
+}
+
+void SessionCore::on_room() {
+    if (leaving_) changed_.notify_all();
+    pump();
 }
 
 Result<void> SessionCore::on_connected(ClientPath& /*path*/, ClientLink& link) {

@@ -34,6 +34,8 @@ public:
     rdma::Result<ClientPath*> path(std::size_t index);
     // Until the first path is up, or every path has failed once.
     rdma::Task<rdma::Result<>> ready();
+    // Until the server knows on every path that the session ends; at most a second.
+    rdma::Task<rdma::Result<>> say_goodbye();
     bool connected() const { return up_ > 0; }
     bool extended() const { return announced_ && announced_->extension != 0; }
 
@@ -73,7 +75,7 @@ private:
     void on_answer(ClientLink& link, const Response& response, ByteView note) override;
     void on_overdue(ClientLink& link, const Overdue& overdue) override;
     void on_fence(const Fence& fence) override;
-    void on_room() override { pump(); }
+    void on_room() override;
     void on_failed(ClientLink& link) override;
 
     void pump();
@@ -100,6 +102,7 @@ private:
     bool was_up_ = false;
     bool fails_at_once_ = false;  // The patience of queue_if_no_path is used up.
     bool pumping_ = false;
+    bool leaving_ = false;  // Goodbyes are waited for.
     std::vector<Asked> asked_;
     std::uint64_t fences_ = 0;
     std::uint64_t epochs_lost_ = 0;

@@ -130,6 +130,9 @@ TEST_F(WorkerSessions, EachThreadHasASessionOfItsOwn) {
             for (std::uint32_t k = 0; session && k < 8; ++k)
                 users.spawn(use_slot(*session, number * 8 + k, 20, right[number]));
             EXPECT_TRUE(own.run(users.join()));
+            if (session) {
+                EXPECT_TRUE(own.run(session->close()));
+            }
             done.fetch_add(1, std::memory_order_release);
         });
     run_until(done, kClients);

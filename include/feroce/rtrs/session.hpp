@@ -94,8 +94,10 @@ private:
     bool elsewhere_ = false;  // In another thread than the session.
 };
 
-// A handle; copies share the session, which ends with the last of them. Requests under way then end
-// with ECANCELED. Not to be dropped from within on_link.
+// A handle; copies share the session, which ends with the last of them. Requests in flight then end
+// with ECANCELED. Not to be dropped from within on_link. The server is told, but by a message that
+// nobody waits for; if it is lost, the server keeps the session for its session_linger. close()
+// first, and it is not.
 class Session {
 public:
     const std::string& name() const;
@@ -117,6 +119,9 @@ public:
     rdma::Result<> remove_path(std::size_t path) const;
     rdma::Result<> disconnect_path(std::size_t path) const;  // Until reconnect_path().
     rdma::Result<> reconnect_path(std::size_t path) const;   // Now, whatever the back-off says.
+    // The last call, when every request is done: returns when the server has forgotten that the
+    // client might come back. ETIMEDOUT: no answer within a second. A handle must live meanwhile.
+    rdma::Task<rdma::Result<>> close() const;
     void set_policy(PathPolicy policy) const;
     SessionStatistics statistics() const;
 
