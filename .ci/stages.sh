@@ -238,8 +238,9 @@ run_seeds() { # COUNT
     build_tests
     local sim=$build/tests/sim
     FEROCE_SEEDS=$1 FEROCE_STORMS=$1 in_parallel "$sim/sim_gas_test" "$sim/sim_block_test" \
-        "$build/tools/simrun --seed=1 --runs=$1 --twice" "$sim/sim_abi_test" "$sim/sim_rdma_test" \
-        "$sim/sim_rtrs_test"
+        "$build/tools/simrun --seed=1 --runs=$1 --twice" \
+        "$build/tools/simrun_few_psns --seed=1 --runs=$(($1 / 5)) --twice" "$sim/sim_abi_test" \
+        "$sim/sim_rdma_test" "$sim/sim_rtrs_test"
 }
 
 # Runs each command to its end, shows what those printed that failed, and fails if one did.

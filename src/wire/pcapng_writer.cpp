@@ -11,7 +11,7 @@ namespace {
 constexpr std::uint32_t kSectionBlock = 0x0a0d'0d0a;
 constexpr std::uint32_t kInterfaceBlock = 1;
 constexpr std::uint32_t kPacketBlock = 6;
-constexpr std::size_t kUdpSize = 8;
+constexpr std::size_t kUdpHeaderSize = 8;
 
 using Buffer = std::vector<std::byte>;
 
@@ -155,7 +155,7 @@ void PcapngWriter::write_datagram(Duration since_epoch, const RoceDatagram& data
         frame_.resize(12);
         put_be(frame_, datagram.address.destination.is_v4() ? 0x0800 : 0x86dd, 2);
     }
-    const std::size_t udp_length = kUdpSize + datagram.udp_payload.size();
+    const std::size_t udp_length = kUdpHeaderSize + datagram.udp_payload.size();
     put_ip(frame_, datagram, udp_length);
     put_udp(frame_, datagram, udp_length);
     write_frame(since_epoch, frame_);
