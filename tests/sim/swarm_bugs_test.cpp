@@ -1,6 +1,6 @@
-// Bugs of the kinds that the swarm draws: XRC, drained queue pairs, queues that are destroyed. Each
-// is planted in seeds as `simrun` runs them and found within the first few, which are clean without
-// it.
+// Bugs of the kinds that the swarm draws: XRC, drained and reset queue pairs, queues that are
+// destroyed. Each is planted in seeds as `simrun` runs them and found within the first few, which
+// are clean without it.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -24,11 +24,7 @@ using transport::QueuePair;
 constexpr std::uint64_t kSeeds = 20;
 
 QueuePair* qp_of(Node& node, const Completion& completion) {
-    QueuePair* found = nullptr;
-    for_each_qp(node, [&](QueuePair& qp) {
-        if (qp.qpn() == completion.qpn) found = &qp;
-    });
-    return found;
+    return node.engine_of(completion.qpn).qps().find(completion.qpn);
 }
 
 // One life of one queue pair.
@@ -96,21 +92,49 @@ TEST(SwarmBugs, DrainedSendQueueGoesOn) {
 Hooks depth_ignored() {
     auto first = std::make_shared<std::map<Life, std::uint8_t>>();
     Hooks hooks;
-    hooks.on_polled = [first](Node& node, std::vector<Completion>&) {
-        for_each_qp(node, [&](QueuePair& qp) {
-            if (qp.type() != QpType::Rc || qp.state() != QpState::Rts) return;
-            std::uint8_t& depth = qp.attributes.read_atomic_max;
-            const std::uint8_t old = first->emplace(life_of(node, qp), depth).first->second;
-            if (depth >= old) return;
+    hooks.on_polled = [first](Node& node, std::vector<Completion>& polled) {
+        for (const Completion& completion : polled) {
+            QueuePair* qp = qp_of(node, completion);
+            if (qp == nullptr || qp->type() != QpType::Rc || qp->state() != QpState::Rts) continue;
+            std::uint8_t& depth = qp->attributes.read_atomic_max;
+            const std::uint8_t old = first->emplace(life_of(node, *qp), depth).first->second;
+            if (depth >= old) continue;
             depth = old;
-            qp.machine().on_modify(node.now(), QpState::Sqd);
-        });
+            qp->machine().on_modify(node.now(), QpState::Sqd);
+        }
     };
     return hooks;
 }
 
 TEST(SwarmBugs, ChangedDepthIsIgnored) {
     EXPECT_TRUE(found_in(depth_ignored, Checks::kDepth));
+}
+
+// RESET once leaves a completion of the queue pair in the completion queue.
+Hooks reset_purges_nothing() {
+    struct Last {
+        Life life;
+        Completion completion;
+    };
+    auto seen = std::make_shared<std::map<std::pair<std::uint32_t, std::uint32_t>, Last>>();
+    Hooks hooks;
+    hooks.on_polled = [seen, done = false](Node& node, std::vector<Completion>& polled) mutable {
+        for (std::size_t i = 0; i < polled.size() && !done; ++i) {
+            const QueuePair* qp = qp_of(node, polled[i]);
+            if (qp == nullptr || !is_send(polled[i])) continue;
+            const Last now{life_of(node, *qp), polled[i]};
+            Last& last = seen->try_emplace({node.id(), qp->qpn().raw}, now).first->second;
+            const Last before = std::exchange(last, now);
+            if (before.life == now.life) continue;
+            polled.insert(polled.begin() + static_cast<std::ptrdiff_t>(i), before.completion);
+            done = true;
+        }
+    };
+    return hooks;
+}
+
+TEST(SwarmBugs, ResetLeavesACompletionBehind) {
+    EXPECT_TRUE(found_in(reset_purges_nothing, CompletionChecker::kName));
 }
 
 Hooks completes_in_a_destroyed_queue() {

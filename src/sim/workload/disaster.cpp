@@ -38,7 +38,7 @@ void Scenario::next_disaster() {
 }
 
 void Scenario::cause_disaster() {
-    switch (random_.below(6)) {
+    switch (random_.below(7)) {
         case 0:
             if (swarm_.partitions) partition();
             break;
@@ -53,6 +53,9 @@ void Scenario::cause_disaster() {
             break;
         case 4:
             if (swarm_.receive_losses) lose_receives();
+            break;
+        case 5:
+            if (swarm_.resets) reset_something();
             break;
         default:
             if (swarm_.deregistrations) deregister_something();
@@ -91,6 +94,20 @@ void Scenario::destroy_something() {
                         [] { return std::string("a queue pair is destroyed mid flight"); });
     connection.destroy_side(random_.below(2));
     repair_later(connection, std::chrono::milliseconds(10));
+}
+
+// Not datagrams: what is on its way to a queue pair could not be told from what is sent to it
+// later.
+void Scenario::reset_something() {
+    Connection& connection = *connections_[random_.below(connections_.size())];
+    if (!connection.plan().reliable() || !connection.may_reset()) return;
+    if (!connection.is_open() || connection.needs_repair()) return;
+    poll_all();
+    if (connection.needs_repair()) return;
+    world_.trace().note(world_.now(),
+                        [] { return std::string("a connection is reset mid flight"); });
+    connection.reset([this] { poll_all(); });
+    connection.open();
 }
 
 void Scenario::deregister_something() {

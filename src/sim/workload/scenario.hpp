@@ -65,6 +65,7 @@ private:
     void partition();
     void pause_somebody();
     void destroy_something();
+    void reset_something();
     void deregister_something();
     void drain_something();
     void lose_receives();
