@@ -3,12 +3,13 @@
 
 run.py --build FOLDER --work FOLDER [--keep] [--suite SUITE] [NAME...]
 Builds and boots the guest (see vm), compares rxe's queue pair table with ours, makes each wire
-operation once and compares what both sides see, holds sessions with the kernel's RTRS and disks
-with its RNBD, runs clusters of the global address space on rxe and on both devices, then unmodified
-programs in pairs, and storage over iSER: all in both directions, over IPv4 and IPv6, and tshark
-reads what was on the wire. Writes WORK/results.md. NAME runs only the pairs whose name has that
-text (wireprobe, sessions, rnbd, gas and iser are such); --keep leaves the guest up for the next
-run; --suite backports takes the kernel from there, and the name zeroes runs what needs it.
+operation once and compares what both sides see, cuts an idle connection, holds sessions with the
+kernel's RTRS and disks with its RNBD, runs clusters of the global address space on rxe and on both
+devices, then unmodified programs in pairs, and storage over iSER: all in both directions, over IPv4
+and IPv6, and tshark reads what was on the wire. Writes WORK/results.md. NAME runs only the pairs
+whose name has that text (wireprobe, keep_alive, sessions, rnbd, gas and iser are such); --keep
+leaves the guest up for the next run; --suite backports takes the kernel from there, and the name
+zeroes runs what needs it.
 Needs root, and the packages of .ci/packages/interop*.txt.
 """
 import argparse
@@ -20,6 +21,7 @@ import time
 
 import clusters
 import iser
+import keep_alive
 import pairs
 import probes
 import qp_table
@@ -153,6 +155,8 @@ def run_all(lab, chosen):
     table = Table()
     if not chosen or "wireprobe" in chosen:
         run_probes(lab, table)
+    if not chosen or "keep_alive" in chosen:
+        keep_alive.run(lab, table)
     if not chosen or "sessions" in chosen:
         sessions.run(lab, table)
     if not chosen or "rnbd" in chosen:
