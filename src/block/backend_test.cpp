@@ -1,5 +1,6 @@
 // Every back end does the same, as seen by what is read back; files moreover as the kernel sees it.
 #include "feroce/block/backend.hpp"
+#include "rdma/test_until.hpp"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -60,8 +61,8 @@ protected:
             static_cast<Asked&>(request).error = error;
         };
         backend->submit(asked);
-        for (int i = 0; i < 10'000 && !asked.ended; ++i) loop.poll_or_wait(loop.after(10ms));
-        if (!asked.ended) std::abort();  // The kernel would write a frame that is gone.
+        const bool ended = rdma::poll_until(loop, [&] { return asked.ended; });
+        if (!ended) std::abort();  // The kernel would write a frame that is gone.
         return asked.error;
     }
     std::span<std::byte> aligned(std::size_t size) {

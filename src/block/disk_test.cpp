@@ -5,6 +5,7 @@
 
 #include "block/test_server.hpp"
 #include "feroce/task_group.hpp"
+#include "rdma/test_until.hpp"
 
 namespace feroce::block {
 namespace {
@@ -141,8 +142,7 @@ TEST_F(Disks, AHandleThatIsDroppedClosesItsDisk) {
     serve(all_kinds());
     const Disk other = open("null");
     (void)open("memory");
-    for (int i = 0; i < 500 && server->statistics().open > 1; ++i)
-        loop.poll_or_wait(loop.after(10ms));
+    EXPECT_TRUE(rdma::poll_until(loop, [&] { return server->statistics().open == 1; }));
     open("memory", AccessMode::ReadWrite, "another");
 }
 
@@ -254,8 +254,7 @@ TEST_F(Disks, ASessionThatEndsGivesItsDisksBack) {
     ASSERT_TRUE(*disk);
     EXPECT_EQ(server->statistics().open, 1u);
     disk.reset();
-    for (int i = 0; i < 500 && server->statistics().open > 0; ++i)
-        loop.poll_or_wait(loop.after(10ms));
+    EXPECT_TRUE(rdma::poll_until(loop, [&] { return server->statistics().open == 0; }));
     open("memory", AccessMode::ReadWrite, "b");
 }
 

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "feroce/block/backend.hpp"
+#include "rdma/test_until.hpp"
 
 namespace {
 
@@ -86,8 +87,8 @@ protected:
         return file_backend(loop, path, options);
     }
     void wait_for(const Asked& asked) {
-        for (int i = 0; i < 1000 && !asked.ended(); ++i) loop.poll_or_wait(loop.after(10ms));
-        if (!asked.ended()) std::abort();  // The kernel would write a frame that is gone.
+        const bool ended = rdma::poll_until(loop, [&] { return asked.ended(); });
+        if (!ended) std::abort();  // The kernel would write a frame that is gone.
     }
     int ask(Backend& backend, IoKind kind, std::uint64_t at = 0, std::span<std::byte> bytes = {}) {
         Asked asked(kind, at, bytes);

@@ -9,6 +9,7 @@
 
 #include "feroce/rtrs/server.hpp"
 #include "feroce/rtrs/session.hpp"
+#include "rdma/test_until.hpp"
 #include "rtrs/handshake.hpp"
 #include "rtrs/runtime_random.hpp"
 
@@ -32,8 +33,7 @@ protected:
     }
     template <class Condition>
     bool until(Condition condition) {
-        for (int i = 0; i < 500 && !condition(); ++i) loop.poll_or_wait(loop.after(10ms));
-        return condition();
+        return rdma::poll_until(loop, condition);
     }
 
     rdma::RealRuntime runtime;

@@ -9,6 +9,7 @@
 #include "feroce/rtrs/server.hpp"
 #include "feroce/rtrs/session.hpp"
 #include "feroce/task_group.hpp"
+#include "rdma/test_until.hpp"
 
 namespace feroce::rtrs {
 namespace {
@@ -45,9 +46,7 @@ protected:
         kept.clear();
     }
     bool permits_come_back() {
-        for (int i = 0; i < 1000 && session->statistics().permits_taken > 0; ++i)
-            loop.poll_or_wait(loop.after(10ms));
-        return session->statistics().permits_taken == 0;
+        return rdma::poll_until(loop, [&] { return session->statistics().permits_taken == 0; });
     }
 
     rdma::RealRuntime runtime;
@@ -121,8 +120,7 @@ TEST_F(Deadlines, ATaskThatIsDestroyedLeavesItsRequestBehind) {
     {
         rdma::TaskGroup group(loop);
         for (int i = 0; i < 10; ++i) group.spawn(read_into(*session, slow, data));
-        for (int i = 0; i < 1000 && kept.size() < 10; ++i) loop.poll_or_wait(loop.after(10ms));
-        ASSERT_EQ(kept.size(), 10u);
+        ASSERT_TRUE(rdma::poll_until(loop, [&] { return kept.size() == 10; }));
     }
     EXPECT_EQ(session->statistics().permits_taken, 10);
     answer_all();
@@ -135,7 +133,7 @@ TEST_F(Deadlines, APathThatFailsLaterTakesWhatWasLeftOnIt) {
     std::vector<std::byte> data(512);
     ASSERT_FALSE(session->write(slow, data).within(20ms).wait());
     ASSERT_TRUE(session->disconnect_path(0));
-    for (int i = 0; i < 1000 && downs == 0; ++i) loop.poll_or_wait(loop.after(10ms));
+    ASSERT_TRUE(rdma::poll_until(loop, [&] { return downs > 0; }));
     ASSERT_TRUE(session->reconnect_path(0));
     ASSERT_TRUE(session->write({}, data).wait());
     EXPECT_EQ(session->statistics().permits_taken, 1) << "the server still works on the chunk";

@@ -11,6 +11,7 @@
 
 #include "feroce/rdma.hpp"
 #include "feroce/rtrs/server.hpp"
+#include "rdma/test_until.hpp"
 #include "rtrs/handshake.hpp"
 #include "rtrs/immediate.hpp"
 #include "rtrs/request_header.hpp"
@@ -85,8 +86,7 @@ protected:
         return ByteView(memory->bytes()).subspan(offset, size);
     }
     ibv_wc wait_for(const Received& what) {
-        for (int i = 0; i < 500 && !what.wc; ++i) loop.poll_or_wait(loop.after(10ms));
-        EXPECT_TRUE(what.wc.has_value());
+        EXPECT_TRUE(rdma::poll_until(loop, [&] { return what.wc.has_value(); }));
         return what.wc.value_or(ibv_wc{});
     }
     void send_request(Direction direction, std::uint16_t chunk) {
@@ -160,9 +160,7 @@ TEST_P(Dialects, OnlyThoseThatKnowItAreToldThatARequestIsOverdue) {
     introduce();
     keep = true;
     send_request(Direction::Write, 2);
-    for (int i = 0; i < 500 && server->statistics().overdue == 0; ++i)
-        loop.poll_or_wait(loop.after(10ms));
-    ASSERT_EQ(server->statistics().overdue, 1u);
+    ASSERT_TRUE(rdma::poll_until(loop, [&] { return server->statistics().overdue == 1; }));
     kept->respond();
     const ibv_wc first = wait_for(answers[0]);
     if (level() < kNoteLevel) return expect_plain(first, {2, 0, false}, 0);

@@ -9,6 +9,7 @@
 #include "feroce/rtrs/server.hpp"
 #include "feroce/rtrs/session.hpp"
 #include "feroce/task_group.hpp"
+#include "rdma/test_until.hpp"
 
 namespace feroce::rtrs {
 namespace {
@@ -141,7 +142,7 @@ TEST_F(Handlers, ARequestThatIsKeptTooLongIsEnded) {
     ASSERT_TRUE(kept);
     std::ranges::fill(kept->request().data(), std::byte{9});
     kept->respond();
-    while (session.statistics().permits_taken != 0) loop.poll_or_wait(loop.after(1s));
+    ASSERT_TRUE(rdma::poll_until(loop, [&] { return session.statistics().permits_taken == 0; }));
     EXPECT_EQ(std::ranges::count(buffer.bytes(), std::byte{9}), 0) << "written after the end";
     EXPECT_TRUE(session.write({}, ConstSegment{}).wait());
     EXPECT_EQ(session.statistics().paths[0].connects, 1u);
@@ -159,9 +160,9 @@ TEST_F(Handlers, ARepetitionOfARequestThatIsKeptTooLongIsEndedToo) {
     int code = -1;
     rdma::TaskGroup group(loop);
     group.spawn(write_one(session, ConstSegment(&kFail, 1), code));
-    while (!kept) loop.poll_or_wait(loop.after(1s));
+    ASSERT_TRUE(rdma::poll_until(loop, [&] { return kept.has_value(); }));
     ASSERT_TRUE(session.disconnect_path(0));
-    while (server.statistics().overdue == 0) loop.poll_or_wait(loop.after(10ms));
+    ASSERT_TRUE(rdma::poll_until(loop, [&] { return server.statistics().overdue > 0; }));
     ASSERT_TRUE(session.reconnect_path(0));
     ASSERT_TRUE(loop.run(group.join()));
     EXPECT_EQ(code, ETIMEDOUT);

@@ -11,6 +11,7 @@
 #include "feroce/rdma.hpp"
 #include "feroce/rtrs/server.hpp"
 #include "feroce/rtrs/session.hpp"
+#include "rdma/test_until.hpp"
 #include "rtrs/handshake.hpp"
 #include "rtrs/immediate.hpp"
 #include "rtrs/request_header.hpp"
@@ -66,10 +67,7 @@ protected:
         return answer ? answer->error : -1;
     }
     rdma::Address address() const { return rdma::Address("127.0.0.1").with_port(server.port()); }
-    bool until(const std::function<bool()>& condition) {
-        for (int i = 0; i < 500 && !condition(); ++i) loop.poll_or_wait(loop.after(10ms));
-        return condition();
-    }
+    bool until(const std::function<bool()>& condition) { return rdma::poll_until(loop, condition); }
     // Connects and exchanges INFO; then it is up to the test.
     void connect() {
         const auto bytes = bytes_of(request);

@@ -12,6 +12,7 @@
 #include "feroce/rtrs/server.hpp"
 #include "feroce/rtrs/session.hpp"
 #include "feroce/task_group.hpp"
+#include "rdma/test_until.hpp"
 
 namespace feroce::rtrs {
 namespace {
@@ -240,10 +241,7 @@ TEST_F(Sessions, PathsComeAndGo) {
     EXPECT_EQ(session.add_path({"127.0.0.1"}).error().code, EEXIST);
     EXPECT_EQ(session.add_path({"no where"}).error().code, EINVAL);
     EXPECT_EQ(session.add_path({"::1"}).value(), 1u);
-    const auto until = [&](auto condition) {
-        for (int i = 0; i < 1000 && !condition(); ++i) loop.poll_or_wait(loop.after(10ms));
-        return condition();
-    };
+    const auto until = [&](auto condition) { return rdma::poll_until(loop, condition); };
     EXPECT_TRUE(until([&] { return server.statistics().paths == 2; }));
     ASSERT_TRUE(session.disconnect_path(0));
     EXPECT_TRUE(until([&] { return server.statistics().paths == 1; }));
@@ -264,8 +262,7 @@ TEST_F(Sessions, TwoPathsOverTheSameAddressesAreRefused) {
     auto session = open(server);
     ASSERT_TRUE(session) << session.error().why;
     ASSERT_TRUE(session->add_path({"127.0.0.1", "127.0.0.1"}));
-    for (int i = 0; i < 1000 && server.statistics().refused == 0; ++i)
-        loop.poll_or_wait(loop.after(10ms));
+    EXPECT_TRUE(rdma::poll_until(loop, [&] { return server.statistics().refused > 0; }));
     EXPECT_NE(server.statistics().last_refusal.find("between these two addresses"),
               std::string::npos);
     EXPECT_EQ(server.statistics().paths, 1u);
@@ -350,8 +347,7 @@ TEST_F(Sessions, AnAnswerMayComeLaterThanTheServersEnd) {
     int done = 0;
     rdma::TaskGroup group(loop);
     group.spawn(write_many(*session, 0, 1, done));
-    for (int i = 0; i < 1000 && kept == nullptr; ++i) loop.poll_or_wait(loop.after(10ms));
-    ASSERT_NE(kept, nullptr);
+    ASSERT_TRUE(rdma::poll_until(loop, [&] { return kept != nullptr; }));
     server.reset();
     EXPECT_EQ(kept->session_name(), "test");
     kept->respond();

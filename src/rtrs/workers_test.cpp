@@ -20,6 +20,7 @@
 #include "feroce/rtrs/session_port.hpp"
 #include "feroce/task_group.hpp"
 #include "feroce/workers.hpp"
+#include "rdma/test_until.hpp"
 #include "rtrs/server_registry.hpp"
 
 namespace feroce::rtrs {
@@ -102,10 +103,7 @@ protected:
             loop.poll_or_wait(loop.after(10ms));
         ASSERT_EQ(done.load(), wanted);
     }
-    bool until(const std::function<bool()>& condition) {
-        for (int i = 0; i < 1000 && !condition(); ++i) loop.poll_or_wait(loop.after(10ms));
-        return condition();
-    }
+    bool until(const std::function<bool()>& condition) { return rdma::poll_until(loop, condition); }
 
     rdma::Loop loop;
     Shelf shelf;
