@@ -26,6 +26,16 @@ std::string name_of(NodeId node) {
     return "node " + std::to_string(static_cast<unsigned>(node));
 }
 
+// Why a barrier fails at `self` where the abort word of a node says who is lost.
+Error found_lost(std::uint64_t word, NodeId self) {
+    const NodeId lost{static_cast<std::uint16_t>(word - 1)};
+    if (lost == self)
+        return {ESTALE,
+                "the others have found this node lost, since it did not answer for some seconds: "
+                "it is no longer one of them"};
+    return {ECONNRESET, name_of(lost) + " is lost, as another node found"};
+}
+
 }  // namespace
 
 Node::Core::Core(NodeOptions node_options) : options(std::move(node_options)) {
@@ -155,14 +165,16 @@ rdma::Task<Result<>> Node::Core::await_flag(std::size_t round, NodeId from) {
     Instant next_heartbeat = loop().after(kHeartbeat);
     while (control().barrier[round].load() < epoch_) {
         if (const std::uint64_t lost = control().abort.load(); lost != 0)
-            co_return Error(ECONNRESET, name_of(NodeId{static_cast<std::uint16_t>(lost - 1)}) +
-                                            " is lost, as another node found");
+            co_return found_lost(lost, id());
         if (const auto paused = co_await backoff.pause(); !paused) co_return paused;
         if (loop().now() < next_heartbeat) continue;
         const auto alive = co_await lane_set(0).read(control_of(from).field<&Control::abort>());
         // It may have told us and left meanwhile.
         if (!alive && control().barrier[round].load() < epoch_)
             co_return co_await tell_of_loss(from, alive.error());
+        // It waits for nobody any more, and could not tell this node if that is who is lost.
+        if (alive && *alive != 0 && control().barrier[round].load() < epoch_)
+            co_return found_lost(*alive, id());
         next_heartbeat = loop().after(kHeartbeat);
     }
     co_return Result<>();

@@ -51,6 +51,13 @@ test_crash() {
     grep -q 'node 2 was ended by signal 9' <<<"$err" || fail "$err"
 }
 
+# A node that was stopped for too long is lost for the others, and told so when it goes on.
+test_stopped() {
+    succeed 3 "$build/tests/gas/gas_stopped"
+    equal "$(grep -c '^\[[01]\] .*node 2 is lost' <<<"$out")" 2 "$out"
+    grep -q '^\[2\] .*found this node lost' <<<"$out" || fail "$out"
+}
+
 # Two processes with two threads each: nothing counted under a lock is lost.
 test_locks() {
     succeed 2 "$build/tests/gas/gas_locks"

@@ -249,6 +249,37 @@ TEST(GasNode, ALostNodeIsNamedAndNobodyHangs) {
     EXPECT_EQ(told, 2);
 }
 
+// As a process that is stopped: what is sent to it arrives when it goes on. Its barrier ends too.
+TEST(GasNode, ANodeThatDidNotAnswerIsToldThatItIsLost) {
+    GasCluster cluster(11, {.nodes = 3});
+    const auto hold = [&](bool held) {
+        cluster.world().world().uplink(2).set_held(held);
+        cluster.world().world().downlink(2).set_held(held);
+    };
+    int told = 0;
+    for (std::size_t i = 0; i < 3; ++i)
+        cluster.world().node(i).start("node", [&, i] {
+            auto node = gas::Node::join(cluster.options_of(i));
+            ASSERT_TRUE(node) << node.error().why;
+            ASSERT_TRUE(node->barrier());
+            sleep_for(1s);  // All have left it.
+            if (i == 2) {
+                hold(true);
+                sleep_for(60s);
+                EXPECT_EQ(told, 2) << "the others have not waited for it";
+                hold(false);
+            }
+            const auto met = node->barrier();
+            ASSERT_FALSE(met);
+            const char* const words = i == 2 ? "found this node lost" : "node 2 is lost";
+            EXPECT_NE(met.error().why.find(words), std::string::npos) << met.error().why;
+            ++told;
+            while (told < 3) sleep_for(1s);
+        });
+    EXPECT_EQ(cluster.world().run_all(600s), "");
+    EXPECT_EQ(told, 3);
+}
+
 TEST(GasNode, MissingNodesAreNamed) {
     GasCluster cluster(7, {.nodes = 3, .patience = 2s});
     std::string why;
