@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "base/rollback.hpp"
+
 namespace feroce::cm {
 
 namespace {
@@ -88,7 +90,10 @@ ConnectionManager::ConnectionManager(const Config& config, RandomSource& random,
 
 Result<ListenerId> ConnectionManager::listen(Instant now, const ListenOptions& options) {
     Result<ListenerId> listener = listeners_.add(options);
-    if (listener) serve_waiting(now);
+    if (!listener) return listener;
+    Rollback undo([&] { listeners_.remove(*listener); });
+    serve_waiting(now);
+    undo.keep();
     return listener;
 }
 
@@ -103,13 +108,15 @@ Result<CommId> ConnectionManager::connect(Instant now, const ConnectOptions& opt
         return Error{EINVAL, "reliable datagrams are not supported"};
     if (table_.full()) return kTableFull;
     Connection& c = create(options.path, false);
+    Rollback undo([&] { table_.erase(c); });
     c.state = State::ReqSent;
     c.service = options.service;
     c.local_qpn = options.endpoint.qpn;
     wire::CmReq req = make_req(options, config_);
     req.local_id = c.local_id;
-    send(c, req);
     await_answer(now, c);
+    send(c, req);
+    undo.keep();
     return c.local_id;
 }
 
@@ -197,13 +204,15 @@ Result<CommId> ConnectionManager::sidr_request(Instant now, const SidrRequestOpt
     if (options.private_data.size() > sizeof(wire::CmSidrReq::private_data)) return kTooLong;
     if (table_.full()) return kTableFull;
     Connection& c = create(options.path, true);
+    Rollback undo([&] { table_.erase(c); });
     c.state = State::SidrReqSent;
     c.service = options.service;
     wire::CmSidrReq req{
         .request_id = c.local_id, .pkey = options.path.pkey, .service_id = options.service};
     fill(req.private_data, options.private_data);
-    send(c, req);
     await_answer(now, c);
+    send(c, req);
+    undo.keep();
     return c.local_id;
 }
 

@@ -2,6 +2,8 @@
 
 #include <cerrno>
 
+#include "base/rollback.hpp"
+
 namespace feroce::cm {
 
 Result<ListenerId> ListenerTable::add(const ListenOptions& options) {
@@ -12,8 +14,10 @@ Result<ListenerId> ListenerTable::add(const ListenOptions& options) {
         return Error{EADDRINUSE, "something listens for this service on this address already"};
     while (next_id_ == 0 || by_id_.contains(next_id_)) ++next_id_;
     const ListenerId id{next_id_++};
-    by_address_[key] = {.id = id, .options = options};
     by_id_[id.raw] = key;
+    Rollback forget([&] { by_id_.erase(id.raw); });
+    by_address_[key] = {.id = id, .options = options};
+    forget.keep();
     return id;
 }
 

@@ -6,6 +6,7 @@
 
 #include "base/assert.hpp"
 #include "base/ring_tools.hpp"
+#include "base/rollback.hpp"
 
 namespace feroce::device {
 
@@ -48,7 +49,7 @@ Engine::Engine(const Config& config, const Parts& parts)
       parts_(parts),
       transmit_(parts.port, config.arena_bytes),
       services_{
-          parts.memory, transmit_, counters_, reasons_, *this, held_, queue_memory_.resource()},
+          parts.memory, transmit_, counters_, reasons_, *this, held_, &queue_memory_},
       qps_(config.slot, config.qp_max, parts.random),
       timers_(config.qp_max + 1),
       windows_(config.window),
@@ -61,25 +62,28 @@ Engine::~Engine() {
 Result<QueuePair*> Engine::create_qp(const transport::QpInit& init) {
     const Result<Qpn> qpn = qps_.allocate();
     if (!qpn) return qpn.error();
-    return add_qp(*qpn, init);
+    Rollback give_back([&] { qps_.give_back(*qpn); });
+    QueuePair& qp = add_qp(*qpn, init);
+    give_back.keep();
+    return &qp;
 }
 
 Result<QueuePair*> Engine::create_gsi_qp(const transport::QpInit& init) {
     if (qps_.find(kGeneralServicesQpn) != nullptr)
         return Error{EBUSY, "the connection manager's queue pair exists already"};
-    return add_qp(kGeneralServicesQpn, init);
+    return &add_qp(kGeneralServicesQpn, init);
 }
 
-Result<QueuePair*> Engine::add_qp(Qpn qpn, const transport::QpInit& init) {
+QueuePair& Engine::add_qp(Qpn qpn, const transport::QpInit& init) {
+    transport::QueuePairPtr qp = transport::make_queue_pair(qpn, init, services_);
     // An XRC target has no protection domain of its own.
     if (init.type != transport::QpType::XrcTarget)
         ASSERT(parts_.memory.pin_pd(init.pd).has_value());
-    transport::QueuePairPtr qp = transport::make_queue_pair(qpn, init, services_);
     qp->attributes.path_mtu = init.datagram_mtu;
     if (init.type == transport::QpType::Ud) parts_.port.tell_destinations();
-    QueuePair* raw = qp.get();
+    QueuePair& made = *qp;
     qps_.insert(std::move(qp));
-    return raw;
+    return made;
 }
 
 void Engine::destroy_qp(QueuePair& qp) {
@@ -118,15 +122,31 @@ Result<void> Engine::modify_qp(Instant now, QueuePair& qp, const QpAttributes& a
         }
         return {};
     }
-    transport::apply(attributes, mask, qp.attributes);
-    if (from == QpState::Sqe) qp.forget_reason();
-    if (from == QpState::Sqd && mask.has(Attribute::AddressVector)) follow_path(qp);
-    if (from == QpState::Init && to == QpState::Rtr && uses_window(qp.type()))
-        qp.window =
-            &windows_.acquire(qp.attributes.address.destination, qp.attributes.destination_qpn);
-    qp.machine().on_modify(now, from);
+    apply_modify(now, qp, attributes, mask);
     settle(now, qp);
     return {};
+}
+
+// To a state other than RESET and ERR. Where memory is wanting nothing has changed.
+void Engine::apply_modify(Instant now, QueuePair& qp, const QpAttributes& attributes,
+                          AttributeMask mask) {
+    const QpAttributes before = qp.attributes;
+    const QpState from = qp.state();
+    transport::SendWindow* acquired = nullptr;
+    Rollback restore([&] {
+        qp.attributes = before;
+        if (acquired == nullptr) return;
+        qp.window = nullptr;
+        windows_.release(*acquired);
+    });
+    transport::apply(attributes, mask, qp.attributes);
+    if (from == QpState::Init && qp.state() == QpState::Rtr && uses_window(qp.type()))
+        qp.window = acquired =
+            &windows_.acquire(qp.attributes.address.destination, qp.attributes.destination_qpn);
+    if (from == QpState::Sqe) qp.forget_reason();
+    if (from == QpState::Sqd && mask.has(Attribute::AddressVector)) follow_path(qp);
+    qp.machine().on_modify(now, from);
+    restore.keep();
 }
 
 // The peer may be somewhere else now, or come by another source port. What is in flight is counted

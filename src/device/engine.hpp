@@ -106,7 +106,9 @@ public:
     transport::XrcTarget find_xrc_srq(SrqNumber number, std::uint32_t xrc_domain) override;
 
 private:
-    Result<transport::QueuePair*> add_qp(Qpn qpn, const transport::QpInit& init);
+    void apply_modify(Instant now, transport::QueuePair& qp,
+                      const transport::QpAttributes& attributes, transport::AttributeMask mask);
+    transport::QueuePair& add_qp(Qpn qpn, const transport::QpInit& init);
     void note_refusal(const char* call, const transport::QueuePair& qp, const Error& error);
     void to_reset(Instant now, transport::QueuePair& qp);
     // engine_receive.cpp

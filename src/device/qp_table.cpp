@@ -57,7 +57,10 @@ void QpTable::erase(Qpn qpn) {
     ASSERT(find(qpn) != nullptr);
     qps_[place_of(qpn)].reset();
     --size_;
-    if (qpn == kGeneralServicesQpn) return;
+    if (qpn != kGeneralServicesQpn) give_back(qpn);
+}
+
+void QpTable::give_back(Qpn qpn) {
     free_.push(place_of(qpn));
     --allocated_;
 }

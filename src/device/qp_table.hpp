@@ -24,8 +24,9 @@ class QpTable {
 public:
     QpTable(std::uint8_t slot, std::uint32_t qp_max, RandomSource& random);
 
-    // ENOMEM when qp_max queue pairs exist. The number must then be inserted.
+    // ENOMEM when qp_max queue pairs exist. The number must then be inserted, or given back.
     Result<Qpn> allocate();
+    void give_back(Qpn qpn);
     // Under a number from allocate(), or under QPN 1, which does not count against qp_max.
     void insert(transport::QueuePairPtr qp);
     transport::QueuePair* find(Qpn qpn) const {

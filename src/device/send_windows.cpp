@@ -2,6 +2,7 @@
 
 #include "base/assert.hpp"
 #include "base/ring_tools.hpp"
+#include "base/rollback.hpp"
 
 namespace feroce::device {
 
@@ -11,9 +12,11 @@ transport::SendWindow& Windows::acquire(const Gid& destination, Qpn destination_
     Entry& entry = it->second;
     if (is_new) entry.key = it->first;
     ++entry.references;
+    Rollback leave([&] { release(entry); });
     if (entry.waiters.capacity() < entry.references)
         regrow(entry.waiters, std::size_t{2} * entry.references);
     if (blocked_.capacity() < entries_.size()) blocked_.reserve(2 * entries_.size());
+    leave.keep();
     return entry;
 }
 

@@ -13,9 +13,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <map>
+#include <memory>
+#include <new>
 #include <string>
 #include <tuple>
 
@@ -138,7 +141,12 @@ bool program_names(std::string_view word) {
 std::vector<Interface> list_interfaces(std::string_view only) {
     const Uncancelled call;  // Programs' threads come here with a shard's lock.
     ifaddrs* list = nullptr;
-    if (::getifaddrs(&list) != 0) return {};
+    if (::getifaddrs(&list) != 0) {
+        // Not that there are none.
+        if (errno == ENOMEM) throw std::bad_alloc();
+        return {};
+    }
+    const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owned(list, &::freeifaddrs);
     std::map<std::string, Interface> found;
     for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
         if (!listed(only, entry->ifa_name)) continue;
@@ -147,7 +155,6 @@ std::vector<Interface> list_interfaces(std::string_view only) {
         interface.up = (entry->ifa_flags & IFF_UP) != 0 && (entry->ifa_flags & IFF_RUNNING) != 0;
         take_address(*entry, interface);
     }
-    ::freeifaddrs(list);
 
     std::vector<Interface> out;
     for (auto& [name, interface] : found) {

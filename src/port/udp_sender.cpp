@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <new>
 
 #include "port/address.hpp"
 #include "port/interfaces.hpp"
@@ -95,20 +96,26 @@ std::uint32_t interface_of(const Gid& gid) {
 
 }  // namespace
 
-UdpSender::Address& UdpSender::address_of(const Gid& source) {
+// Programs' threads come here by calls that must not throw, with a shard's lock.
+UdpSender::Address* UdpSender::address_of(const Gid& source) try {
     for (Address& a : addresses_)
-        if (a.gid == source) return a;
+        if (a.gid == source) return &a;
+    const std::uint32_t scope = network_->run([&] { return interface_of(source); });
     Address& added = addresses_.emplace_back();
     added.gid = source;
-    added.scope = network_->run([&] { return interface_of(source); });
-    return added;
+    added.scope = scope;
+    return &added;
+} catch (const std::bad_alloc&) {
+    open_error_ = ENOMEM;
+    return nullptr;
 }
 
-Outlet* UdpSender::outlet_for(Address& address, const TransmitRun& run) {
-    Outlet& outlet = address.outlets[run.destination_slot % kSocketsPerAddress];
+Outlet* UdpSender::outlet_for(Address* address, const TransmitRun& run) {
+    if (address == nullptr) return nullptr;
+    Outlet& outlet = address->outlets[run.destination_slot % kSocketsPerAddress];
     if (outlet.is_open()) return &outlet;
     Result<Outlet> opened =
-        network_->run([&] { return Outlet::open(address.gid, address.scope, random_); });
+        network_->run([&] { return Outlet::open(address->gid, address->scope, random_); });
     if (!opened) {
         open_error_ = opened.error().code;
         return nullptr;
@@ -153,10 +160,11 @@ void UdpSender::note_sent(const TransmitRun& run, std::size_t bytes) {
 
 void UdpSender::transmit(std::span<const TransmitRun> runs) {
     while (!runs.empty()) {
-        Address& address = address_of(runs.front().path.source);
+        Address* address = address_of(runs.front().path.source);
         Outlet* outlet = outlet_for(address, runs.front());
         std::size_t count = 1;
-        while (count < runs.size() && count < kBatchMax && runs[count].path.source == address.gid &&
+        while (count < runs.size() && count < kBatchMax &&
+               runs[count].path.source == runs.front().path.source &&
                outlet_for(address, runs[count]) == outlet)
             ++count;
         if (outlet == nullptr) {

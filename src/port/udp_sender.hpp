@@ -61,9 +61,9 @@ private:
 
     void note_refused(const transport::TransmitRun& run, std::size_t bytes, int error);
     void note_sent(const transport::TransmitRun& run, std::size_t bytes);
-    Address& address_of(const Gid& source);
     // Null, with open_error_ set, if there is none to be had.
-    Outlet* outlet_for(Address& address, const transport::TransmitRun& run);
+    Address* address_of(const Gid& source);
+    Outlet* outlet_for(Address* address, const transport::TransmitRun& run);
     void seal(const Outlet& outlet, const transport::TransmitRun& run, bool segmented);
     void send_through(Outlet& outlet, std::span<const transport::TransmitRun> runs);
     void send_batch(Outlet& outlet, std::span<const transport::TransmitRun> runs);

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
+
+#include "base/rollback.hpp"
 
 namespace feroce::process {
 namespace {
@@ -90,8 +93,9 @@ void CmServer::settle(Instant now) {
     // Refusing may cause no new events, so this ends.
     for (const cm::CommId id : unwanted_) manager_->release(now, id);
     unwanted_.clear();
+    // What cannot be sent now is lost like a packet, and sent again.
+    const Rollback clear([this] { outbox_.clear(); });
     gsi_->send(outbox_);
-    outbox_.clear();
     wake_if_late();
 }
 
@@ -167,21 +171,33 @@ void CmServer::on_silence(Qpn qpn) {
     });
 }
 
-CmUser& CmServer::user(std::unique_ptr<CmUser> (*make)()) {
+CmUser* CmServer::user(std::unique_ptr<CmUser> (*make)()) {
     {
         const std::lock_guard lock(mutex_);
-        if (user_ != nullptr) return *user_;
+        if (user_ != nullptr) return user_.get();
     }
     std::unique_ptr<CmUser> fresh = make();
     const std::lock_guard lock(mutex_);
     if (user_ == nullptr) user_ = std::move(fresh);
-    return *user_;
+    return user_.get();
+}
+
+CmServer::Owners::node_type CmServer::place_for(void* owner) {
+    Owners one{{0, owner}};
+    return one.extract(one.begin());
+}
+
+void CmServer::enter(Owners& owners, Owners::node_type place, std::uint32_t id) {
+    place.key() = id;
+    owners.insert(std::move(place));
 }
 
 Result<PortLease> CmServer::lease_port(wire::PortSpace space, const Gid& address,
                                        std::uint16_t port) {
-    const std::lock_guard lock(mutex_);
-    return rendezvous_->lease(space, address, port);
+    return within_memory("rdma_cm", [&] {
+        const std::lock_guard lock(mutex_);
+        return rendezvous_->lease(space, address, port);
+    });
 }
 
 void CmServer::end_lease(const PortLease& lease) {
@@ -190,14 +206,16 @@ void CmServer::end_lease(const PortLease& lease) {
 }
 
 Result<cm::ListenerId> CmServer::listen(const cm::ListenOptions& options, void* owner) {
-    Session session(*this);
-    // Requests that waited for this listener are told of before listen() returns.
-    starting_listener_ = owner;
-    const Result<cm::ListenerId> listener = session.manager().listen(session.now(), options);
-    starting_listener_ = nullptr;
-    if (!listener) return listener;
-    listener_owners_[listener->raw] = owner;
-    return listener;
+    return within_memory("rdma_cm", [&]() -> Result<cm::ListenerId> {
+        Owners::node_type place = place_for(owner);
+        Session session(*this);
+        // Requests that waited for this listener are told of before listen() returns.
+        starting_listener_ = owner;
+        const Rollback over([this] { starting_listener_ = nullptr; });
+        Result<cm::ListenerId> listener = session.manager().listen(session.now(), options);
+        if (listener) enter(listener_owners_, std::move(place), listener->raw);
+        return listener;
+    });
 }
 
 void CmServer::unlisten(cm::ListenerId listener) {
@@ -208,53 +226,71 @@ void CmServer::unlisten(cm::ListenerId listener) {
 
 Result<void> CmServer::connect(const cm::ConnectOptions& options, void* owner,
                                std::optional<cm::CommId>& out) {
-    Session session(*this);
-    const Result<cm::CommId> id = session.manager().connect(session.now(), options);
-    TRY(id);
-    owners_[id->raw] = owner;
-    out = *id;
-    return {};
+    return within_memory("rdma_cm", [&]() -> Result<void> {
+        Owners::node_type place = place_for(owner);
+        Session session(*this);
+        const Result<cm::CommId> id = session.manager().connect(session.now(), options);
+        TRY(id);
+        enter(owners_, std::move(place), id->raw);
+        out = *id;
+        return {};
+    });
 }
 
 Result<void> CmServer::sidr_request(const cm::SidrRequestOptions& options, void* owner,
                                     std::optional<cm::CommId>& out) {
-    Session session(*this);
-    const Result<cm::CommId> id = session.manager().sidr_request(session.now(), options);
-    TRY(id);
-    owners_[id->raw] = owner;
-    out = *id;
-    return {};
+    return within_memory("rdma_cm", [&]() -> Result<void> {
+        Owners::node_type place = place_for(owner);
+        Session session(*this);
+        const Result<cm::CommId> id = session.manager().sidr_request(session.now(), options);
+        TRY(id);
+        enter(owners_, std::move(place), id->raw);
+        out = *id;
+        return {};
+    });
 }
 
 Result<void> CmServer::accept(cm::CommId id, const cm::AcceptOptions& options) {
-    Session session(*this);
-    return session.manager().accept(session.now(), id, options);
+    return within_memory("rdma_cm", [&] {
+        Session session(*this);
+        return session.manager().accept(session.now(), id, options);
+    });
 }
 
 Result<void> CmServer::sidr_reply(cm::CommId id, const cm::SidrReplyOptions& options) {
-    Session session(*this);
-    return session.manager().sidr_reply(session.now(), id, options);
+    return within_memory("rdma_cm", [&] {
+        Session session(*this);
+        return session.manager().sidr_reply(session.now(), id, options);
+    });
 }
 
 Result<void> CmServer::reject(cm::CommId id, const cm::RejectOptions& options) {
-    Session session(*this);
-    return session.manager().reject(session.now(), id, options);
+    return within_memory("rdma_cm", [&] {
+        Session session(*this);
+        return session.manager().reject(session.now(), id, options);
+    });
 }
 
 Result<void> CmServer::establish(cm::CommId id) {
-    Session session(*this);
-    return session.manager().establish(session.now(), id);
+    return within_memory("rdma_cm", [&] {
+        Session session(*this);
+        return session.manager().establish(session.now(), id);
+    });
 }
 
 Result<void> CmServer::disconnect(cm::CommId id) {
-    Session session(*this);
-    return session.manager().disconnect(session.now(), id);
+    return within_memory("rdma_cm", [&] {
+        Session session(*this);
+        return session.manager().disconnect(session.now(), id);
+    });
 }
 
 void CmServer::release(cm::CommId id) {
-    Session session(*this);
-    session.manager().release(session.now(), id);
-    owners_.erase(id.raw);
+    within_memory("rdma_cm", [&] {
+        Session session(*this);
+        owners_.erase(id.raw);
+        session.manager().release(session.now(), id);
+    });
 }
 
 std::set<Gid> CmServer::local_addresses() {
@@ -283,12 +319,14 @@ void CmServer::finish() {
     const Instant give_up = process_.host().now() + 10ms;
     while (!mutex_.try_lock())
         if (process_.host().now() > give_up) return;
-    const Instant now = process_.host().now();
-    for (const auto& [id, owner] : owners_) manager_->release(now, cm::CommId{id});
-    owners_.clear();
-    listener_owners_.clear();
-    settle(now);
-    mutex_.unlock();
+    const std::lock_guard lock(mutex_, std::adopt_lock);
+    within_memory("rdma_cm", [this] {
+        const Instant now = process_.host().now();
+        for (const auto& [id, owner] : owners_) manager_->release(now, cm::CommId{id});
+        owners_.clear();
+        listener_owners_.clear();
+        settle(now);
+    });
 }
 
 void CmServer::abandon() {

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "cm/connection_manager.hpp"
+#include "process/abi_call.hpp"
 #include "process/cm_arrivals.hpp"
 #include "process/cm_gsi.hpp"
 #include "process/cm_service.hpp"
@@ -30,7 +31,7 @@ public:
     static Result<std::unique_ptr<CmServer>> start(Process& process);
     ~CmServer() override;
 
-    CmUser& user(std::unique_ptr<CmUser> (*make)()) override;
+    CmUser* user(std::unique_ptr<CmUser> (*make)()) override;
     std::uint64_t random() override { return process_.host().random().next(); }
     Result<Gid> source_for(const Gid& destination, std::uint32_t scope) override {
         return process_.host().source_for(destination, scope);
@@ -71,7 +72,9 @@ private:
     public:
         explicit Session(CmServer& server)
             : server_(server), lock_(server.mutex_), now_(server.process_.host().now()) {}
-        ~Session() { server_.settle(now_); }
+        ~Session() {
+            within_memory("rdma_cm", [this] { server_.settle(now_); });
+        }
         cm::ConnectionManager& manager() { return *server_.manager_; }
         Instant now() const { return now_; }
 
@@ -80,6 +83,11 @@ private:
         std::lock_guard<std::mutex> lock_;
         Instant now_;
     };
+
+    using Owners = std::map<std::uint32_t, void*>;
+    // A place for one of them, made beforehand: entering it cannot fail.
+    static Owners::node_type place_for(void* owner);
+    static void enter(Owners& owners, Owners::node_type place, std::uint32_t id);
 
     explicit CmServer(Process& process) : process_(process) {}
     Result<void> open();
@@ -121,9 +129,9 @@ private:
     std::mutex mutex_;              // Guards everything below.
     std::unique_ptr<CmUser> user_;  // Null until somebody asks for it.
     std::optional<cm::ConnectionManager> manager_;
-    std::map<std::uint32_t, void*> owners_;           // By communication id.
-    std::map<std::uint32_t, void*> listener_owners_;  // By listener id.
-    void* starting_listener_ = nullptr;               // Whose listen() is under way.
+    Owners owners_;                      // By communication id.
+    Owners listener_owners_;             // By listener id.
+    void* starting_listener_ = nullptr;  // Whose listen() is under way.
     std::vector<CmDatagram> outbox_;
     std::vector<cm::CommId> unwanted_;  // Requests that the user has no use for.
     Instant thread_sleeps_until_ = kNever;

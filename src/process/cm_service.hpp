@@ -2,7 +2,8 @@
 // libibverbs.so.1 beside the engine, so librdmacm holds only a pointer and calls through the table
 // of virtual functions; both libraries come from one build.
 //
-// Any thread may call. Events are told to the user under the service's lock: it queues them and
+// Any thread may call. No exception goes from one library to the other: where memory is wanting,
+// the result is ENOMEM. Events are told to the user under the service's lock: it queues them and
 // returns, and never calls the service back from there.
 #pragma once
 
@@ -32,8 +33,8 @@ using host::PortLease;
 class CmService {
 public:
     virtual ~CmService() = default;
-    // The one user, made at the first call.
-    virtual CmUser& user(std::unique_ptr<CmUser> (*make)()) = 0;
+    // The one user, made at the first call; null if `make` could not.
+    virtual CmUser* user(std::unique_ptr<CmUser> (*make)()) = 0;
     virtual std::uint64_t random() = 0;
     // The address that packets to `destination` leave from; `scope` is that of a link-local one.
     virtual Result<Gid> source_for(const Gid& destination, std::uint32_t scope) = 0;

@@ -4,7 +4,9 @@
 #include <thread>
 #include <utility>
 
+#include "base/rollback.hpp"
 #include "base/uncancelled.hpp"
+#include "process/abi_call.hpp"
 
 namespace feroce::process {
 
@@ -36,12 +38,17 @@ Result<void> Process::open() {
         }
         shards_.push_back(std::move(*shard));
     }
+    Rollback stop([this] {
+        opens_ = 0;
+        shards_.clear();
+    });
     opens_ = 1;
     for (std::atomic<std::uint32_t>& told : told_) told.store(0, std::memory_order_relaxed);
     if (state_ != nullptr) {
         state_->start(*host_, [this] { publish_state(); });
         state_->publish(shards_);  // Who is killed at once is known by its slots.
     }
+    stop.keep();
     return {};
 }
 
@@ -50,7 +57,8 @@ void Process::close() {
     ASSERT(opens_ > 0);
     if (--opens_ > 0) return;
     flush();
-    if (state_ != nullptr) state_->publish(shards_, true);
+    // Without memory it keeps what it showed last.
+    if (state_ != nullptr) within_memory("state page", [this] { state_->publish(shards_, true); });
     shards_.clear();
 }
 
@@ -125,7 +133,7 @@ bool Process::publish_failure() {
     const auto lock = lock_soon(mutex_, *host_, kFailurePatience);
     const Instant begin = host_->now();
     if (!lock.owns_lock() || begin < next_failure_) return false;
-    state_->publish(shards_);
+    within_memory("state page", [this] { state_->publish(shards_); });
     const Instant end = host_->now();
     next_failure_ = end + (kFailureShare - 1) * (end - begin);
     return true;
@@ -145,7 +153,7 @@ void Process::note_failure(Qpn qpn, std::uint32_t reason) {
 void Process::finish_state() {
     const auto lock = lock_soon(mutex_, *host_, kExitPatience);
     if (state_ == nullptr || !lock.owns_lock()) return;
-    state_->publish(shards_, true);
+    within_memory("state page", [this] { state_->publish(shards_, true); });
     state_->finish();
 }
 

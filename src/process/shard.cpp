@@ -46,10 +46,11 @@ Shard::~Shard() {
 }
 
 Shard::Session::Session(Shard& shard, Work work) : shard_(shard), work_(work) {
-    shard_.lock_.lock();
+    std::unique_lock held(shard_.lock_);
     // A receive needs the time only if it is flushed at once, and then not precisely.
     now_ = work_ == Work::Receives ? shard_.engine_->last_run() : shard_.parts_.host.now();
     if (work_ == Work::Changes) shard_.send_pending(now_);
+    held.release();
 }
 
 Shard::Session::~Session() {
@@ -153,8 +154,8 @@ bool Shard::inspect(Duration patience, const std::function<void(device::Engine&)
         if (parts_.host.now() > give_up) return false;
         std::this_thread::yield();
     }
+    const std::lock_guard guard(lock_, std::adopt_lock);
     look(*engine_);
-    lock_.unlock();
     return true;
 }
 

@@ -8,6 +8,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/rollback.hpp"
 #include "process/log.hpp"
 #include "process/state_layout.hpp"
 
@@ -151,8 +152,13 @@ void StateExport::start(host::Host& host, std::function<void()> refresh) {
     page_ = std::move(*page);
     host_ = &host;
     refresh_ = std::move(refresh);
+    Rollback undo([this] {
+        page_->remove();
+        page_.reset();
+    });
     Result<std::unique_ptr<host::Task>> thread = host.spawn([this] { body(); });
     if (thread) thread_ = std::move(*thread);
+    undo.keep();
 }
 
 void StateExport::body() {

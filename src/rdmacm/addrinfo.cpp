@@ -80,24 +80,25 @@ using namespace feroce::rdmacm;
 // On failure a code of getaddrinfo, or -1 with errno.
 int rdma_getaddrinfo(const char* node, const char* service, const rdma_addrinfo* hints,
                      rdma_addrinfo** out) {
-    const Uncancelled call;
-    if (node == nullptr && service == nullptr && hints == nullptr)
-        return fail("rdma_getaddrinfo", {EINVAL, "neither a name nor hints"});
-    auto* info = static_cast<rdma_addrinfo*>(std::calloc(1, sizeof(rdma_addrinfo)));
-    if (info == nullptr) return fail("rdma_getaddrinfo", {ENOMEM, "out of memory"});
-    if (hints != nullptr) {
-        info->ai_flags = hints->ai_flags;
-        info->ai_family = hints->ai_family;
-        info->ai_qp_type = hints->ai_qp_type;
-        info->ai_port_space = hints->ai_port_space;
-    }
-    settle_kind(*info);
-    if (const int code = fill(*info, node, service, hints); code != 0) {
-        rdma_freeaddrinfo(info);
-        return code;
-    }
-    *out = info;
-    return 0;
+    return abi_call("rdma_getaddrinfo", [&]() -> int {
+        if (node == nullptr && service == nullptr && hints == nullptr)
+            return fail("rdma_getaddrinfo", {EINVAL, "neither a name nor hints"});
+        auto* info = static_cast<rdma_addrinfo*>(std::calloc(1, sizeof(rdma_addrinfo)));
+        if (info == nullptr) return fail("rdma_getaddrinfo", {ENOMEM, "out of memory"});
+        if (hints != nullptr) {
+            info->ai_flags = hints->ai_flags;
+            info->ai_family = hints->ai_family;
+            info->ai_qp_type = hints->ai_qp_type;
+            info->ai_port_space = hints->ai_port_space;
+        }
+        settle_kind(*info);
+        if (const int code = fill(*info, node, service, hints); code != 0) {
+            rdma_freeaddrinfo(info);
+            return code;
+        }
+        *out = info;
+        return 0;
+    });
 }
 
 void rdma_freeaddrinfo(rdma_addrinfo* list) {

@@ -23,31 +23,33 @@ Channel* make_channel() {
     return channel.release();
 }
 
-void queue_event(std::unique_ptr<Event> event) {
-    const std::lock_guard held(event->account->library->mutex);
-    Channel& channel = channel_of(event->account->base.channel);
-    channel.events.push_back(std::move(event));
-    channel.counter.post();
+Events make_event(CmId& id, rdma_cm_event_type type) {
+    Events one;
+    Event& event = *one.emplace_back(std::make_unique<Event>());
+    event.account = &id;
+    event.base.id = &id.base;
+    event.base.event = type;
+    return one;
 }
 
-void queue_event(CmId& id, rdma_cm_event_type type, int status) {
-    auto event = std::make_unique<Event>();
-    event->account = &id;
-    event->base.id = &id.base;
-    event->base.event = type;
-    event->base.status = status;
-    queue_event(std::move(event));
+void queue_event(Events event) {
+    const CmId& account = *event.front()->account;
+    const std::lock_guard held(account.library->mutex);
+    Channel& channel = channel_of(account.base.channel);
+    channel.events.splice(channel.events.end(), event);
+    channel.counter.post();
 }
 
 namespace {
 
 // Takes out of a channel what `wanted` says, with the counts.
 template <class Wanted>
-std::deque<std::unique_ptr<Event>> take_out(Channel& channel, Wanted wanted) {
-    std::deque<std::unique_ptr<Event>> out, rest;
-    for (std::unique_ptr<Event>& event : channel.events)
-        (wanted(*event) ? out : rest).push_back(std::move(event));
-    channel.events.swap(rest);
+Events take_out(Channel& channel, Wanted wanted) {
+    Events out;
+    for (auto it = channel.events.begin(); it != channel.events.end();) {
+        const auto event = it++;
+        if (wanted(**event)) out.splice(out.end(), channel.events, event);
+    }
     // A reader that took the count already finds an empty queue and waits again.
     for (std::size_t i = 0; i < out.size(); ++i) channel.counter.retract();
     return out;
@@ -76,7 +78,10 @@ std::unique_ptr<Event> take_first(Channel& channel, bool counted) {
 // The next event that is one for the program.
 bool take_event(Channel& channel, bool counted, rdma_cm_event*& out) {
     while (std::unique_ptr<Event> event = take_first(channel, std::exchange(counted, false))) {
-        if (!event->from_peer || digest(*event)) {
+        // One that there is no memory for is lost: a request is refused.
+        const bool good =
+            !event->from_peer || within_memory("rdma_get_cm_event", [&] { return digest(*event); });
+        if (good) {
             out = &event.release()->base;
             return true;
         }
@@ -87,12 +92,14 @@ bool take_event(Channel& channel, bool counted, rdma_cm_event*& out) {
 
 }  // namespace
 
-std::vector<CmId*> settle_events(process::Undisturbed& call, CmId& id) {
+Events settle_events(process::Undisturbed& call, CmId& id) {
     std::unique_lock held(id.library->mutex);
     Channel& channel = channel_of(id.base.channel);
-    for (const auto& event : take_out(channel, [&](Event& e) { return e.account == &id; }))
-        if (event->from_peer && event->base.id != &id.base)
-            id.unfetched.push_back(&id_of(event->base.id));
+    Events dropped = take_out(channel, [&](Event& e) { return e.account == &id; });
+    dropped.remove_if([&](const std::unique_ptr<Event>& event) {
+        return !event->from_peer || event->base.id == &id.base;
+    });
+    id.unfetched.splice(id.unfetched.end(), dropped);
     process::wait_until(call, id.library->acknowledgement, held,
                         [&] { return id.delivered == id.acknowledged; });
     return std::exchange(id.unfetched, {});
@@ -102,10 +109,9 @@ void move_events(process::Undisturbed& call, CmId& id, Channel& to) {
     std::unique_lock held(id.library->mutex);
     Channel& from = channel_of(id.base.channel);
     id.base.channel = &to.base;
-    for (auto& event : take_out(from, [&](Event& e) { return e.account == &id; })) {
-        to.events.push_back(std::move(event));
-        to.counter.post();
-    }
+    Events moved = take_out(from, [&](Event& e) { return e.account == &id; });
+    for (std::size_t i = 0; i < moved.size(); ++i) to.counter.post();
+    to.events.splice(to.events.end(), moved);
     process::wait_until(call, id.library->acknowledgement, held,
                         [&] { return id.delivered == id.acknowledged; });
 }
@@ -131,9 +137,10 @@ using namespace feroce;
 using namespace feroce::rdmacm;
 
 rdma_event_channel* rdma_create_event_channel() {
-    const Uncancelled call;
-    Channel* channel = make_channel();
-    return channel == nullptr ? nullptr : &channel->base;
+    return abi_call("rdma_create_event_channel", [&]() -> rdma_event_channel* {
+        Channel* channel = make_channel();
+        return channel == nullptr ? nullptr : &channel->base;
+    });
 }
 
 void rdma_destroy_event_channel(rdma_event_channel* channel) {
@@ -151,15 +158,17 @@ int rdma_get_cm_event(rdma_event_channel* base, rdma_cm_event** out) {
     Channel& channel = channel_of(base);
     if (!is_current(*channel.library))
         return fail("rdma_get_cm_event", {ENODEV, "the channel is of the process that forked"});
+    // Does not fail for want of memory but in digest().
     const auto take = [&channel, out](bool counted) { return take_event(channel, counted, *out); };
     return process::fetch_event(base->fd, take) ? 0 : -1;
 }
 
 int rdma_ack_cm_event(rdma_cm_event* base) {
-    const Uncancelled call;
-    if (base == nullptr) return fail("rdma_ack_cm_event", {EINVAL, "no event"});
-    discard(std::unique_ptr<Event>(reinterpret_cast<Event*>(base)));
-    return 0;
+    return abi_call("rdma_ack_cm_event", [&]() -> int {
+        if (base == nullptr) return fail("rdma_ack_cm_event", {EINVAL, "no event"});
+        discard(std::unique_ptr<Event>(reinterpret_cast<Event*>(base)));
+        return 0;
+    });
 }
 
 const char* rdma_event_str(rdma_cm_event_type event) {

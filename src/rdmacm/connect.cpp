@@ -133,15 +133,17 @@ Result<void> accept(CmId& id, const rdma_conn_param* p) {
 }
 
 int reject(rdma_cm_id* base, cm::RejectReason reason, const void* data, std::uint8_t length) {
-    const Uncancelled call;
-    CmId& id = id_of(base);
-    Entry entry(id, Call::Reject, "rdma_reject");
-    if (entry.refused()) return -1;
-    const ByteView bytes(static_cast<const std::byte*>(data), data == nullptr ? 0 : length);
-    return entry.end(
-        is_ud(id) ? id.service->sidr_reply(
-                        *id.connection, {.status = cm::SidrStatus::Rejected, .private_data = bytes})
-                  : id.service->reject(*id.connection, {.reason = reason, .private_data = bytes}));
+    return abi_call("rdma_reject", [&]() -> int {
+        CmId& id = id_of(base);
+        Entry entry(id, Call::Reject, "rdma_reject");
+        if (entry.refused()) return -1;
+        const ByteView bytes(static_cast<const std::byte*>(data), data == nullptr ? 0 : length);
+        return entry.end(
+            is_ud(id)
+                ? id.service->sidr_reply(
+                      *id.connection, {.status = cm::SidrStatus::Rejected, .private_data = bytes})
+                : id.service->reject(*id.connection, {.reason = reason, .private_data = bytes}));
+    });
 }
 
 }  // namespace
@@ -151,46 +153,51 @@ using namespace feroce;
 using namespace feroce::rdmacm;
 
 int rdma_listen(rdma_cm_id* base, int backlog) {
-    const Uncancelled call;
-    CmId& id = id_of(base);
-    if (id.stage.get() == Stage::Idle) {
-        sockaddr_in any{};
-        any.sin_family = AF_INET;
-        if (rdma_bind_addr(base, reinterpret_cast<sockaddr*>(&any)) != 0) return -1;
-    }
-    Entry entry(id, Call::Listen, "rdma_listen");
-    if (entry.refused()) return -1;
-    const Result<cm::ListenerId> listener =
-        id.service->listen({.service = service_of(id, base->route.addr.src_storage),
-                            .address = id.local,
-                            .v6_only = id.options.v6_only,
-                            .backlog = backlog > 0 ? static_cast<std::size_t>(backlog) : kBacklog},
-                           &id);
-    if (!listener) return entry.end(listener.error());
-    id.listener = *listener;
-    return entry.end({});
+    return abi_call("rdma_listen", [&]() -> int {
+        CmId& id = id_of(base);
+        if (id.stage.get() == Stage::Idle) {
+            sockaddr_in any{};
+            any.sin_family = AF_INET;
+            if (rdma_bind_addr(base, reinterpret_cast<sockaddr*>(&any)) != 0) return -1;
+        }
+        Entry entry(id, Call::Listen, "rdma_listen");
+        if (entry.refused()) return -1;
+        const Result<cm::ListenerId> listener = id.service->listen(
+            {.service = service_of(id, base->route.addr.src_storage),
+             .address = id.local,
+             .v6_only = id.options.v6_only,
+             .backlog = backlog > 0 ? static_cast<std::size_t>(backlog) : kBacklog},
+            &id);
+        if (!listener) return entry.end(listener.error());
+        id.listener = *listener;
+        return entry.end({});
+    });
 }
 
 int rdma_connect(rdma_cm_id* base, rdma_conn_param* parameters) {
-    CmId& id = id_of(base);
-    {
-        const process::Undisturbed part;
-        Entry entry(id, Call::Connect, "rdma_connect");
-        if (entry.refused() || entry.end(rdmacm::connect(id, parameters)) != 0) return -1;
-    }
-    return complete(id);
+    return within_memory("rdma_connect", [&]() -> int {
+        CmId& id = id_of(base);
+        {
+            const process::Undisturbed part;
+            Entry entry(id, Call::Connect, "rdma_connect");
+            if (entry.refused() || entry.end(rdmacm::connect(id, parameters)) != 0) return -1;
+        }
+        return complete(id);
+    });
 }
 
 int rdma_accept(rdma_cm_id* base, rdma_conn_param* parameters) {
-    CmId& id = id_of(base);
-    {
-        const process::Undisturbed part;
-        Entry entry(id, Call::Accept, "rdma_accept");
-        if (entry.refused() || entry.end(rdmacm::accept(id, parameters)) != 0) return -1;
-    }
-    if (!is_ud(id)) return complete(id);
-    id.stage.set(Stage::Over);  // Nobody answers the answer to a datagram request.
-    return 0;
+    return within_memory("rdma_accept", [&]() -> int {
+        CmId& id = id_of(base);
+        {
+            const process::Undisturbed part;
+            Entry entry(id, Call::Accept, "rdma_accept");
+            if (entry.refused() || entry.end(rdmacm::accept(id, parameters)) != 0) return -1;
+        }
+        if (!is_ud(id)) return complete(id);
+        id.stage.set(Stage::Over);  // Nobody answers the answer to a datagram request.
+        return 0;
+    });
 }
 
 int rdma_reject(rdma_cm_id* base, const void* data, std::uint8_t length) {
@@ -203,35 +210,41 @@ int rdma_reject_ece(rdma_cm_id* base, const void* data, std::uint8_t length) {
 }
 
 int rdma_establish(rdma_cm_id* base) {
-    const Uncancelled call;
-    CmId& id = id_of(base);
-    if (base->qp != nullptr)
-        return fail("rdma_establish", {EINVAL, "an id with a queue pair establishes by itself"});
-    Entry entry(id, Call::Establish, "rdma_establish");
-    return entry.refused() ? -1 : entry.end(id.service->establish(*id.connection));
+    return abi_call("rdma_establish", [&]() -> int {
+        CmId& id = id_of(base);
+        if (base->qp != nullptr)
+            return fail("rdma_establish",
+                        {EINVAL, "an id with a queue pair establishes by itself"});
+        Entry entry(id, Call::Establish, "rdma_establish");
+        return entry.refused() ? -1 : entry.end(id.service->establish(*id.connection));
+    });
 }
 
 int rdma_notify(rdma_cm_id* base, ibv_event_type event) {
-    const Uncancelled call;
-    CmId& id = id_of(base);
-    if (event != IBV_EVENT_COMM_EST)
-        return fail("rdma_notify", {EINVAL, "only IBV_EVENT_COMM_EST means something here"});
-    Entry entry(id, Call::Notify, "rdma_notify");
-    return entry.refused() ? -1 : entry.end(id.service->establish(*id.connection));
+    return abi_call("rdma_notify", [&]() -> int {
+        CmId& id = id_of(base);
+        if (event != IBV_EVENT_COMM_EST)
+            return fail("rdma_notify", {EINVAL, "only IBV_EVENT_COMM_EST means something here"});
+        Entry entry(id, Call::Notify, "rdma_notify");
+        return entry.refused() ? -1 : entry.end(id.service->establish(*id.connection));
+    });
 }
 
 int rdma_disconnect(rdma_cm_id* base) {
-    CmId& id = id_of(base);
-    {
-        const process::Undisturbed part;
-        Entry entry(id, Call::Disconnect, "rdma_disconnect");
-        // The queue pair stops even if the peer was faster and there is nothing left to tell it.
-        if (!entry.refused() || id.stage.get() == Stage::Over) stop_qp(id);
-        if (entry.refused()) return -1;
-        if (entry.no_effect()) return 0;
-        if (entry.end(id.service->disconnect(*id.connection)) != 0) return -1;
-    }
-    return complete(id);
+    return within_memory("rdma_disconnect", [&]() -> int {
+        CmId& id = id_of(base);
+        {
+            const process::Undisturbed part;
+            Entry entry(id, Call::Disconnect, "rdma_disconnect");
+            // The queue pair stops even if the peer was faster and there is nothing left to tell
+            // it.
+            if (!entry.refused() || id.stage.get() == Stage::Over) stop_qp(id);
+            if (entry.refused()) return -1;
+            if (entry.no_effect()) return 0;
+            if (entry.end(id.service->disconnect(*id.connection)) != 0) return -1;
+        }
+        return complete(id);
+    });
 }
 
 int rdma_set_local_ece(rdma_cm_id* base, ibv_ece* ece) {

@@ -12,14 +12,14 @@ namespace feroce::rdmacm {
 namespace {
 
 std::unique_ptr<Device> open_device(ibv_device* device) {
-    ibv_context* context = ibv_open_device(device);
-    if (context == nullptr) return nullptr;
     auto out = std::make_unique<Device>();
-    out->context = context;
-    out->pd = ibv_alloc_pd(context);
-    ibv_query_device(context, &out->attributes);
+    out->context = ibv_open_device(device);
+    if (out->context == nullptr) return nullptr;
+    out->pd = ibv_alloc_pd(out->context);
+    if (out->pd == nullptr) return nullptr;
+    ibv_query_device(out->context, &out->attributes);
     ibv_port_attr port;
-    if (ibv_query_port(context, 1, &port) == 0)
+    if (ibv_query_port(out->context, 1, &port) == 0)
         out->mtu = static_cast<std::uint8_t>(port.active_mtu);
     return out;
 }
@@ -60,7 +60,7 @@ Library::~Library() = default;
 Device::~Device() {
     if (xrcd != nullptr) ibv_close_xrcd(xrcd);
     if (pd != nullptr) ibv_dealloc_pd(pd);
-    ibv_close_device(context);
+    if (context != nullptr) ibv_close_device(context);
 }
 
 std::vector<Device*> devices(Library& library) {
@@ -68,10 +68,10 @@ std::vector<Device*> devices(Library& library) {
     library.listed.clear();
     int count = 0;
     ibv_device** list = ibv_get_device_list(&count);
+    const Rollback free_list([list] { ibv_free_device_list(list); });
     for (int i = 0; list != nullptr && i < count; ++i) {
         if (Device* known = open_once(library, list[i])) library.listed.push_back(known);
     }
-    ibv_free_device_list(list);
     return library.listed;
 }
 
@@ -118,9 +118,11 @@ Gid first_gid(ibv_context* context) {
 }
 
 Result<void> attach_device(CmId& id) {
+    errno = 0;
     const Device* device = device_with(*id.library, id.local);
     // A peer that lists loopback may ask for us by it.
     if (device == nullptr) device = unlisted_device(*id.library, id.local);
+    if (device == nullptr && errno == ENOMEM) return process::kNoMemory;  // Not all were asked.
     if (device == nullptr) return Error{ENODEV, "no device has this local address"};
     id.base.verbs = device->context;
     if (id.base.pd == nullptr) id.base.pd = device->pd;

@@ -16,8 +16,8 @@ bool is_request(const cm::Event& event) {
     return event.type == cm::EventType::ConnectRequest || event.type == cm::EventType::SidrRequest;
 }
 
-CmId* make_child(const CmId& listener, const cm::Event& source) {
-    auto* child = new CmId;
+std::unique_ptr<CmId> make_child(const CmId& listener, const cm::Event& source) {
+    auto child = std::make_unique<CmId>();
     child->stage.set(Stage::Requested);
     child->library = listener.library;
     child->service = listener.service;
@@ -144,10 +144,11 @@ void digest_sidr_response(Event& event) {
 
 }  // namespace
 
-void* Library::on_cm_event(const cm::Event& source, void* owner) {
-    CmId* id = static_cast<CmId*>(owner);
-    auto event = std::make_unique<Event>();
-    event->account = id;
+namespace {
+
+void* on_event(const cm::Event& source, CmId& account) {
+    Events one = make_event(account, {});
+    Event* const event = one.front().get();
     event->from_peer = true;
     event->source = source;
     event->private_data_length = std::min(source.private_data.size(), event->private_data.size());
@@ -155,10 +156,18 @@ void* Library::on_cm_event(const cm::Event& source, void* owner) {
                 event->private_data.begin());
     event->source.private_data = {};
     event->source.additional_info = {};
-    if (is_request(source)) id = make_child(*id, source);
+    CmId* id = &account;
+    if (is_request(source)) id = make_child(account, source).release();
     event->base.id = &id->base;
-    queue_event(std::move(event));
+    queue_event(std::move(one));
     return id;
+}
+
+}  // namespace
+
+// Null where memory is wanting: a request is refused, another event is lost.
+void* Library::on_cm_event(const cm::Event& source, void* owner) {
+    return within_memory("rdma_cm", [&] { return on_event(source, *static_cast<CmId*>(owner)); });
 }
 
 bool digest(Event& event) {

@@ -65,19 +65,22 @@ using namespace feroce;
 using namespace feroce::rdmacm;
 
 int rdma_create_ep(rdma_cm_id** out, rdma_addrinfo* info, ibv_pd* pd, ibv_qp_init_attr* qp) {
-    CmId* id = create(nullptr, nullptr, static_cast<rdma_port_space>(info->ai_port_space),
-                      static_cast<ibv_qp_type>(info->ai_qp_type));
-    if (id == nullptr) return -1;
-    const bool passive = (info->ai_flags & RAI_PASSIVE) != 0;
-    const int made = passive ? make_passive(*id, *info, pd, qp) : make_active(*id, *info, pd, qp);
-    if (made != 0) {
-        const int code = errno;
-        rdma_destroy_ep(&id->base);
-        errno = code;
-        return -1;
-    }
-    *out = &id->base;
-    return 0;
+    return within_memory("rdma_create_ep", [&]() -> int {
+        CmId* id = create(nullptr, nullptr, static_cast<rdma_port_space>(info->ai_port_space),
+                          static_cast<ibv_qp_type>(info->ai_qp_type));
+        if (id == nullptr) return -1;
+        const bool passive = (info->ai_flags & RAI_PASSIVE) != 0;
+        const int made =
+            passive ? make_passive(*id, *info, pd, qp) : make_active(*id, *info, pd, qp);
+        if (made != 0) {
+            const int code = errno;
+            rdma_destroy_ep(&id->base);
+            errno = code;
+            return -1;
+        }
+        *out = &id->base;
+        return 0;
+    });
 }
 
 void rdma_destroy_ep(rdma_cm_id* base) {

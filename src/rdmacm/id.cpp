@@ -2,6 +2,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <new>
 #include <utility>
 
 #include "process/undisturbed.hpp"
@@ -49,11 +50,13 @@ Library* library() {
     process::CmService* service = feroce_cm_service(true);
     if (service == nullptr) return nullptr;
     const auto make = []() -> std::unique_ptr<process::CmUser> {
-        auto fresh = std::make_unique<Library>();
-        fresh->service = feroce_cm_service(false);
-        return fresh;
+        auto* fresh = new (std::nothrow) Library;
+        if (fresh != nullptr) fresh->service = feroce_cm_service(false);
+        return std::unique_ptr<process::CmUser>(fresh);
     };
-    return static_cast<Library*>(&service->user(make));
+    auto* user = static_cast<Library*>(service->user(make));
+    if (user == nullptr) (void)refuse("rdma_cm", process::kNoMemory);
+    return user;
 }
 
 bool is_current(const Library& library) {
@@ -107,7 +110,7 @@ void destroy(CmId& id) {
         if (const auto left = std::exchange(id.listener, std::nullopt)) id.service->unlisten(*left);
         id.service->end_lease(std::exchange(id.lease, {}));
         leave_all_groups(id);
-        for (CmId* unfetched : settle_events(call, id)) destroy(*unfetched);
+        for (const auto& request : settle_events(call, id)) destroy(id_of(request->base.id));
     }
     if (id.synchronous) rdma_destroy_event_channel(id.base.channel);
     delete &id;
@@ -169,15 +172,16 @@ using namespace feroce::rdmacm;
 
 int rdma_create_id(rdma_event_channel* channel, rdma_cm_id** out, void* context,
                    rdma_port_space space) {
-    const Uncancelled call;
-    const bool datagrams = space == RDMA_PS_UDP || space == RDMA_PS_IPOIB;
-    if (!datagrams && space != RDMA_PS_TCP && space != RDMA_PS_IB)
-        return fail("rdma_create_id", {EINVAL, "no such port space"});
-    CmId* id = create(channel == nullptr ? nullptr : &channel_of(channel), context, space,
-                      datagrams ? IBV_QPT_UD : IBV_QPT_RC);
-    if (id == nullptr) return -1;
-    *out = &id->base;
-    return 0;
+    return abi_call("rdma_create_id", [&]() -> int {
+        const bool datagrams = space == RDMA_PS_UDP || space == RDMA_PS_IPOIB;
+        if (!datagrams && space != RDMA_PS_TCP && space != RDMA_PS_IB)
+            return fail("rdma_create_id", {EINVAL, "no such port space"});
+        CmId* id = create(channel == nullptr ? nullptr : &channel_of(channel), context, space,
+                          datagrams ? IBV_QPT_UD : IBV_QPT_RC);
+        if (id == nullptr) return -1;
+        *out = &id->base;
+        return 0;
+    });
 }
 
 int rdma_destroy_id(rdma_cm_id* base) {
@@ -186,32 +190,36 @@ int rdma_destroy_id(rdma_cm_id* base) {
 }
 
 int rdma_migrate_id(rdma_cm_id* base, rdma_event_channel* channel) {
-    process::Undisturbed call;
-    CmId& id = id_of(base);
-    if (!is_current(*id.library))
-        return fail("rdma_migrate_id", {ENODEV, "the id is of the process that forked"});
-    const bool synchronous = channel == nullptr;
-    if (synchronous && id.synchronous)
-        return fail("rdma_migrate_id", {EINVAL, "the id has a channel of its own already"});
-    Channel* to = synchronous ? make_channel() : &channel_of(channel);
-    if (to == nullptr) return -1;
-    if (base->event != nullptr) rdma_ack_cm_event(base->event);
-    base->event = nullptr;
-    rdma_event_channel* old = id.synchronous ? base->channel : nullptr;
-    move_events(call, id, *to);
-    id.synchronous = synchronous;
-    if (old != nullptr) rdma_destroy_event_channel(old);
-    return 0;
+    return within_memory("rdma_migrate_id", [&]() -> int {
+        process::Undisturbed call;
+        CmId& id = id_of(base);
+        if (!is_current(*id.library))
+            return fail("rdma_migrate_id", {ENODEV, "the id is of the process that forked"});
+        const bool synchronous = channel == nullptr;
+        if (synchronous && id.synchronous)
+            return fail("rdma_migrate_id", {EINVAL, "the id has a channel of its own already"});
+        Channel* to = synchronous ? make_channel() : &channel_of(channel);
+        if (to == nullptr) return -1;
+        if (base->event != nullptr) rdma_ack_cm_event(base->event);
+        base->event = nullptr;
+        rdma_event_channel* old = id.synchronous ? base->channel : nullptr;
+        move_events(call, id, *to);
+        id.synchronous = synchronous;
+        if (old != nullptr) rdma_destroy_event_channel(old);
+        return 0;
+    });
 }
 
 int rdma_set_option(rdma_cm_id* base, int level, int name, void* value, std::size_t length) {
-    const Uncancelled call;
-    if (value == nullptr) return fail("rdma_set_option", {EINVAL, "no value"});
-    if (level == RDMA_OPTION_ID) return set_id_option(id_of(base), name, value, length);
-    // A path given by the program: there is only the one that the kernel's routes give.
-    if (level == RDMA_OPTION_IB && name == RDMA_OPTION_IB_PATH)
-        return fail("rdma_set_option", {EOPNOTSUPP, "paths of RoCE are not the program's to set"});
-    return fail("rdma_set_option", {ENOSYS, "no such option"});
+    return abi_call("rdma_set_option", [&]() -> int {
+        if (value == nullptr) return fail("rdma_set_option", {EINVAL, "no value"});
+        if (level == RDMA_OPTION_ID) return set_id_option(id_of(base), name, value, length);
+        // A path given by the program: there is only the one that the kernel's routes give.
+        if (level == RDMA_OPTION_IB && name == RDMA_OPTION_IB_PATH)
+            return fail("rdma_set_option",
+                        {EOPNOTSUPP, "paths of RoCE are not the program's to set"});
+        return fail("rdma_set_option", {ENOSYS, "no such option"});
+    });
 }
 
 __be16 rdma_get_src_port(rdma_cm_id* base) {
@@ -223,15 +231,16 @@ __be16 rdma_get_dst_port(rdma_cm_id* base) {
 }
 
 ibv_context** rdma_get_devices(int* count) {
-    const Uncancelled call;
-    Library* home = library();
-    if (home == nullptr) return nullptr;
-    const std::vector<Device*> all = devices(*home);
-    auto** list = static_cast<ibv_context**>(std::calloc(all.size() + 1, sizeof(void*)));
-    if (list == nullptr) return nullptr;
-    for (std::size_t i = 0; i < all.size(); ++i) list[i] = all[i]->context;
-    if (count != nullptr) *count = static_cast<int>(all.size());
-    return list;
+    return abi_call("rdma_get_devices", [&]() -> ibv_context** {
+        Library* home = library();
+        if (home == nullptr) return nullptr;
+        const std::vector<Device*> all = devices(*home);
+        auto** list = static_cast<ibv_context**>(std::calloc(all.size() + 1, sizeof(void*)));
+        if (list == nullptr) return nullptr;
+        for (std::size_t i = 0; i < all.size(); ++i) list[i] = all[i]->context;
+        if (count != nullptr) *count = static_cast<int>(all.size());
+        return list;
+    });
 }
 
 void rdma_free_devices(ibv_context** list) {

@@ -11,14 +11,16 @@
 
 #include <array>
 #include <cstdint>
-#include <deque>
+#include <list>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <vector>
 
+#include "base/rollback.hpp"
 #include "base/uncancelled.hpp"
+#include "process/abi_call.hpp"
 #include "process/cm_service.hpp"
 #include "process/event_counter.hpp"
 #include "process/log.hpp"
@@ -59,11 +61,14 @@ struct Event {
     std::size_t private_data_length = 0;
 };
 
+// A list, so that events move from one to another without memory.
+using Events = std::list<std::unique_ptr<Event>>;
+
 struct Channel {
     rdma_event_channel base{};
     Library* library = nullptr;
     process::EventCounter counter;
-    std::deque<std::unique_ptr<Event>> events;  // As many as the counter counts.
+    Events events;  // As many as the counter counts.
 };
 
 struct Options {
@@ -102,8 +107,8 @@ struct CmId {
     bool owns_cqs = false;
     std::optional<ibv_qp_init_attr> accepted_qp;  // Of a passive endpoint: for its requests.
     ibv_pd* accepted_pd = nullptr;
-    std::vector<CmId*> unfetched;  // Of a listener that goes away: requests to it, to be refused.
-    std::map<Gid, Group> groups;   // Multicast, by address.
+    Events unfetched;             // Of a listener that goes away: requests to it, to be refused.
+    std::map<Gid, Group> groups;  // Multicast, by address.
     ibv_sa_path_rec path_record{};
 };
 
@@ -120,6 +125,17 @@ Library* library();
 bool is_current(const Library& library);
 
 using process::refuse;
+
+// As process/abi_call.hpp has it. Calls of this library tell of failure by -1.
+template <class Body>
+auto abi_call(const char* call, Body&& body) {
+    return process::abi_call<process::FailAs::MinusOne>(call, body);
+}
+// For calls that wait.
+template <class Body>
+auto within_memory(const char* call, Body&& body) {
+    return process::within_memory<process::FailAs::MinusOne>(call, body);
+}
 
 // For calls that tell of failure by -1.
 inline int fail(const char* call, const Error& error) {

@@ -197,41 +197,43 @@ using namespace feroce;
 using namespace feroce::rdmacm;
 
 int rdma_init_qp_attr(rdma_cm_id* base, ibv_qp_attr* attributes, int* mask) {
-    const Uncancelled call;
-    CmId& id = id_of(base);
-    if (base->verbs == nullptr)
-        return fail("rdma_init_qp_attr", {EINVAL, "the id is not bound to a device yet"});
-    const ibv_qp_state state = attributes->qp_state;
-    if (!is_ud(id) && (state == IBV_QPS_RTR || state == IBV_QPS_RTS)) {
-        const Entry entry(id, Call::ConnectQueuePair, "rdma_init_qp_attr");
-        if (entry.refused()) return -1;
-    }
-    switch (state) {
-        case IBV_QPS_INIT:
-            *mask = fill_init(id, *attributes);
-            return 0;
-        case IBV_QPS_RTR:
-            *mask = fill_rtr(id, *attributes);
-            return 0;
-        case IBV_QPS_RTS:
-            *mask = fill_rts(id, *attributes);
-            return 0;
-        default:
-            return fail("rdma_init_qp_attr", {EINVAL, "only INIT, RTR and RTS"});
-    }
+    return abi_call("rdma_init_qp_attr", [&]() -> int {
+        CmId& id = id_of(base);
+        if (base->verbs == nullptr)
+            return fail("rdma_init_qp_attr", {EINVAL, "the id is not bound to a device yet"});
+        const ibv_qp_state state = attributes->qp_state;
+        if (!is_ud(id) && (state == IBV_QPS_RTR || state == IBV_QPS_RTS)) {
+            const Entry entry(id, Call::ConnectQueuePair, "rdma_init_qp_attr");
+            if (entry.refused()) return -1;
+        }
+        switch (state) {
+            case IBV_QPS_INIT:
+                *mask = fill_init(id, *attributes);
+                return 0;
+            case IBV_QPS_RTR:
+                *mask = fill_rtr(id, *attributes);
+                return 0;
+            case IBV_QPS_RTS:
+                *mask = fill_rts(id, *attributes);
+                return 0;
+            default:
+                return fail("rdma_init_qp_attr", {EINVAL, "only INIT, RTR and RTS"});
+        }
+    });
 }
 
 int rdma_create_qp_ex(rdma_cm_id* base, ibv_qp_init_attr_ex* attributes) {
-    const Uncancelled call;
-    CmId& id = id_of(base);
-    if (!is_current(*id.library))
-        return fail("rdma_create_qp", {ENODEV, "the id is of the process that forked"});
-    if (Result<void> good = check(id, *attributes); !good)
-        return fail("rdma_create_qp", good.error());
-    Result<void> made = make_qp(id, *attributes);
-    if (made) return 0;
-    rdma_destroy_qp(base);
-    return fail("rdma_create_qp", made.error());
+    return abi_call("rdma_create_qp_ex", [&]() -> int {
+        CmId& id = id_of(base);
+        if (!is_current(*id.library))
+            return fail("rdma_create_qp", {ENODEV, "the id is of the process that forked"});
+        if (Result<void> good = check(id, *attributes); !good)
+            return fail("rdma_create_qp", good.error());
+        Result<void> made = make_qp(id, *attributes);
+        if (made) return 0;
+        rdma_destroy_qp(base);
+        return fail("rdma_create_qp", made.error());
+    });
 }
 
 int rdma_create_qp(rdma_cm_id* base, ibv_pd* pd, ibv_qp_init_attr* attributes) {
@@ -252,49 +254,52 @@ void rdma_destroy_qp(rdma_cm_id* base) {
 }
 
 int rdma_create_srq_ex(rdma_cm_id* base, ibv_srq_init_attr_ex* attributes) {
-    const Uncancelled call;
-    CmId& id = id_of(base);
-    const bool xrc = (attributes->comp_mask & IBV_SRQ_INIT_ATTR_TYPE) != 0 &&
-                     attributes->srq_type == IBV_SRQT_XRC;
-    ibv_pd* pd = (attributes->comp_mask & IBV_SRQ_INIT_ATTR_PD) != 0 ? attributes->pd : nullptr;
-    if (pd == nullptr) pd = base->pd;
-    if (!xrc) {
-        ibv_srq_init_attr basic{attributes->srq_context, attributes->attr};
-        const int result = rdma_create_srq(base, pd, &basic);
-        attributes->attr = basic.attr;
-        return result;
-    }
-    if (base->srq != nullptr || base->verbs == nullptr)
-        return fail("rdma_create_srq", {EINVAL, "the id has one already, or no device"});
-    if ((attributes->comp_mask & IBV_SRQ_INIT_ATTR_XRCD) == 0) {
-        const Result<ibv_xrcd*> xrcd = xrc_domain(id);
-        if (!xrcd) return fail("rdma_create_srq", xrcd.error());
-        attributes->xrcd = *xrcd;
-    }
-    if ((attributes->comp_mask & IBV_SRQ_INIT_ATTR_CQ) == 0 || attributes->cq == nullptr) {
-        id.owns_cqs = true;
-        if (base->recv_cq == nullptr &&
-            !make_cq(id, attributes->attr.max_wr, base->recv_cq_channel, base->recv_cq))
-            return fail("rdma_create_srq", {errno, "no completion queue"});
-        attributes->cq = base->recv_cq;
-    }
-    attributes->pd = pd;
-    attributes->comp_mask |= IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ;
-    base->srq = ibv_create_srq_ex(base->verbs, attributes);
-    if (base->srq == nullptr) return fail("rdma_create_srq", {errno, "the device refuses it"});
-    base->pd = pd;
-    return 0;
+    return abi_call("rdma_create_srq_ex", [&]() -> int {
+        CmId& id = id_of(base);
+        const bool xrc = (attributes->comp_mask & IBV_SRQ_INIT_ATTR_TYPE) != 0 &&
+                         attributes->srq_type == IBV_SRQT_XRC;
+        ibv_pd* pd = (attributes->comp_mask & IBV_SRQ_INIT_ATTR_PD) != 0 ? attributes->pd : nullptr;
+        if (pd == nullptr) pd = base->pd;
+        if (!xrc) {
+            ibv_srq_init_attr basic{attributes->srq_context, attributes->attr};
+            const int result = rdma_create_srq(base, pd, &basic);
+            attributes->attr = basic.attr;
+            return result;
+        }
+        if (base->srq != nullptr || base->verbs == nullptr)
+            return fail("rdma_create_srq", {EINVAL, "the id has one already, or no device"});
+        if ((attributes->comp_mask & IBV_SRQ_INIT_ATTR_XRCD) == 0) {
+            const Result<ibv_xrcd*> xrcd = xrc_domain(id);
+            if (!xrcd) return fail("rdma_create_srq", xrcd.error());
+            attributes->xrcd = *xrcd;
+        }
+        if ((attributes->comp_mask & IBV_SRQ_INIT_ATTR_CQ) == 0 || attributes->cq == nullptr) {
+            id.owns_cqs = true;
+            if (base->recv_cq == nullptr &&
+                !make_cq(id, attributes->attr.max_wr, base->recv_cq_channel, base->recv_cq))
+                return fail("rdma_create_srq", {errno, "no completion queue"});
+            attributes->cq = base->recv_cq;
+        }
+        attributes->pd = pd;
+        attributes->comp_mask |=
+            IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ;
+        base->srq = ibv_create_srq_ex(base->verbs, attributes);
+        if (base->srq == nullptr) return fail("rdma_create_srq", {errno, "the device refuses it"});
+        base->pd = pd;
+        return 0;
+    });
 }
 
 int rdma_create_srq(rdma_cm_id* base, ibv_pd* pd, ibv_srq_init_attr* attributes) {
-    const Uncancelled call;
-    if (base->srq != nullptr || base->verbs == nullptr)
-        return fail("rdma_create_srq", {EINVAL, "the id has one already, or no device"});
-    if (pd == nullptr) pd = base->pd;
-    base->srq = ibv_create_srq(pd, attributes);
-    if (base->srq == nullptr) return fail("rdma_create_srq", {errno, "the device refuses it"});
-    base->pd = pd;
-    return 0;
+    return abi_call("rdma_create_srq", [&]() -> int {
+        if (base->srq != nullptr || base->verbs == nullptr)
+            return fail("rdma_create_srq", {EINVAL, "the id has one already, or no device"});
+        if (pd == nullptr) pd = base->pd;
+        base->srq = ibv_create_srq(pd, attributes);
+        if (base->srq == nullptr) return fail("rdma_create_srq", {errno, "the device refuses it"});
+        base->pd = pd;
+        return 0;
+    });
 }
 
 void rdma_destroy_srq(rdma_cm_id* base) {

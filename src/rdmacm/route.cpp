@@ -30,6 +30,10 @@ Result<void> bind_to(CmId& id, const Endpoint& local) {
     const Result<process::PortLease> lease =
         id.service->lease_port(static_cast<wire::PortSpace>(id.base.ps), local.address, local.port);
     TRY(lease);
+    Rollback undo([&] {
+        id.local = Gid{};
+        id.service->end_lease(*lease);
+    });
     id.local = local.address;
     // As in the kernel, a loopback address names no device: any of them can reach this machine. But
     // where the only device is the loopback device, programs that expect one get it.
@@ -37,12 +41,8 @@ Result<void> bind_to(CmId& id, const Endpoint& local) {
         devices(*id.library).size() == 1 && device_with(*id.library, local.address) != nullptr;
     const bool any_device =
         is_wildcard(local.address) || (wire::is_loopback(local.address) && !is_only_device);
-    Result<void> attached = any_device ? Result<void>{} : attach_device(id);
-    if (!attached) {
-        id.local = Gid{};
-        id.service->end_lease(*lease);
-        return attached;
-    }
+    if (!any_device) TRY(attach_device(id));
+    undo.keep();
     id.lease = *lease;
     store_address(local.address, lease->port, id.base.route.addr.src_storage);
     return {};
@@ -124,15 +124,16 @@ int start_resolving(CmId& id, sockaddr* source, sockaddr* destination) {
     if (source != nullptr && idle && rdma_bind_addr(&id.base, source) != 0) return -1;
     Entry entry(id, Call::ResolveAddress, "rdma_resolve_addr");
     if (entry.refused()) return -1;
-    const Gid before = id.local;
+    Events event = make_event(id, RDMA_CM_EVENT_ADDR_RESOLVED);
+    Rollback undo([&id, before = id.local] { id.local = before; });
     if (Result<void> resolved = resolve(id, *destination); resolved) {
+        undo.keep();
         entry.keep();
-        queue_event(id, RDMA_CM_EVENT_ADDR_RESOLVED, 0);
     } else {
-        id.local = before;
-        refuse("rdma_resolve_addr", resolved.error());
-        queue_event(id, RDMA_CM_EVENT_ADDR_ERROR, -resolved.error().code);
+        event.front()->base.event = RDMA_CM_EVENT_ADDR_ERROR;
+        event.front()->base.status = -refuse("rdma_resolve_addr", resolved.error());
     }
+    queue_event(std::move(event));
     return 0;
 }
 
@@ -143,34 +144,41 @@ using namespace feroce;
 using namespace feroce::rdmacm;
 
 int rdma_bind_addr(rdma_cm_id* base, sockaddr* address) {
-    const Uncancelled call;
-    const std::optional<Endpoint> local = address == nullptr ? std::nullopt : endpoint_of(address);
-    if (!local) return fail("rdma_bind_addr", {EINVAL, "only IPv4 and IPv6 addresses"});
-    CmId& id = id_of(base);
-    Entry entry(id, Call::Bind, "rdma_bind_addr");
-    return entry.refused() ? -1 : entry.end(bind_to(id, *local));
+    return abi_call("rdma_bind_addr", [&]() -> int {
+        const std::optional<Endpoint> local =
+            address == nullptr ? std::nullopt : endpoint_of(address);
+        if (!local) return fail("rdma_bind_addr", {EINVAL, "only IPv4 and IPv6 addresses"});
+        CmId& id = id_of(base);
+        Entry entry(id, Call::Bind, "rdma_bind_addr");
+        return entry.refused() ? -1 : entry.end(bind_to(id, *local));
+    });
 }
 
 int rdma_resolve_addr(rdma_cm_id* base, sockaddr* source, sockaddr* destination, int) {
-    CmId& id = id_of(base);
-    {
-        const process::Undisturbed part;
-        if (start_resolving(id, source, destination) != 0) return -1;
-    }
-    return complete(id);
+    return within_memory("rdma_resolve_addr", [&]() -> int {
+        CmId& id = id_of(base);
+        {
+            const process::Undisturbed part;
+            if (start_resolving(id, source, destination) != 0) return -1;
+        }
+        return complete(id);
+    });
 }
 
 int rdma_resolve_route(rdma_cm_id* base, int) {
-    CmId& id = id_of(base);
-    {
-        const process::Undisturbed part;
-        Entry entry(id, Call::ResolveRoute, "rdma_resolve_route");
-        if (entry.refused()) return -1;
-        entry.keep();
-        id.path.traffic_class = id.options.tos;
-        if (id.options.ack_timeout) id.path.ack_timeout = *id.options.ack_timeout;
-        set_path_record(id);
-        queue_event(id, RDMA_CM_EVENT_ROUTE_RESOLVED, 0);
-    }
-    return complete(id);
+    return within_memory("rdma_resolve_route", [&]() -> int {
+        CmId& id = id_of(base);
+        {
+            const process::Undisturbed part;
+            Entry entry(id, Call::ResolveRoute, "rdma_resolve_route");
+            if (entry.refused()) return -1;
+            Events event = make_event(id, RDMA_CM_EVENT_ROUTE_RESOLVED);
+            entry.keep();
+            id.path.traffic_class = id.options.tos;
+            if (id.options.ack_timeout) id.path.ack_timeout = *id.options.ack_timeout;
+            set_path_record(id);
+            queue_event(std::move(event));
+        }
+        return complete(id);
+    });
 }

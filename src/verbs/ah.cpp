@@ -87,53 +87,56 @@ using namespace feroce;
 using namespace feroce::verbs;
 
 ibv_ah* ibv_create_ah(ibv_pd* pd, ibv_ah_attr* attributes) {
-    const Uncancelled call;
-    if (!alive(pd->context)) return refuse_null("ibv_create_ah", kDead);
-    const Result<transport::AddressVector> vector =
-        address_vector(context_of(pd->context), *attributes);
-    if (!vector) return refuse_null("ibv_create_ah", vector.error());
-    if (!process_of(pd->context).quotas().address_handles.take())
-        return refuse_null("ibv_create_ah", {ENOMEM, "as many address handles as max_ah"});
-    auto* ah = new Ah;
-    ah->base.context = pd->context;
-    ah->base.pd = pd;
-    ah->path = {.source = vector->source,
-                .destination = vector->destination,
-                .traffic_class = vector->traffic_class,
-                .hop_limit = vector->hop_limit,
-                .flow = static_cast<std::uint16_t>(vector->flow_label)};
-    pd_of(pd).users.fetch_add(1);
-    context_of(pd->context).objects.fetch_add(1);
-    return &ah->base;
+    return abi_call("ibv_create_ah", [&]() -> ibv_ah* {
+        if (!alive(pd->context)) return refuse_null("ibv_create_ah", kDead);
+        const Result<transport::AddressVector> vector =
+            address_vector(context_of(pd->context), *attributes);
+        if (!vector) return refuse_null("ibv_create_ah", vector.error());
+        auto ah = std::make_unique<Ah>();
+        if (!process_of(pd->context).quotas().address_handles.take())
+            return refuse_null("ibv_create_ah", {ENOMEM, "as many address handles as max_ah"});
+        ah->base.context = pd->context;
+        ah->base.pd = pd;
+        ah->path = {.source = vector->source,
+                    .destination = vector->destination,
+                    .traffic_class = vector->traffic_class,
+                    .hop_limit = vector->hop_limit,
+                    .flow = static_cast<std::uint16_t>(vector->flow_label)};
+        pd_of(pd).users.fetch_add(1);
+        context_of(pd->context).objects.fetch_add(1);
+        return &ah.release()->base;
+    });
 }
 
 int ibv_destroy_ah(ibv_ah* base) {
-    const Uncancelled call;
-    if (!alive(base->context)) return refuse("ibv_destroy_ah", kDead);
-    leave_pd(base->pd);
-    context_of(base->context).objects.fetch_sub(1);
-    process_of(base->context).quotas().address_handles.give();
-    bury(object_of<Ah>(base), base->context);
-    return 0;
+    return abi_call("ibv_destroy_ah", [&]() -> int {
+        if (!alive(base->context)) return refuse("ibv_destroy_ah", kDead);
+        leave_pd(base->pd);
+        context_of(base->context).objects.fetch_sub(1);
+        process_of(base->context).quotas().address_handles.give();
+        bury(object_of<Ah>(base), base->context);
+        return 0;
+    });
 }
 
 int ibv_init_ah_from_wc(ibv_context* context, std::uint8_t port, ibv_wc* wc, ibv_grh* grh,
                         ibv_ah_attr* out) {
-    const Uncancelled call;
-    if ((wc->wc_flags & IBV_WC_GRH) == 0) {
-        return refuse_minus("ibv_init_ah_from_wc", {EINVAL, "the completion has no GRH"});
-    }
-    const Endpoints from = endpoints_of(*grh);
-    const std::vector<Gid> gids = context_of(context).gids.all();
-    std::memset(out, 0, sizeof *out);
-    for (std::size_t i = 0; i < gids.size(); ++i)
-        if (gids[i] == from.destination) out->grh.sgid_index = static_cast<std::uint8_t>(i);
-    std::memcpy(out->grh.dgid.raw, from.source.raw.data(), sizeof out->grh.dgid.raw);
-    out->grh.hop_limit = 64;
-    out->grh.traffic_class = from.traffic_class;
-    out->is_global = 1;
-    out->port_num = port;
-    return 0;
+    return abi_call<FailAs::MinusOne>("ibv_init_ah_from_wc", [&]() -> int {
+        if ((wc->wc_flags & IBV_WC_GRH) == 0) {
+            return refuse_minus("ibv_init_ah_from_wc", {EINVAL, "the completion has no GRH"});
+        }
+        const Endpoints from = endpoints_of(*grh);
+        const std::vector<Gid> gids = context_of(context).gids.all();
+        std::memset(out, 0, sizeof *out);
+        for (std::size_t i = 0; i < gids.size(); ++i)
+            if (gids[i] == from.destination) out->grh.sgid_index = static_cast<std::uint8_t>(i);
+        std::memcpy(out->grh.dgid.raw, from.source.raw.data(), sizeof out->grh.dgid.raw);
+        out->grh.hop_limit = 64;
+        out->grh.traffic_class = from.traffic_class;
+        out->is_global = 1;
+        out->port_num = port;
+        return 0;
+    });
 }
 
 ibv_ah* ibv_create_ah_from_wc(ibv_pd* pd, ibv_wc* wc, ibv_grh* grh, std::uint8_t port) {

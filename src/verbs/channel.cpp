@@ -6,31 +6,34 @@ using namespace feroce;
 using namespace feroce::verbs;
 
 ibv_comp_channel* ibv_create_comp_channel(ibv_context* context) {
-    const Uncancelled call;
-    if (!alive(context)) return refuse_null("ibv_create_comp_channel", kDead);
-    auto channel = std::make_unique<Channel>();
-    if (Result<void> opened = channel->events.open(); !opened)
-        return refuse_null("ibv_create_comp_channel", opened.error());
-    channel->base.context = context;
-    channel->base.fd = channel->events.fd();
-    context_of(context).objects.fetch_add(1);
-    return &channel.release()->base;
+    return abi_call("ibv_create_comp_channel", [&]() -> ibv_comp_channel* {
+        if (!alive(context)) return refuse_null("ibv_create_comp_channel", kDead);
+        auto channel = std::make_unique<Channel>();
+        if (Result<void> opened = channel->events.open(); !opened)
+            return refuse_null("ibv_create_comp_channel", opened.error());
+        channel->base.context = context;
+        channel->base.fd = channel->events.fd();
+        context_of(context).objects.fetch_add(1);
+        return &channel.release()->base;
+    });
 }
 
 int ibv_destroy_comp_channel(ibv_comp_channel* base) {
-    const Uncancelled call;
-    if (!alive(base->context)) return refuse("ibv_destroy_comp_channel", kDead);
-    Channel& channel = object_of<Channel>(base);
-    {
-        const std::lock_guard lock(channel.mutex);
-        if (base->refcnt > 0)
-            return refuse("ibv_destroy_comp_channel", {EBUSY, "completion queues still use it"});
-    }
-    base->fd = -1;  // The number may be somebody else's soon.
-    channel.events.close();
-    context_of(base->context).objects.fetch_sub(1);
-    bury(channel, base->context);
-    return 0;
+    return abi_call("ibv_destroy_comp_channel", [&]() -> int {
+        if (!alive(base->context)) return refuse("ibv_destroy_comp_channel", kDead);
+        Channel& channel = object_of<Channel>(base);
+        {
+            const std::lock_guard lock(channel.mutex);
+            if (base->refcnt > 0)
+                return refuse("ibv_destroy_comp_channel",
+                              {EBUSY, "completion queues still use it"});
+        }
+        base->fd = -1;  // The number may be somebody else's soon.
+        channel.events.close();
+        context_of(base->context).objects.fetch_sub(1);
+        bury(channel, base->context);
+        return 0;
+    });
 }
 
 int ibv_get_cq_event(ibv_comp_channel* base, ibv_cq** cq, void** cq_context) {

@@ -1,7 +1,7 @@
 // What librdmacm.so.1 gets of us beyond the public ABI: the connection manager of this process, by
 // the private version node FEROCE_1. Another libibverbs lacks the node, so librdmacm does not load
 // beside it.
-#include "base/uncancelled.hpp"
+#include "verbs/common.hpp"
 #include "verbs/instance.hpp"
 
 using namespace feroce;
@@ -10,7 +10,8 @@ using namespace feroce::verbs;
 // Starts the connection manager if `start`; else null if it does not run in this process. Null with
 // errno set if it cannot be started.
 extern "C" [[gnu::visibility("default")]] process::CmService* feroce_cm_service(bool start) {
-    const Uncancelled call;
-    Instance* instance = start ? &Instance::get() : Instance::current();
-    return instance == nullptr ? nullptr : instance->cm_server(start);
+    return abi_call("feroce_cm_service", [&]() -> process::CmService* {
+        Instance* instance = start ? &Instance::get() : Instance::current();
+        return instance == nullptr ? nullptr : instance->cm_server(start);
+    });
 }

@@ -5,7 +5,9 @@
 #include <cstdint>
 
 #include "base/result.hpp"
+#include "base/rollback.hpp"
 #include "base/uncancelled.hpp"
+#include "process/abi_call.hpp"
 #include "process/log.hpp"
 #include "verbs/objects.hpp"
 
@@ -31,6 +33,8 @@ void leave_pd(ibv_pd* pd);
 
 inline constexpr Error kDead{ENODEV, "the object was destroyed, or belongs to the parent process"};
 
+using process::abi_call;
+using process::FailAs;
 using process::refuse;
 
 // For calls that tell of failure by a null pointer.

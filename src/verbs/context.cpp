@@ -86,6 +86,7 @@ ibv_context* feroce::verbs::open_device(ibv_device* base, int cmd_fd) {
         process::log(process::LogLevel::Error, "%s: %s", base->name, opened.error().why);
         return refuse_null("ibv_open_device", opened.error());
     }
+    Rollback undo([&process] { process.close(); });
     context->device = &device;
     context->process = &process;
     context->gids.update(interface->gids);
@@ -100,37 +101,41 @@ ibv_context* feroce::verbs::open_device(ibv_device* base, int cmd_fd) {
     out.num_comp_vectors = static_cast<int>(process.shard_count());
     ::pthread_mutex_init(&out.mutex, nullptr);
     add_context(*context);
+    undo.keep();
     return &context.release()->base.context;
 }
 
 ibv_context* ibv_open_device(ibv_device* base) {
-    const Uncancelled call;
-    // Nothing is ever read from it: it is what ibv_import_device knows the device by.
-    const int cmd_fd = ::memfd_create("feroce-device", MFD_CLOEXEC);
-    ibv_context* context = open_device(base, cmd_fd);
-    if (context == nullptr) ::close(cmd_fd);
-    return context;
+    return abi_call("ibv_open_device", [&]() -> ibv_context* {
+        // Nothing is ever read from it: it is what ibv_import_device knows the device by.
+        const int cmd_fd = ::memfd_create("feroce-device", MFD_CLOEXEC);
+        Rollback undo([cmd_fd] { ::close(cmd_fd); });
+        ibv_context* context = open_device(base, cmd_fd);
+        if (context != nullptr) undo.keep();
+        return context;
+    });
 }
 
 int ibv_close_device(ibv_context* base) {
-    const Uncancelled call;
-    if (!alive(base)) return refuse("ibv_close_device", kDead);
-    Context& context = context_of(base);
-    if (const std::uint32_t left = context.objects.load(); left > 0) {
-        // As with a kernel device they are gone for the program; unlike there, somebody may still
-        // hold pointers to them, so the memory stays.
-        process::log(process::LogLevel::Warn, "ibv_close_device: %u objects were not destroyed",
-                     left);
+    return abi_call("ibv_close_device", [&]() -> int {
+        if (!alive(base)) return refuse("ibv_close_device", kDead);
+        Context& context = context_of(base);
+        if (const std::uint32_t left = context.objects.load(); left > 0) {
+            // As with a kernel device they are gone for the program; unlike there, somebody may
+            // still hold pointers to them, so the memory stays.
+            process::log(process::LogLevel::Warn, "ibv_close_device: %u objects were not destroyed",
+                         left);
+            return 0;
+        }
+        Instance& instance = instance_of(base);
+        remove_context(context);
+        instance.close();
+        ::close(base->cmd_fd);
+        context.events.close();
+        context.process = nullptr;
+        context.base = instance.dead.base;
+        base->device = &context.device->base;
+        instance.graveyard.bury(context);
         return 0;
-    }
-    Instance& instance = instance_of(base);
-    remove_context(context);
-    instance.close();
-    ::close(base->cmd_fd);
-    context.events.close();
-    context.process = nullptr;
-    context.base = instance.dead.base;
-    base->device = &context.device->base;
-    instance.graveyard.bury(context);
-    return 0;
+    });
 }

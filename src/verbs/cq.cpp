@@ -116,11 +116,11 @@ ibv_cq_ex* make_cq(ibv_context* context, const ibv_cq_init_attr_ex& attributes) 
         return refuse_null("ibv_create_cq", {EINVAL, "comp_vector is beyond num_comp_vectors"});
     if (attributes.channel != nullptr && !alive(attributes.channel->context))
         return refuse_null("ibv_create_cq", {EINVAL, "the channel was destroyed"});
+    auto cq = std::make_unique<Cq>();
+    cq->queue = std::make_unique<device::CompletionQueue>(
+        attributes.cqe, &instance_of(context).completion_listener(), cq.get());
     if (!process_of(context).quotas().completion_queues.take())
         return refuse_null("ibv_create_cq", {ENOMEM, "as many completion queues as max_cq"});
-    auto* cq = new Cq;
-    cq->queue = std::make_unique<device::CompletionQueue>(
-        attributes.cqe, &instance_of(context).completion_listener(), cq);
     ibv_cq_ex& out = cq->base;
     out.context = context;
     out.channel = attributes.channel;
@@ -136,38 +136,12 @@ ibv_cq_ex* make_cq(ibv_context* context, const ibv_cq_init_attr_ex& attributes) 
     }
     context_of(context).objects.fetch_add(1);
     context_of(context).cqs.fetch_add(1);
-    return &out;
+    return &cq.release()->base;
 }
 
-}  // namespace feroce::verbs
+namespace {
 
-using namespace feroce;
-using namespace feroce::verbs;
-
-ibv_cq* ibv_create_cq(ibv_context* context, int cqe, void* cq_context, ibv_comp_channel* channel,
-                      int comp_vector) {
-    const Uncancelled call;
-    ibv_cq_init_attr_ex attributes{};
-    attributes.cqe = cqe > 0 ? static_cast<std::uint32_t>(cqe) : 0;
-    attributes.cq_context = cq_context;
-    attributes.channel = channel;
-    attributes.comp_vector = static_cast<std::uint32_t>(comp_vector);
-    ibv_cq_ex* cq = make_cq(context, attributes);
-    return cq == nullptr ? nullptr : ibv_cq_ex_to_cq(cq);
-}
-
-int ibv_resize_cq(ibv_cq* base, int cqe) {
-    const Uncancelled call;
-    if (!alive(base->context)) return refuse("ibv_resize_cq", kDead);
-    if (cqe <= 0 || cqe > limits::kCompletions)
-        return refuse("ibv_resize_cq", {EINVAL, "cqe is 0 or beyond max_cqe"});
-    if (!cq_of(base).queue->resize(static_cast<std::uint32_t>(cqe)))
-        return refuse("ibv_resize_cq", {EINVAL, "the queue holds more completions than that"});
-    base->cqe = cqe;
-    return 0;
-}
-
-int ibv_destroy_cq(ibv_cq* base) {
+int destroy_cq(ibv_cq* base) {
     process::Undisturbed call;
     if (!alive(base->context)) return refuse("ibv_destroy_cq", kDead);
     Cq& cq = cq_of(base);
@@ -175,6 +149,9 @@ int ibv_destroy_cq(ibv_cq* base) {
     // A thread of ours may just be in it, reporting an event.
     process_of(base->context).forget(*cq.queue);
     settle_events(call, cq);
+    // The last that may fail; then the program calls again.
+    auto empty = std::make_unique<device::CompletionQueue>(
+        1, &instance_of(base->context).completion_listener(), &cq);
     if (base->channel != nullptr) {
         Channel& channel = object_of<Channel>(base->channel);
         const std::lock_guard lock(channel.mutex);
@@ -183,8 +160,42 @@ int ibv_destroy_cq(ibv_cq* base) {
     context_of(base->context).objects.fetch_sub(1);
     context_of(base->context).cqs.fetch_sub(1);
     process_of(base->context).quotas().completion_queues.give();
-    cq.queue = std::make_unique<device::CompletionQueue>(
-        1, &instance_of(base->context).completion_listener(), &cq);
+    cq.queue = std::move(empty);
     bury(cq, base->context);
     return 0;
+}
+
+}  // namespace
+}  // namespace feroce::verbs
+
+using namespace feroce;
+using namespace feroce::verbs;
+
+ibv_cq* ibv_create_cq(ibv_context* context, int cqe, void* cq_context, ibv_comp_channel* channel,
+                      int comp_vector) {
+    return abi_call("ibv_create_cq", [&]() -> ibv_cq* {
+        ibv_cq_init_attr_ex attributes{};
+        attributes.cqe = cqe > 0 ? static_cast<std::uint32_t>(cqe) : 0;
+        attributes.cq_context = cq_context;
+        attributes.channel = channel;
+        attributes.comp_vector = static_cast<std::uint32_t>(comp_vector);
+        ibv_cq_ex* cq = make_cq(context, attributes);
+        return cq == nullptr ? nullptr : ibv_cq_ex_to_cq(cq);
+    });
+}
+
+int ibv_resize_cq(ibv_cq* base, int cqe) {
+    return abi_call("ibv_resize_cq", [&]() -> int {
+        if (!alive(base->context)) return refuse("ibv_resize_cq", kDead);
+        if (cqe <= 0 || cqe > limits::kCompletions)
+            return refuse("ibv_resize_cq", {EINVAL, "cqe is 0 or beyond max_cqe"});
+        if (!cq_of(base).queue->resize(static_cast<std::uint32_t>(cqe)))
+            return refuse("ibv_resize_cq", {EINVAL, "the queue holds more completions than that"});
+        base->cqe = cqe;
+        return 0;
+    });
+}
+
+int ibv_destroy_cq(ibv_cq* base) {
+    return process::within_memory("ibv_destroy_cq", [base] { return destroy_cq(base); });
 }

@@ -111,19 +111,21 @@ void fill_extended_operations(Cq& cq, std::uint64_t flags) {
 }
 
 ibv_cq_ex* create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* attributes) {
-    const Uncancelled call;
-    constexpr std::uint64_t kKnownFields = std::uint64_t{IBV_WC_STANDARD_FLAGS} |
-                                           IBV_WC_EX_WITH_COMPLETION_TIMESTAMP |
-                                           IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK;
-    constexpr std::uint32_t kKnownMask = IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD;
-    constexpr std::uint32_t kKnownFlags =
-        IBV_CREATE_CQ_ATTR_SINGLE_THREADED | IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN;
-    const bool strange_flags = (attributes->comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS) != 0 &&
-                               (attributes->flags & ~kKnownFlags) != 0;
-    if ((attributes->comp_mask & ~kKnownMask) != 0 || strange_flags ||
-        (attributes->wc_flags & ~kKnownFields) != 0)
-        return refuse_null("ibv_create_cq_ex", {EOPNOTSUPP, "a field or flag that we do not have"});
-    return make_cq(context, *attributes);
+    return abi_call("ibv_create_cq_ex", [&]() -> ibv_cq_ex* {
+        constexpr std::uint64_t kKnownFields = std::uint64_t{IBV_WC_STANDARD_FLAGS} |
+                                               IBV_WC_EX_WITH_COMPLETION_TIMESTAMP |
+                                               IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK;
+        constexpr std::uint32_t kKnownMask = IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD;
+        constexpr std::uint32_t kKnownFlags =
+            IBV_CREATE_CQ_ATTR_SINGLE_THREADED | IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN;
+        const bool strange_flags = (attributes->comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS) != 0 &&
+                                   (attributes->flags & ~kKnownFlags) != 0;
+        if ((attributes->comp_mask & ~kKnownMask) != 0 || strange_flags ||
+            (attributes->wc_flags & ~kKnownFields) != 0)
+            return refuse_null("ibv_create_cq_ex",
+                               {EOPNOTSUPP, "a field or flag that we do not have"});
+        return make_cq(context, *attributes);
+    });
 }
 
 }  // namespace feroce::verbs

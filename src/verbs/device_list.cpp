@@ -60,28 +60,33 @@ using namespace feroce;
 using namespace feroce::verbs;
 
 ibv_device** ibv_get_device_list(int* count) {
-    const Uncancelled call;
-    Instance& instance = Instance::get();
-    std::vector<host::Interface> interfaces = instance.host().interfaces();
-    std::erase_if(interfaces, [](const host::Interface& i) { return !i.listed; });
-    auto** list = static_cast<ibv_device**>(std::calloc(interfaces.size() + 1, sizeof(void*)));
-    if (list == nullptr) return refuse_null("ibv_get_device_list", {ENOMEM, "out of memory"});
-    const std::lock_guard lock(instance.mutex);
-    for (std::size_t i = 0; i < interfaces.size(); ++i)
-        list[i] = &device_for(instance, interfaces[i], static_cast<int>(i)).base;
-    if (count != nullptr) *count = static_cast<int>(interfaces.size());
-    return list;
+    return abi_call("ibv_get_device_list", [&]() -> ibv_device** {
+        Instance& instance = Instance::get();
+        std::vector<host::Interface> interfaces = instance.host().interfaces();
+        std::erase_if(interfaces, [](const host::Interface& i) { return !i.listed; });
+        auto** list = static_cast<ibv_device**>(std::calloc(interfaces.size() + 1, sizeof(void*)));
+        if (list == nullptr) return refuse_null("ibv_get_device_list", {ENOMEM, "out of memory"});
+        Rollback give_back([list] { std::free(list); });
+        const std::lock_guard lock(instance.mutex);
+        for (std::size_t i = 0; i < interfaces.size(); ++i)
+            list[i] = &device_for(instance, interfaces[i], static_cast<int>(i)).base;
+        if (count != nullptr) *count = static_cast<int>(interfaces.size());
+        give_back.keep();
+        return list;
+    });
 }
 
 // For librdmacm: the device that the list leaves out, which a peer may yet name by its address.
 extern "C" [[gnu::visibility("default")]] ibv_device* feroce_unlisted_device() {
-    Instance& instance = Instance::get();
-    const std::vector<host::Interface> interfaces = instance.host().interfaces();
-    const auto found = std::find_if(interfaces.begin(), interfaces.end(),
-                                    [](const host::Interface& i) { return !i.listed; });
-    if (found == interfaces.end()) return nullptr;
-    const std::lock_guard lock(instance.mutex);
-    return &device_for(instance, *found, static_cast<int>(interfaces.size()) - 1).base;
+    return abi_call("feroce_unlisted_device", [&]() -> ibv_device* {
+        Instance& instance = Instance::get();
+        const std::vector<host::Interface> interfaces = instance.host().interfaces();
+        const auto found = std::find_if(interfaces.begin(), interfaces.end(),
+                                        [](const host::Interface& i) { return !i.listed; });
+        if (found == interfaces.end()) return nullptr;
+        const std::lock_guard lock(instance.mutex);
+        return &device_for(instance, *found, static_cast<int>(interfaces.size()) - 1).base;
+    });
 }
 
 void ibv_free_device_list(ibv_device** list) {

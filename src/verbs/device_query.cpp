@@ -76,61 +76,66 @@ ibv_gid_entry entry_for(const Context& context, const Gid& gid, std::uint32_t in
 }  // namespace
 
 int query_port(ibv_context* context, std::uint8_t port, ibv_port_attr* out, std::size_t size) {
-    const Uncancelled call;
-    if (!can_query(context)) return refuse("ibv_query_port", kDead);
-    if (port != 1) return refuse("ibv_query_port", {EINVAL, "the device has one port, number 1"});
-    const Context& c = context_of(context);
-    ibv_port_attr a{};
-    const std::optional<host::Interface> interface = interface_of(*c.process, *c.device);
-    a.state = interface && interface->up ? IBV_PORT_ACTIVE : IBV_PORT_DOWN;
-    a.max_mtu = IBV_MTU_4096;
-    a.active_mtu = mtu_enum(c.mtu);
-    a.gid_tbl_len = limits::kGidTableLength;
-    a.port_cap_flags = IBV_PORT_CM_SUP | IBV_PORT_IP_BASED_GIDS;
-    a.max_msg_sz = limits::kMessageBytes;
-    a.pkey_tbl_len = 1;
-    a.max_vl_num = 1;
-    const LinkSpeed& speed = link_speed(interface ? interface->speed_mbps : 0);
-    a.active_width = speed.width;
-    a.active_speed = speed.speed;
-    a.phys_state = a.state == IBV_PORT_ACTIVE ? 5 : 3;
-    a.link_layer = IBV_LINK_LAYER_ETHERNET;
-    a.flags = IBV_QPF_GRH_REQUIRED;
-    std::memcpy(out, &a, std::min(size, sizeof a));
-    return 0;
+    return abi_call("ibv_query_port", [&]() -> int {
+        if (!can_query(context)) return refuse("ibv_query_port", kDead);
+        if (port != 1)
+            return refuse("ibv_query_port", {EINVAL, "the device has one port, number 1"});
+        const Context& c = context_of(context);
+        ibv_port_attr a{};
+        const std::optional<host::Interface> interface = interface_of(*c.process, *c.device);
+        a.state = interface && interface->up ? IBV_PORT_ACTIVE : IBV_PORT_DOWN;
+        a.max_mtu = IBV_MTU_4096;
+        a.active_mtu = mtu_enum(c.mtu);
+        a.gid_tbl_len = limits::kGidTableLength;
+        a.port_cap_flags = IBV_PORT_CM_SUP | IBV_PORT_IP_BASED_GIDS;
+        a.max_msg_sz = limits::kMessageBytes;
+        a.pkey_tbl_len = 1;
+        a.max_vl_num = 1;
+        const LinkSpeed& speed = link_speed(interface ? interface->speed_mbps : 0);
+        a.active_width = speed.width;
+        a.active_speed = speed.speed;
+        a.phys_state = a.state == IBV_PORT_ACTIVE ? 5 : 3;
+        a.link_layer = IBV_LINK_LAYER_ETHERNET;
+        a.flags = IBV_QPF_GRH_REQUIRED;
+        std::memcpy(out, &a, std::min(size, sizeof a));
+        return 0;
+    });
 }
 
 int query_device_ex(ibv_context* context, const ibv_query_device_ex_input* input,
                     ibv_device_attr_ex* out, std::size_t size) {
-    const Uncancelled call;
-    if (!can_query(context)) return refuse("ibv_query_device_ex", kDead);
-    if ((input != nullptr && input->comp_mask != 0) || size < sizeof(ibv_device_attr))
-        return refuse("ibv_query_device_ex", {EINVAL, "unknown flags, or too small a struct"});
-    ibv_device_attr_ex a{};
-    fill(context_of(context), a.orig_attr);
-    a.odp_caps.general_caps = IBV_ODP_SUPPORT | IBV_ODP_SUPPORT_IMPLICIT;
-    a.odp_caps.per_transport_caps = {kOdpAll, kOdpAll, kOdpAll};
-    a.xrc_odp_caps = kOdpAll;
-    a.completion_timestamp_mask = ~std::uint64_t{0};
-    a.hca_core_clock = 1'000'000;  // kHz: timestamps count nanoseconds.
-    a.device_cap_flags_ex = a.orig_attr.device_cap_flags;
-    a.pci_atomic_caps.fetch_add = IBV_PCI_ATOMIC_OPERATION_8_BYTE_SIZE_SUP;
-    a.pci_atomic_caps.compare_swap = IBV_PCI_ATOMIC_OPERATION_8_BYTE_SIZE_SUP;
-    a.max_dm_size = limits::kDeviceMemoryBytes;
-    a.phys_port_cnt_ex = 1;
-    std::memset(out, 0, size);
-    std::memcpy(out, &a, std::min(size, sizeof a));
-    return 0;
+    return abi_call("ibv_query_device_ex", [&]() -> int {
+        if (!can_query(context)) return refuse("ibv_query_device_ex", kDead);
+        if ((input != nullptr && input->comp_mask != 0) || size < sizeof(ibv_device_attr))
+            return refuse("ibv_query_device_ex", {EINVAL, "unknown flags, or too small a struct"});
+        ibv_device_attr_ex a{};
+        fill(context_of(context), a.orig_attr);
+        a.odp_caps.general_caps = IBV_ODP_SUPPORT | IBV_ODP_SUPPORT_IMPLICIT;
+        a.odp_caps.per_transport_caps = {kOdpAll, kOdpAll, kOdpAll};
+        a.xrc_odp_caps = kOdpAll;
+        a.completion_timestamp_mask = ~std::uint64_t{0};
+        a.hca_core_clock = 1'000'000;  // kHz: timestamps count nanoseconds.
+        a.device_cap_flags_ex = a.orig_attr.device_cap_flags;
+        a.pci_atomic_caps.fetch_add = IBV_PCI_ATOMIC_OPERATION_8_BYTE_SIZE_SUP;
+        a.pci_atomic_caps.compare_swap = IBV_PCI_ATOMIC_OPERATION_8_BYTE_SIZE_SUP;
+        a.max_dm_size = limits::kDeviceMemoryBytes;
+        a.phys_port_cnt_ex = 1;
+        std::memset(out, 0, size);
+        std::memcpy(out, &a, std::min(size, sizeof a));
+        return 0;
+    });
 }
 
 int query_rt_values(ibv_context* context, ibv_values_ex* values) {
-    const Uncancelled call;
-    if (!can_query(context)) return refuse("ibv_query_rt_values_ex", kDead);
-    if (values->comp_mask != IBV_VALUES_MASK_RAW_CLOCK)
-        return refuse("ibv_query_rt_values_ex", {EINVAL, "only the raw clock can be asked for"});
-    const auto now = process_of(context).host().now().time_since_epoch().count();
-    values->raw_clock = {now / 1'000'000'000, now % 1'000'000'000};
-    return 0;
+    return abi_call("ibv_query_rt_values", [&]() -> int {
+        if (!can_query(context)) return refuse("ibv_query_rt_values_ex", kDead);
+        if (values->comp_mask != IBV_VALUES_MASK_RAW_CLOCK)
+            return refuse("ibv_query_rt_values_ex",
+                          {EINVAL, "only the raw clock can be asked for"});
+        const auto now = process_of(context).host().now().time_since_epoch().count();
+        values->raw_clock = {now / 1'000'000'000, now % 1'000'000'000};
+        return 0;
+    });
 }
 
 }  // namespace feroce::verbs
@@ -139,10 +144,11 @@ using namespace feroce;
 using namespace feroce::verbs;
 
 int ibv_query_device(ibv_context* context, ibv_device_attr* attributes) {
-    const Uncancelled call;
-    if (!can_query(context)) return refuse("ibv_query_device", kDead);
-    fill(context_of(context), *attributes);
-    return 0;
+    return abi_call("ibv_query_device", [&]() -> int {
+        if (!can_query(context)) return refuse("ibv_query_device", kDead);
+        fill(context_of(context), *attributes);
+        return 0;
+    });
 }
 
 int ibv_query_port(ibv_context* context, std::uint8_t port, _compat_ibv_port_attr* out) {
@@ -152,50 +158,54 @@ int ibv_query_port(ibv_context* context, std::uint8_t port, _compat_ibv_port_att
 }
 
 int ibv_query_gid(ibv_context* context, std::uint8_t port, int index, ibv_gid* out) {
-    const Uncancelled call;
-    if (!can_query(context)) {
-        return refuse_minus("ibv_query_gid", kDead);
-    }
-    if (port != 1 || index < 0 || index >= limits::kGidTableLength) {
-        return refuse_minus("ibv_query_gid", {EINVAL, "no such port or GID index"});
-    }
-    const Gid gid = context_of(context).gids.at(static_cast<std::size_t>(index));
-    std::memcpy(out->raw, gid.raw.data(), sizeof out->raw);
-    return 0;
+    return abi_call<FailAs::MinusOne>("ibv_query_gid", [&]() -> int {
+        if (!can_query(context)) {
+            return refuse_minus("ibv_query_gid", kDead);
+        }
+        if (port != 1 || index < 0 || index >= limits::kGidTableLength) {
+            return refuse_minus("ibv_query_gid", {EINVAL, "no such port or GID index"});
+        }
+        const Gid gid = context_of(context).gids.at(static_cast<std::size_t>(index));
+        std::memcpy(out->raw, gid.raw.data(), sizeof out->raw);
+        return 0;
+    });
 }
 
 int _ibv_query_gid_ex(ibv_context* context, std::uint32_t port, std::uint32_t index,
                       ibv_gid_entry* out, std::uint32_t flags, std::size_t size) {
-    const Uncancelled call;
-    if (!can_query(context)) return refuse("ibv_query_gid_ex", kDead);
-    if (flags != 0 || port != 1 || index >= limits::kGidTableLength)
-        return refuse("ibv_query_gid_ex", {EINVAL, "no such port or GID index, or unknown flags"});
-    Context& c = context_of(context);
-    const Gid gid = c.gids.at(index);
-    if (gid.is_zero()) return refuse("ibv_query_gid_ex", {ENODATA, "the entry is empty"});
-    const ibv_gid_entry entry = entry_for(c, gid, index);
-    std::memcpy(out, &entry, std::min(size, sizeof entry));
-    return 0;
+    return abi_call("ibv_query_gid_ex", [&]() -> int {
+        if (!can_query(context)) return refuse("ibv_query_gid_ex", kDead);
+        if (flags != 0 || port != 1 || index >= limits::kGidTableLength)
+            return refuse("ibv_query_gid_ex",
+                          {EINVAL, "no such port or GID index, or unknown flags"});
+        Context& c = context_of(context);
+        const Gid gid = c.gids.at(index);
+        if (gid.is_zero()) return refuse("ibv_query_gid_ex", {ENODATA, "the entry is empty"});
+        const ibv_gid_entry entry = entry_for(c, gid, index);
+        std::memcpy(out, &entry, std::min(size, sizeof entry));
+        return 0;
+    });
 }
 
 ssize_t _ibv_query_gid_table(ibv_context* context, ibv_gid_entry* entries, std::size_t entries_max,
                              std::uint32_t flags, std::size_t size) {
-    const Uncancelled call;
-    if (!can_query(context)) return -refuse("ibv_query_gid_table", kDead);
-    if (flags != 0) return -refuse("ibv_query_gid_table", {EINVAL, "unknown flags"});
-    Context& c = context_of(context);
-    const std::vector<Gid> gids = c.gids.all();
-    ssize_t count = 0;
-    for (std::uint32_t i = 0; i < gids.size(); ++i) {
-        if (gids[i].is_zero()) continue;
-        if (static_cast<std::size_t>(count) >= entries_max)
-            return -refuse("ibv_query_gid_table", {EINVAL, "the table has more entries"});
-        const ibv_gid_entry entry = entry_for(c, gids[i], i);
-        auto* to = reinterpret_cast<char*>(entries) + static_cast<std::size_t>(count) * size;
-        std::memcpy(to, &entry, std::min(size, sizeof entry));
-        ++count;
-    }
-    return count;
+    return abi_call<FailAs::NegativeCode>("ibv_query_gid_table", [&]() -> ssize_t {
+        if (!can_query(context)) return -refuse("ibv_query_gid_table", kDead);
+        if (flags != 0) return -refuse("ibv_query_gid_table", {EINVAL, "unknown flags"});
+        Context& c = context_of(context);
+        const std::vector<Gid> gids = c.gids.all();
+        ssize_t count = 0;
+        for (std::uint32_t i = 0; i < gids.size(); ++i) {
+            if (gids[i].is_zero()) continue;
+            if (static_cast<std::size_t>(count) >= entries_max)
+                return -refuse("ibv_query_gid_table", {EINVAL, "the table has more entries"});
+            const ibv_gid_entry entry = entry_for(c, gids[i], i);
+            auto* to = reinterpret_cast<char*>(entries) + static_cast<std::size_t>(count) * size;
+            std::memcpy(to, &entry, std::min(size, sizeof entry));
+            ++count;
+        }
+        return count;
+    });
 }
 
 int ibv_query_pkey(ibv_context*, std::uint8_t port, int index, __be16* pkey) {

@@ -38,28 +38,30 @@ ibv_dm* make_dm(ibv_context* context, std::shared_ptr<process::DeviceBlock> bloc
 }
 
 void forget(Dm& dm) {
-    context_of(dm.base.context).objects.fetch_sub(1);
     dm.block = std::make_shared<process::DeviceBlock>();  // Late copies are outside of it.
+    context_of(dm.base.context).objects.fetch_sub(1);
     bury(dm, dm.base.context);
 }
 
 }  // namespace
 
 ibv_dm* alloc_dm(ibv_context* context, ibv_alloc_dm_attr* attributes) {
-    const Uncancelled call;
-    if (!can_query(context)) return refuse_null("ibv_alloc_dm", kDead);
-    if (attributes->comp_mask != 0 || attributes->log_align_req > 20)
-        return refuse_null("ibv_alloc_dm", {EINVAL, "unknown flags, or too great an alignment"});
-    if (attributes->length == 0 || attributes->length > limits::kDeviceMemoryBytes)
-        return refuse_null("ibv_alloc_dm", {EINVAL, "length is 0 or beyond max_dm_size"});
-    const std::size_t alignment = std::size_t{1} << std::max(attributes->log_align_req, 3u);
-    // Programs allocate through their parent's context too, and copy: a block by itself, since
-    // locks of the parent may be held for ever here.
-    if (!alive(context))
+    return abi_call("ibv_alloc_dm", [&]() -> ibv_dm* {
+        if (!can_query(context)) return refuse_null("ibv_alloc_dm", kDead);
+        if (attributes->comp_mask != 0 || attributes->log_align_req > 20)
+            return refuse_null("ibv_alloc_dm",
+                               {EINVAL, "unknown flags, or too great an alignment"});
+        if (attributes->length == 0 || attributes->length > limits::kDeviceMemoryBytes)
+            return refuse_null("ibv_alloc_dm", {EINVAL, "length is 0 or beyond max_dm_size"});
+        const std::size_t alignment = std::size_t{1} << std::max(attributes->log_align_req, 3u);
+        // Programs allocate through their parent's context too, and copy: a block by itself, since
+        // locks of the parent may be held for ever here.
+        if (!alive(context))
+            return make_dm(
+                context, std::make_shared<process::DeviceBlock>(0, attributes->length, alignment));
         return make_dm(context,
-                       std::make_shared<process::DeviceBlock>(0, attributes->length, alignment));
-    return make_dm(context,
-                   process_of(context).device_memory().allocate(attributes->length, alignment));
+                       process_of(context).device_memory().allocate(attributes->length, alignment));
+    });
 }
 
 ibv_dm* share_dm(ibv_context* context, std::uint32_t handle) {
@@ -72,38 +74,42 @@ void unshare_dm(ibv_dm* base) {
 }
 
 int free_dm(ibv_dm* base) {
-    const Uncancelled call;
-    if (!can_query(base->context)) return refuse("ibv_free_dm", kDead);
-    Dm& dm = object_of<Dm>(base);
-    if (dm.users.load() > 0)
-        return refuse("ibv_free_dm", {EBUSY, "regions of the device memory still live"});
-    forget(dm);
-    return 0;
+    return abi_call("ibv_free_dm", [&]() -> int {
+        if (!can_query(base->context)) return refuse("ibv_free_dm", kDead);
+        Dm& dm = object_of<Dm>(base);
+        if (dm.users.load() > 0)
+            return refuse("ibv_free_dm", {EBUSY, "regions of the device memory still live"});
+        forget(dm);
+        return 0;
+    });
 }
 
 ibv_mr* reg_dm_mr(ibv_pd* pd, ibv_dm* base, std::uint64_t offset, std::size_t length,
                   unsigned int access) {
-    const Uncancelled call;
-    Dm& dm = object_of<Dm>(base);
-    if (!dm.block->holds(offset, length))
-        return refuse_null("ibv_reg_dm_mr", {EINVAL, "the range is outside of the device memory"});
-    // Device memory has no address in the program, so its regions start at zero.
-    if ((access & IBV_ACCESS_ZERO_BASED) == 0)
-        return refuse_null("ibv_reg_dm_mr", {EINVAL, "device memory needs IBV_ACCESS_ZERO_BASED"});
-    // An empty range is allowed here and has nothing to give.
-    ibv_mr* mr = length == 0 ? alloc_null_mr(pd)
-                             : register_region("ibv_reg_dm_mr", pd,
-                                               {.pd = {},
-                                                .address = dm.block->at(offset),
-                                                .length = length,
-                                                .iova = 0,
-                                                .access = mem::AccessSet(access),
-                                                .implicit = false});
-    if (mr == nullptr) return nullptr;
-    mr->addr = nullptr;
-    object_of<Mr>(mr).dm = &dm;
-    dm.users.fetch_add(1);
-    return mr;
+    return abi_call("ibv_reg_dm_mr", [&]() -> ibv_mr* {
+        Dm& dm = object_of<Dm>(base);
+        if (!dm.block->holds(offset, length))
+            return refuse_null("ibv_reg_dm_mr",
+                               {EINVAL, "the range is outside of the device memory"});
+        // Device memory has no address in the program, so its regions start at zero.
+        if ((access & IBV_ACCESS_ZERO_BASED) == 0)
+            return refuse_null("ibv_reg_dm_mr",
+                               {EINVAL, "device memory needs IBV_ACCESS_ZERO_BASED"});
+        // An empty range is allowed here and has nothing to give.
+        ibv_mr* mr = length == 0 ? alloc_null_mr(pd)
+                                 : register_region("ibv_reg_dm_mr", pd,
+                                                   {.pd = {},
+                                                    .address = dm.block->at(offset),
+                                                    .length = length,
+                                                    .iova = 0,
+                                                    .access = mem::AccessSet(access),
+                                                    .implicit = false});
+        if (mr == nullptr) return nullptr;
+        mr->addr = nullptr;
+        object_of<Mr>(mr).dm = &dm;
+        dm.users.fetch_add(1);
+        return mr;
+    });
 }
 
 }  // namespace feroce::verbs

@@ -63,18 +63,19 @@ std::string refusal_elsewhere(std::uint32_t user, const process::StateReason& fa
 // Writes at most `size` bytes, without a final zero, and returns how many; 0 if nothing is known.
 extern "C" [[gnu::visibility("default")]] std::size_t feroce_explain(ibv_qp* base, char* out,
                                                                      std::size_t size) {
-    const Uncancelled call;
-    if (!alive(base->context)) return 0;
-    const Failure failure = first_failure(qp_of(base));
-    std::string text = failure.reason.sentence;
-    if (failure.peer_refused && failure.peer_is_local) {
-        Instance& instance = Instance::get();
-        std::string cause = own_refusal(instance, failure.reason);
-        if (cause.empty())
-            cause = refusal_elsewhere(instance.host().identity().user, failure.reason);
-        if (!cause.empty()) text += ", because " + cause;
-    }
-    const std::size_t length = std::min(size, text.size());
-    std::copy_n(text.begin(), length, out);
-    return length;
+    return abi_call("feroce_explain", [&]() -> std::size_t {
+        if (!alive(base->context)) return 0;
+        const Failure failure = first_failure(qp_of(base));
+        std::string text = failure.reason.sentence;
+        if (failure.peer_refused && failure.peer_is_local) {
+            Instance& instance = Instance::get();
+            std::string cause = own_refusal(instance, failure.reason);
+            if (cause.empty())
+                cause = refusal_elsewhere(instance.host().identity().user, failure.reason);
+            if (!cause.empty()) text += ", because " + cause;
+        }
+        const std::size_t length = std::min(size, text.size());
+        std::copy_n(text.begin(), length, out);
+        return length;
+    });
 }

@@ -10,29 +10,34 @@ using namespace feroce;
 using namespace feroce::verbs;
 
 ibv_context* ibv_import_device(int cmd_fd) {
-    const Uncancelled call;
-    Device* device = device_of_fd(cmd_fd);
-    if (device == nullptr)
-        return refuse_null("ibv_import_device",
-                           {EOPNOTSUPP, "not a device of this process; others cannot be shared"});
-    return open_device(&device->base, cmd_fd);
+    return abi_call("ibv_import_device", [&]() -> ibv_context* {
+        Device* device = device_of_fd(cmd_fd);
+        if (device == nullptr)
+            return refuse_null(
+                "ibv_import_device",
+                {EOPNOTSUPP, "not a device of this process; others cannot be shared"});
+        return open_device(&device->base, cmd_fd);
+    });
 }
 
 ibv_pd* ibv_import_pd(ibv_context* context, std::uint32_t handle) {
-    const Uncancelled call;
-    if (!alive(context)) return refuse_null("ibv_import_pd", kDead);
-    const PdId id{handle};
-    // Pinned: its owner cannot free it before ibv_unimport_pd.
-    if (Result<void> pinned = process_of(context).memory().pin_pd(id); !pinned)
-        return refuse_null("ibv_import_pd", pinned.error());
-    auto* pd = new Pd;
-    pd->base.context = context;
-    pd->base.handle = handle;
-    pd->id = id;
-    pd->imported = true;
-    pd->users.store(1);  // Ours, until ibv_unimport_pd.
-    context_of(context).objects.fetch_add(1);
-    return &pd->base;
+    return abi_call("ibv_import_pd", [&]() -> ibv_pd* {
+        if (!alive(context)) return refuse_null("ibv_import_pd", kDead);
+        const PdId id{handle};
+        // Pinned: its owner cannot free it before ibv_unimport_pd.
+        if (Result<void> pinned = process_of(context).memory().pin_pd(id); !pinned)
+            return refuse_null("ibv_import_pd", pinned.error());
+        Rollback unpin([&] { process_of(context).memory().unpin_pd(id); });
+        auto* pd = new Pd;
+        unpin.keep();
+        pd->base.context = context;
+        pd->base.handle = handle;
+        pd->id = id;
+        pd->imported = true;
+        pd->users.store(1);  // Ours, until ibv_unimport_pd.
+        context_of(context).objects.fetch_add(1);
+        return &pd->base;
+    });
 }
 
 void ibv_unimport_pd(ibv_pd* base) {
@@ -44,15 +49,16 @@ void ibv_unimport_pd(ibv_pd* base) {
 
 // As with rdma-core, the importer learns the keys and not the address.
 ibv_mr* ibv_import_mr(ibv_pd* pd, std::uint32_t handle) {
-    const Uncancelled call;
-    if (!alive(pd->context)) return refuse_null("ibv_import_mr", kDead);
-    auto* mr = new Mr;
-    mr->base.context = pd->context;
-    mr->base.pd = pd;
-    mr->base.handle = handle;
-    mr->base.lkey = mr->base.rkey = handle;
-    context_of(pd->context).objects.fetch_add(1);
-    return &mr->base;
+    return abi_call("ibv_import_mr", [&]() -> ibv_mr* {
+        if (!alive(pd->context)) return refuse_null("ibv_import_mr", kDead);
+        auto* mr = new Mr;
+        mr->base.context = pd->context;
+        mr->base.pd = pd;
+        mr->base.handle = handle;
+        mr->base.lkey = mr->base.rkey = handle;
+        context_of(pd->context).objects.fetch_add(1);
+        return &mr->base;
+    });
 }
 
 void ibv_unimport_mr(ibv_mr* base) {
@@ -63,11 +69,12 @@ void ibv_unimport_mr(ibv_mr* base) {
 }
 
 ibv_dm* ibv_import_dm(ibv_context* context, std::uint32_t handle) {
-    const Uncancelled call;
-    if (!alive(context)) return refuse_null("ibv_import_dm", kDead);
-    ibv_dm* dm = share_dm(context, handle);
-    if (dm == nullptr) return refuse_null("ibv_import_dm", {EINVAL, "no such device memory"});
-    return dm;
+    return abi_call("ibv_import_dm", [&]() -> ibv_dm* {
+        if (!alive(context)) return refuse_null("ibv_import_dm", kDead);
+        ibv_dm* dm = share_dm(context, handle);
+        if (dm == nullptr) return refuse_null("ibv_import_dm", {EINVAL, "no such device memory"});
+        return dm;
+    });
 }
 
 void ibv_unimport_dm(ibv_dm* base) {

@@ -130,9 +130,9 @@ Instance* make_real() {
     auto host = std::make_unique<port::RealHost>(std::move(options));
     Instance::Wishes wishes{.shards = shards_wanted()};
     read_keepalive(wishes);
-    auto* instance = new Instance(std::move(host), wishes);
+    auto instance = std::make_unique<Instance>(std::move(host), wishes);
     instance->export_state(device_name, inventory);
-    return instance;
+    return instance.release();
 }
 
 }  // namespace

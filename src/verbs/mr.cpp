@@ -9,7 +9,9 @@
 namespace feroce::verbs {
 
 ibv_mr* make_mr(ibv_pd* pd, const mem::RegionSpec& spec, const mem::RegionKeys& keys) {
+    Rollback forget([&] { (void)process_of(pd->context).memory().deregister_region(keys.lkey); });
     auto* mr = new Mr;
+    forget.keep();
     mr->base.context = pd->context;
     mr->base.pd = pd;
     mr->base.addr = spec.address;
@@ -37,37 +39,40 @@ ibv_mr* register_region(const char* call, ibv_pd* pd, mem::RegionSpec spec) {
 }
 
 ibv_mr* alloc_null_mr(ibv_pd* pd) {
-    const Uncancelled call;
-    if (!alive(pd->context)) return refuse_null("ibv_alloc_null_mr", kDead);
-    const Result<mem::RegionKeys> keys =
-        process_of(pd->context).memory().register_null_region(pd_of(pd).id);
-    if (!keys) return refuse_null("ibv_alloc_null_mr", keys.error());
-    return make_mr(pd, {}, *keys);
+    return abi_call("ibv_alloc_null_mr", [&]() -> ibv_mr* {
+        if (!alive(pd->context)) return refuse_null("ibv_alloc_null_mr", kDead);
+        const Result<mem::RegionKeys> keys =
+            process_of(pd->context).memory().register_null_region(pd_of(pd).id);
+        if (!keys) return refuse_null("ibv_alloc_null_mr", keys.error());
+        return make_mr(pd, {}, *keys);
+    });
 }
 
 // All memory is fetched on demand already: a prefetch only has to name memory that is there.
 int advise_mr(ibv_pd* pd, ibv_advise_mr_advice advice, std::uint32_t flags, ibv_sge* sges,
               std::uint32_t count) {
-    const Uncancelled call;
-    if (advice != IBV_ADVISE_MR_ADVICE_PREFETCH && advice != IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE &&
-        advice != IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT)
-        return refuse("ibv_advise_mr", {EOPNOTSUPP, "unknown advice"});
-    if ((flags & ~std::uint32_t{IBV_ADVISE_MR_FLAG_FLUSH}) != 0 || count == 0)
-        return refuse("ibv_advise_mr", {EINVAL, "unknown flags, or an empty list"});
-    const mem::AccessSet need = advice == IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE
-                                    ? mem::AccessSet(mem::Access::LocalWrite)
-                                    : mem::AccessSet();
-    for (std::uint32_t i = 0; i < count; ++i) {
-        const mem::Lookup found =
-            process_of(pd->context)
-                .memory()
-                .local(pd_of(pd).id, LKey{sges[i].lkey}, sges[i].addr, sges[i].length, need);
-        if (found.fault == mem::Fault::NoPermission)
-            return refuse("ibv_advise_mr", {EPERM, "a region does not allow that"});
-        if (found.fault != mem::Fault::None)
-            return refuse("ibv_advise_mr", {ENOENT, "an entry names no memory of this domain"});
-    }
-    return 0;
+    return abi_call("ibv_advise_mr", [&]() -> int {
+        if (advice != IBV_ADVISE_MR_ADVICE_PREFETCH &&
+            advice != IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE &&
+            advice != IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT)
+            return refuse("ibv_advise_mr", {EOPNOTSUPP, "unknown advice"});
+        if ((flags & ~std::uint32_t{IBV_ADVISE_MR_FLAG_FLUSH}) != 0 || count == 0)
+            return refuse("ibv_advise_mr", {EINVAL, "unknown flags, or an empty list"});
+        const mem::AccessSet need = advice == IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE
+                                        ? mem::AccessSet(mem::Access::LocalWrite)
+                                        : mem::AccessSet();
+        for (std::uint32_t i = 0; i < count; ++i) {
+            const mem::Lookup found =
+                process_of(pd->context)
+                    .memory()
+                    .local(pd_of(pd).id, LKey{sges[i].lkey}, sges[i].addr, sges[i].length, need);
+            if (found.fault == mem::Fault::NoPermission)
+                return refuse("ibv_advise_mr", {EPERM, "a region does not allow that"});
+            if (found.fault != mem::Fault::None)
+                return refuse("ibv_advise_mr", {ENOENT, "an entry names no memory of this domain"});
+        }
+        return 0;
+    });
 }
 
 }  // namespace feroce::verbs
@@ -77,26 +82,29 @@ using namespace feroce::verbs;
 
 ibv_mr* ibv_reg_mr_iova2(ibv_pd* pd, void* address, std::size_t length, std::uint64_t iova,
                          unsigned int access) {
-    const Uncancelled call;
-    return register_region("ibv_reg_mr", pd,
-                           {.pd = {},
-                            .address = address,
-                            .length = length,
-                            .iova = iova,
-                            .access = mem::AccessSet(access),
-                            .implicit = false});
+    return abi_call("ibv_reg_mr_iova2", [&]() -> ibv_mr* {
+        return register_region("ibv_reg_mr", pd,
+                               {.pd = {},
+                                .address = address,
+                                .length = length,
+                                .iova = iova,
+                                .access = mem::AccessSet(access),
+                                .implicit = false});
+    });
 }
 
 ibv_mr* ibv_reg_mr(ibv_pd* pd, void* address, std::size_t length, int access) {
-    const Uncancelled call;
-    return ibv_reg_mr_iova2(pd, address, length, reinterpret_cast<std::uintptr_t>(address),
-                            static_cast<unsigned int>(access));
+    return abi_call("ibv_reg_mr", [&]() -> ibv_mr* {
+        return ibv_reg_mr_iova2(pd, address, length, reinterpret_cast<std::uintptr_t>(address),
+                                static_cast<unsigned int>(access));
+    });
 }
 
 ibv_mr* ibv_reg_mr_iova(ibv_pd* pd, void* address, std::size_t length, std::uint64_t iova,
                         int access) {
-    const Uncancelled call;
-    return ibv_reg_mr_iova2(pd, address, length, iova, static_cast<unsigned int>(access));
+    return abi_call("ibv_reg_mr_iova", [&]() -> ibv_mr* {
+        return ibv_reg_mr_iova2(pd, address, length, iova, static_cast<unsigned int>(access));
+    });
 }
 
 ibv_mr* ibv_reg_dmabuf_mr(ibv_pd*, std::uint64_t, std::size_t, std::uint64_t, int, int) {
@@ -151,17 +159,18 @@ int ibv_rereg_mr(ibv_mr* base, int flags, ibv_pd* pd, void* address, std::size_t
 }
 
 int ibv_dereg_mr(ibv_mr* base) {
-    const Uncancelled call;
-    if (!alive(base->context)) return refuse("ibv_dereg_mr", kDead);
-    Mr& mr = object_of<Mr>(base);
-    process::Process& process = process_of(base->context);
-    if (Result<void> freed = process.memory().deregister_region(LKey{base->lkey}); !freed)
-        return refuse("ibv_dereg_mr", freed.error());
-    process.quiesce();
-    if (mr.dm != nullptr) mr.dm->users.fetch_sub(1);
-    leave_pd(base->pd);
-    context_of(base->context).objects.fetch_sub(1);
-    context_of(base->context).regions.fetch_sub(1);
-    bury(mr, base->context);
-    return 0;
+    return abi_call("ibv_dereg_mr", [&]() -> int {
+        if (!alive(base->context)) return refuse("ibv_dereg_mr", kDead);
+        Mr& mr = object_of<Mr>(base);
+        process::Process& process = process_of(base->context);
+        if (Result<void> freed = process.memory().deregister_region(LKey{base->lkey}); !freed)
+            return refuse("ibv_dereg_mr", freed.error());
+        process.quiesce();
+        if (mr.dm != nullptr) mr.dm->users.fetch_sub(1);
+        leave_pd(base->pd);
+        context_of(base->context).objects.fetch_sub(1);
+        context_of(base->context).regions.fetch_sub(1);
+        bury(mr, base->context);
+        return 0;
+    });
 }

@@ -7,36 +7,41 @@
 namespace feroce::verbs {
 
 ibv_mw* alloc_mw(ibv_pd* pd, ibv_mw_type type) {
-    const Uncancelled call;
-    if (!alive(pd->context)) return refuse_null("ibv_alloc_mw", kDead);
-    if (type != IBV_MW_TYPE_1 && type != IBV_MW_TYPE_2)
-        return refuse_null("ibv_alloc_mw", {EINVAL, "a window is of type 1 or 2"});
-    const Result<RKey> key = process_of(pd->context)
-                                 .memory()
-                                 .allocate_window(pd_of(pd).id, static_cast<mem::WindowType>(type));
-    if (!key) return refuse_null("ibv_alloc_mw", key.error());
-    auto* mw = new Mw;
-    mw->base.context = pd->context;
-    mw->base.pd = pd;
-    mw->base.rkey = key->raw;
-    mw->base.handle = key->raw;
-    mw->base.type = type;
-    pd_of(pd).users.fetch_add(1);
-    context_of(pd->context).objects.fetch_add(1);
-    return &mw->base;
+    return abi_call("ibv_alloc_mw", [&]() -> ibv_mw* {
+        if (!alive(pd->context)) return refuse_null("ibv_alloc_mw", kDead);
+        if (type != IBV_MW_TYPE_1 && type != IBV_MW_TYPE_2)
+            return refuse_null("ibv_alloc_mw", {EINVAL, "a window is of type 1 or 2"});
+        const Result<RKey> key =
+            process_of(pd->context)
+                .memory()
+                .allocate_window(pd_of(pd).id, static_cast<mem::WindowType>(type));
+        if (!key) return refuse_null("ibv_alloc_mw", key.error());
+        Rollback forget([&] { (void)process_of(pd->context).memory().free_window(*key); });
+        auto* mw = new Mw;
+        forget.keep();
+        mw->base.context = pd->context;
+        mw->base.pd = pd;
+        mw->base.rkey = key->raw;
+        mw->base.handle = key->raw;
+        mw->base.type = type;
+        pd_of(pd).users.fetch_add(1);
+        context_of(pd->context).objects.fetch_add(1);
+        return &mw->base;
+    });
 }
 
 int dealloc_mw(ibv_mw* base) {
-    const Uncancelled call;
-    if (!alive(base->context)) return refuse("ibv_dealloc_mw", kDead);
-    process::Process& process = process_of(base->context);
-    if (Result<void> freed = process.memory().free_window(RKey{base->rkey}); !freed)
-        return refuse("ibv_dealloc_mw", freed.error());
-    process.quiesce();
-    leave_pd(base->pd);
-    context_of(base->context).objects.fetch_sub(1);
-    bury(object_of<Mw>(base), base->context);
-    return 0;
+    return abi_call("ibv_dealloc_mw", [&]() -> int {
+        if (!alive(base->context)) return refuse("ibv_dealloc_mw", kDead);
+        process::Process& process = process_of(base->context);
+        if (Result<void> freed = process.memory().free_window(RKey{base->rkey}); !freed)
+            return refuse("ibv_dealloc_mw", freed.error());
+        process.quiesce();
+        leave_pd(base->pd);
+        context_of(base->context).objects.fetch_sub(1);
+        bury(object_of<Mw>(base), base->context);
+        return 0;
+    });
 }
 
 // Type 1: the bind is a work request whose new key is known at once.

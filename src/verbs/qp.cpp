@@ -124,6 +124,7 @@ ibv_qp* make_qp(ibv_context* context, ibv_qp_init_attr_ex& a) {
     process::Quota& quota = process_of(context).quotas().queue_pairs;
     if (!quota.take())
         return refuse_null("ibv_create_qp", {ENOMEM, "as many queue pairs as max_qp"});
+    Rollback give_back([&quota] { quota.give(); });
     auto qp = std::make_unique<Qp>();
     qp->shard = &process_of(context).pick_shard();
     // Before the engine knows it: from then on the state page reads it, under the shard's lock.
@@ -132,12 +133,10 @@ ibv_qp* make_qp(ibv_context* context, ibv_qp_init_attr_ex& a) {
         process::Shard::Session session(*qp->shard);
         const Result<transport::QueuePair*> machine =
             session.engine().create_qp(engine_init(a, *qp));
-        if (!machine) {
-            quota.give();
-            return refuse_null("ibv_create_qp", machine.error());
-        }
+        if (!machine) return refuse_null("ibv_create_qp", machine.error());
         qp->machine = *machine;
     }
+    give_back.keep();
     qp->capabilities = a.cap;
     qp->signal_all = a.sq_sig_all != 0;
     if (has(a, IBV_QP_INIT_ATTR_XRCD) && a.xrcd != nullptr) qp->xrcd = &object_of<Xrcd>(a.xrcd);
@@ -150,18 +149,20 @@ ibv_qp* make_qp(ibv_context* context, ibv_qp_init_attr_ex& a) {
 }  // namespace
 
 ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* attributes) {
-    const Uncancelled call;
-    const bool extended = has(*attributes, IBV_QP_INIT_ATTR_SEND_OPS_FLAGS);
-    if (extended && !builder_supports(attributes->qp_type, attributes->send_ops_flags))
-        return refuse_null("ibv_create_qp_ex", {EOPNOTSUPP, "a send operation we do not have"});
-    ibv_qp* base = make_qp(context, *attributes);
-    if (base != nullptr && extended) fill_builder_operations(qp_of(base));
-    return base;
+    return abi_call("ibv_create_qp_ex", [&]() -> ibv_qp* {
+        const bool extended = has(*attributes, IBV_QP_INIT_ATTR_SEND_OPS_FLAGS);
+        if (extended && !builder_supports(attributes->qp_type, attributes->send_ops_flags))
+            return refuse_null("ibv_create_qp_ex", {EOPNOTSUPP, "a send operation we do not have"});
+        ibv_qp* base = make_qp(context, *attributes);
+        if (base != nullptr && extended) fill_builder_operations(qp_of(base));
+        return base;
+    });
 }
 
 ibv_qp* open_qp(ibv_context*, ibv_qp_open_attr*) {
-    const Uncancelled call;
-    return refuse_null("ibv_open_qp", {EOPNOTSUPP, "XRC targets are not shared by processes"});
+    return abi_call("ibv_open_qp", [&]() -> ibv_qp* {
+        return refuse_null("ibv_open_qp", {EOPNOTSUPP, "XRC targets are not shared by processes"});
+    });
 }
 
 }  // namespace feroce::verbs
@@ -170,50 +171,53 @@ using namespace feroce;
 using namespace feroce::verbs;
 
 ibv_qp* ibv_create_qp(ibv_pd* pd, ibv_qp_init_attr* attributes) {
-    const Uncancelled call;
-    ibv_qp_init_attr_ex extended{};
-    std::memcpy(&extended, attributes, sizeof *attributes);
-    extended.comp_mask = IBV_QP_INIT_ATTR_PD;
-    extended.pd = pd;
-    ibv_qp* qp = make_qp(pd->context, extended);
-    if (qp != nullptr) attributes->cap = extended.cap;
-    return qp;
+    return abi_call("ibv_create_qp", [&]() -> ibv_qp* {
+        ibv_qp_init_attr_ex extended{};
+        std::memcpy(&extended, attributes, sizeof *attributes);
+        extended.comp_mask = IBV_QP_INIT_ATTR_PD;
+        extended.pd = pd;
+        ibv_qp* qp = make_qp(pd->context, extended);
+        if (qp != nullptr) attributes->cap = extended.cap;
+        return qp;
+    });
 }
 
 int ibv_modify_qp(ibv_qp* base, ibv_qp_attr* attributes, int mask) {
-    const Uncancelled call;
-    if (!alive(base->context)) return refuse("ibv_modify_qp", kDead);
-    Qp& qp = qp_of(base);
-    const Result<transport::QpAttributes> wanted =
-        qp_attributes(context_of(base->context), *attributes, mask);
-    if (!wanted) return refuse("ibv_modify_qp", wanted.error());
-    process::Shard::Session session(*qp.shard);
-    Result<void> modified = session.engine().modify_qp(session.now(), *qp.machine, *wanted,
-                                                       {static_cast<std::uint32_t>(mask)});
-    if (!modified) return refuse("ibv_modify_qp", modified.error());
-    base->state = static_cast<ibv_qp_state>(qp.machine->state());
-    if ((mask & IBV_QP_STATE) != 0 && base->state == IBV_QPS_RESET) purge_completions(*base);
-    return 0;
+    return abi_call("ibv_modify_qp", [&]() -> int {
+        if (!alive(base->context)) return refuse("ibv_modify_qp", kDead);
+        Qp& qp = qp_of(base);
+        const Result<transport::QpAttributes> wanted =
+            qp_attributes(context_of(base->context), *attributes, mask);
+        if (!wanted) return refuse("ibv_modify_qp", wanted.error());
+        process::Shard::Session session(*qp.shard);
+        Result<void> modified = session.engine().modify_qp(session.now(), *qp.machine, *wanted,
+                                                           {static_cast<std::uint32_t>(mask)});
+        if (!modified) return refuse("ibv_modify_qp", modified.error());
+        base->state = static_cast<ibv_qp_state>(qp.machine->state());
+        if ((mask & IBV_QP_STATE) != 0 && base->state == IBV_QPS_RESET) purge_completions(*base);
+        return 0;
+    });
 }
 
 int ibv_query_qp(ibv_qp* base, ibv_qp_attr* attributes, int, ibv_qp_init_attr* init) {
-    const Uncancelled call;
-    if (!alive(base->context)) return refuse("ibv_query_qp", kDead);
-    Qp& qp = qp_of(base);
-    {
-        process::Shard::Session session(*qp.shard);
-        *attributes = qp_attr(*qp.machine, qp.capabilities);
-    }
-    base->state = attributes->qp_state;
-    if (init == nullptr) return 0;
-    init->qp_context = base->qp_context;
-    init->send_cq = base->send_cq;
-    init->recv_cq = base->recv_cq;
-    init->srq = base->srq;
-    init->cap = qp.capabilities;
-    init->qp_type = base->qp_type;
-    init->sq_sig_all = qp.signal_all ? 1 : 0;
-    return 0;
+    return abi_call("ibv_query_qp", [&]() -> int {
+        if (!alive(base->context)) return refuse("ibv_query_qp", kDead);
+        Qp& qp = qp_of(base);
+        {
+            process::Shard::Session session(*qp.shard);
+            *attributes = qp_attr(*qp.machine, qp.capabilities);
+        }
+        base->state = attributes->qp_state;
+        if (init == nullptr) return 0;
+        init->qp_context = base->qp_context;
+        init->send_cq = base->send_cq;
+        init->recv_cq = base->recv_cq;
+        init->srq = base->srq;
+        init->cap = qp.capabilities;
+        init->qp_type = base->qp_type;
+        init->sq_sig_all = qp.signal_all ? 1 : 0;
+        return 0;
+    });
 }
 
 int ibv_query_qp_data_in_order(ibv_qp*, ibv_wr_opcode, std::uint32_t) {
@@ -242,25 +246,27 @@ int ibv_destroy_qp(ibv_qp* base) {
 }
 
 int ibv_attach_mcast(ibv_qp* base, const ibv_gid* gid, std::uint16_t) {
-    const Uncancelled call;
-    if (!alive(base->context)) return refuse("ibv_attach_mcast", kDead);
-    Gid group;
-    std::memcpy(group.raw.data(), gid->raw, group.raw.size());
-    Qp& qp = qp_of(base);
-    process::Shard::Session session(*qp.shard);
-    Result<void> attached = session.engine().attach_multicast(*qp.machine, group);
-    return attached ? 0 : refuse("ibv_attach_mcast", attached.error());
+    return abi_call("ibv_attach_mcast", [&]() -> int {
+        if (!alive(base->context)) return refuse("ibv_attach_mcast", kDead);
+        Gid group;
+        std::memcpy(group.raw.data(), gid->raw, group.raw.size());
+        Qp& qp = qp_of(base);
+        process::Shard::Session session(*qp.shard);
+        Result<void> attached = session.engine().attach_multicast(*qp.machine, group);
+        return attached ? 0 : refuse("ibv_attach_mcast", attached.error());
+    });
 }
 
 int ibv_detach_mcast(ibv_qp* base, const ibv_gid* gid, std::uint16_t) {
-    const Uncancelled call;
-    if (!alive(base->context)) return refuse("ibv_detach_mcast", kDead);
-    Gid group;
-    std::memcpy(group.raw.data(), gid->raw, group.raw.size());
-    Qp& qp = qp_of(base);
-    process::Shard::Session session(*qp.shard);
-    Result<void> detached = session.engine().detach_multicast(*qp.machine, group);
-    return detached ? 0 : refuse("ibv_detach_mcast", detached.error());
+    return abi_call("ibv_detach_mcast", [&]() -> int {
+        if (!alive(base->context)) return refuse("ibv_detach_mcast", kDead);
+        Gid group;
+        std::memcpy(group.raw.data(), gid->raw, group.raw.size());
+        Qp& qp = qp_of(base);
+        process::Shard::Session session(*qp.shard);
+        Result<void> detached = session.engine().detach_multicast(*qp.machine, group);
+        return detached ? 0 : refuse("ibv_detach_mcast", detached.error());
+    });
 }
 
 int ibv_set_ece(ibv_qp*, ibv_ece* ece) {
