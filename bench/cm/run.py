@@ -56,16 +56,17 @@ class Connections:
         return sum(1 for pair in json.loads(text) if pair["comm"] == "connect_rate")
 
     def leaks(self):
-        """What stays behind, in sentences."""
+        """What every round leaves behind, in sentences. A table that grows does so once."""
         found = []
-        first, last = self.usage[0], self.usage[-1]
-        connections = 2 * self.count * (len(self.usage) - 1)
+        connections = 2 * self.count
+        rounds = list(zip(self.usage, self.usage[1:]))
         for index, side in ((0, "client"), (2, "server")):
-            if last[index] != first[index]:
-                found.append(f"the {side} had {first[index]} descriptors and has {last[index]}")
-            grown = last[index + 1] - first[index + 1]
+            opened = min(after[index] - before[index] for before, after in rounds)
+            if opened > 0:
+                found.append(f"the {side} keeps {opened} descriptors of {connections} connections")
+            grown = min(after[index + 1] - before[index + 1] for before, after in rounds)
             if grown > LEAK_BYTES * connections:
-                found.append(f"the {side} grew by {grown} bytes in {connections} connections")
+                found.append(f"the {side} keeps {grown} bytes of {connections} connections")
         if self.queue_pairs != 0:
             found.append(f"{self.queue_pairs} queue pairs are left")
         return found

@@ -48,8 +48,7 @@ Engine::Engine(const Config& config, const Parts& parts)
     : config_(config),
       parts_(parts),
       transmit_(parts.port, config.arena_bytes),
-      services_{
-          parts.memory, transmit_, counters_, reasons_, *this, held_, &queue_memory_},
+      services_{parts.memory, transmit_, counters_, reasons_, *this, held_, &queue_memory_},
       qps_(config.slot, config.qp_max, parts.random),
       timers_(config.qp_max + 1),
       windows_(config.window),
@@ -89,7 +88,7 @@ QueuePair& Engine::add_qp(Qpn qpn, const transport::QpInit& init) {
 void Engine::destroy_qp(QueuePair& qp) {
     observe(qp);
     to_reset(last_run_, qp);
-    for (const Gid& group : groups_.remove_all(qp)) parts_.port.leave_group(group);
+    groups_.remove_all(qp, [this](const Gid& group) { parts_.port.leave_group(group); });
     if (qp.is_ready) remove_if(ready_, [&qp](const QueuePair* other) { return other == &qp; });
     timers_.remove(qp);
     parts_.memory.unbind_windows_of(qp.qpn());
@@ -233,8 +232,12 @@ Result<void> Engine::attach_multicast(QueuePair& qp, const Gid& group) {
         return Error{EINVAL, "only a UD queue pair can join, and only a multicast address"};
     const Result<bool> is_new = groups_.attach(group, qp);
     if (!is_new) return is_new.error();
-    if (!*is_new || parts_.port.join_group(group)) return {};
-    ASSERT(groups_.detach(group, qp).has_value());
+    if (!*is_new) return {};
+    Rollback detach([&] { ASSERT(groups_.detach(group, qp).has_value()); });
+    if (parts_.port.join_group(group)) {
+        detach.keep();
+        return {};
+    }
     return Error{EADDRNOTAVAIL, "the network interface cannot join this multicast group"};
 }
 

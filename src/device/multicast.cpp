@@ -9,7 +9,7 @@ Result<bool> MulticastGroups::attach(const Gid& group, transport::QueuePair& qp)
     const auto found = groups_.find(group);
     if (found == groups_.end()) {
         if (groups_.size() >= kGroupsMax) return Error{ENOMEM, "too many multicast groups"};
-        groups_[group].push_back(&qp);
+        groups_.emplace(group, std::vector{&qp});
         return true;
     }
     auto& list = found->second;
@@ -33,20 +33,6 @@ std::span<transport::QueuePair* const> MulticastGroups::members(const Gid& group
     const auto found = groups_.find(group);
     if (found == groups_.end()) return {};
     return found->second;
-}
-
-std::vector<Gid> MulticastGroups::remove_all(transport::QueuePair& qp) {
-    std::vector<Gid> emptied;
-    for (auto it = groups_.begin(); it != groups_.end();) {
-        std::erase(it->second, &qp);
-        if (!it->second.empty()) {
-            ++it;
-            continue;
-        }
-        emptied.push_back(it->first);
-        it = groups_.erase(it);
-    }
-    return emptied;
 }
 
 }  // namespace feroce::device

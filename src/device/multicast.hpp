@@ -24,8 +24,19 @@ public:
     // True if that was the last member and the group can be left. EINVAL if it is not attached.
     Result<bool> detach(const Gid& group, transport::QueuePair& qp);
     std::span<transport::QueuePair* const> members(const Gid& group) const;
-    // Detaches it everywhere; the groups that became empty.
-    std::vector<Gid> remove_all(transport::QueuePair& qp);
+    // Detaches it everywhere, and tells of the groups that became empty.
+    template <class Emptied>
+    void remove_all(transport::QueuePair& qp, Emptied&& emptied) {
+        for (auto it = groups_.begin(); it != groups_.end();) {
+            std::erase(it->second, &qp);
+            if (!it->second.empty()) {
+                ++it;
+                continue;
+            }
+            emptied(it->first);
+            it = groups_.erase(it);
+        }
+    }
     std::size_t size() const { return groups_.size(); }
 
 private:

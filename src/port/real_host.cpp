@@ -59,12 +59,15 @@ host::Identity RealHost::identity() {
 
 template <class Work>
 auto RealHost::in_network(Work&& work) {
-    std::shared_ptr<Network> network;
-    {
-        const std::lock_guard lock(mutex_);
-        network = network_.lock();
-    }
-    return network ? network->run(work) : work();
+    // A child asks the network that it is in. Relaxed: set by this thread, or before it was made.
+    if (abandoned_.load(std::memory_order_relaxed)) return work();
+    const std::shared_ptr<Network> open = network();
+    return open ? open->run(work) : work();
+}
+
+std::shared_ptr<Network> RealHost::network() {
+    const std::lock_guard lock(network_mutex_);
+    return network_.lock();
 }
 
 std::vector<host::Interface> RealHost::interfaces() {
@@ -76,9 +79,11 @@ std::vector<host::Interface> RealHost::interfaces() {
 }
 
 Result<std::shared_ptr<Network>> RealHost::enter_network() {
-    if (std::shared_ptr<Network> network = network_.lock()) return network;
+    if (std::shared_ptr<Network> open = network()) return open;
     Result<std::shared_ptr<Network>> entered = Network::enter();
-    if (entered) network_ = *entered;
+    if (!entered) return entered;
+    const std::lock_guard lock(network_mutex_);
+    network_ = *entered;
     return entered;
 }
 
@@ -198,6 +203,7 @@ Result<std::unique_ptr<host::Task>> RealHost::spawn(std::function<void()> body) 
 }
 
 void RealHost::abandon() {
+    abandoned_.store(true, std::memory_order_relaxed);
     // A child that never execs would keep a group alive that nobody serves.
     if (const std::shared_ptr<PortGroup> group = group_.lock()) group->abandon();
     for (const int connection : seats_) ::close(connection);

@@ -1,6 +1,7 @@
 // RealHost: this machine. Clock, the kernel's random numbers, interfaces, UDP port, threads.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -63,6 +64,7 @@ private:
     Result<PortEntry> enter(FormerSeat before, Duration patience);
     Result<PortEntry> seat_again(std::uint8_t slot);
     Neighbours neighbours();
+    std::shared_ptr<Network> network();
     Result<std::shared_ptr<Network>> enter_network();
     Result<std::unique_ptr<host::HostPort>> open_port_in(const std::shared_ptr<Network>& network);
     // In the network of the open ports; where there are none, in that of the caller.
@@ -73,11 +75,13 @@ private:
     bool hides_loopback_ = false;  // Decided at the start, for good.
     KernelRandom random_;
     std::unique_ptr<Capture> capture_;
-    std::mutex mutex_;                              // Guards what follows.
-    std::weak_ptr<PortGroup> group_;                // Held by the open ports.
-    std::weak_ptr<Network> network_;                // The same.
-    Identity identity_;                             // As we entered the port last.
-    std::uint32_t owner_;                           // The user whose UDP port it is.
+    std::atomic<bool> abandoned_ = false;  // In a forked child, which has no thread of ours.
+    std::mutex network_mutex_;             // Guards network_ alone, and never long.
+    std::weak_ptr<Network> network_;       // Held by the open ports.
+    std::mutex mutex_;                     // Guards what follows.
+    std::weak_ptr<PortGroup> group_;       // Held by the open ports.
+    Identity identity_;                    // As we entered the port last.
+    std::uint32_t owner_;                  // The user whose UDP port it is.
     std::map<std::uint8_t, std::uint64_t> tokens_;  // Of our seats as a guest, by slot.
     std::vector<int> seats_;  // Connections of our guest ports, to be closed in a child.
     // One a port, so that each is used under one shard's lock.

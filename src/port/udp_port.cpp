@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <new>
 #include <utility>
 
 #include "port/address.hpp"
@@ -117,8 +118,10 @@ bool UdpPort::join_group(const Gid& group) {
     return joined;
 }
 
-void UdpPort::leave_group(const Gid& group) {
+// Without memory for the list it stays a member, as long as the socket is open.
+void UdpPort::leave_group(const Gid& group) try {
     for (const host::Interface& i : interfaces()) change_membership(group, i.index, false);
+} catch (const std::bad_alloc&) {
 }
 
 }  // namespace feroce::port

@@ -25,6 +25,10 @@ Result<void> Process::open() {
         ++opens_;
         return {};
     }
+    Rollback stop([this] {
+        opens_ = 0;
+        shards_.clear();
+    });
     while (shards_.size() < options_.shards) {
         Result<std::unique_ptr<Shard>> shard =
             Shard::start({.host = *host_,
@@ -32,16 +36,9 @@ Result<void> Process::open() {
                           .xrc = xrc_,
                           .events = events_,
                           .interfaces_changed = options_.interfaces_changed});
-        if (!shard) {
-            shards_.clear();
-            return shard.error();
-        }
+        if (!shard) return shard.error();
         shards_.push_back(std::move(*shard));
     }
-    Rollback stop([this] {
-        opens_ = 0;
-        shards_.clear();
-    });
     opens_ = 1;
     for (std::atomic<std::uint32_t>& told : told_) told.store(0, std::memory_order_relaxed);
     if (state_ != nullptr) {
@@ -104,7 +101,7 @@ void Process::export_state(StateExport::DeviceName device_name, StateExport::Inv
 
 void Process::publish_state() {
     const std::lock_guard lock(mutex_);
-    state_->publish(shards_);
+    within_memory("state page", [this] { state_->publish(shards_); });
 }
 
 namespace {

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "base/rollback.hpp"
+
 namespace feroce::process {
 
 Result<std::uint32_t> XrcFiles::open(int fd, int flags) {
@@ -20,7 +22,12 @@ Result<std::uint32_t> XrcFiles::open(int fd, int flags) {
     if (found != by_file_.end() && (flags & O_EXCL) != 0)
         return Error{EINVAL, "the file names a domain already"};
     Shared& shared = by_file_[key];
-    if (shared.opens++ == 0) shared.domain = domains_.create();
+    if (shared.opens == 0) {
+        Rollback forget([&] { by_file_.erase(key); });
+        shared.domain = domains_.create();
+        forget.keep();
+    }
+    ++shared.opens;
     return shared.domain;
 }
 

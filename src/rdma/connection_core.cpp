@@ -19,24 +19,13 @@ constexpr int kDrainRounds = 100'000;
 
 constexpr std::uint32_t kWordBytes = 8;
 
-// The last of a queue that is flushed: all before it have completed.
-struct Marker : Operation {
-    Marker() {
-        complete = [](Operation& self, const ibv_wc& /*flushed*/) {
-            static_cast<Marker&>(self).done = true;
-        };
-    }
-    bool posted = false;
-    bool done = false;
-};
-
 void move_to_error(ibv_qp* qp) {
     ibv_qp_attr attributes{};
     attributes.qp_state = IBV_QPS_ERR;
     ::ibv_modify_qp(qp, &attributes, IBV_QP_STATE);
 }
 
-bool post_marker(ibv_qp* qp, Marker& marker) {
+bool post_marker(ibv_qp* qp, Operation& marker) {
     ibv_send_wr wr{}, *bad = nullptr;
     wr.wr_id = to_wr_id(&marker);
     wr.opcode = IBV_WR_SEND;
@@ -44,7 +33,7 @@ bool post_marker(ibv_qp* qp, Marker& marker) {
     return ::ibv_post_send(qp, &wr, &bad) == 0;
 }
 
-bool post_receive_marker(ibv_qp* qp, Marker& marker) {
+bool post_receive_marker(ibv_qp* qp, Operation& marker) {
     ibv_recv_wr wr{}, *bad = nullptr;
     wr.wr_id = to_wr_id(&marker);
     return ::ibv_post_recv(qp, &wr, &bad) == 0;
@@ -273,7 +262,10 @@ void ConnectionCore::flush(const TransferBase& transfer) {
 }
 
 void ConnectionCore::drain() {
-    Marker sends, receives;
+    Marker& sends = last_send_;
+    Marker& receives = last_receive_;
+    sends.posted = sends.done = false;
+    receives.posted = receives.done = false;
     // Shared receives are not flushed: those that nobody took stay for the others.
     receives.posted = receives.done = options_.shared_receives != nullptr;
     for (int round = 0; round < kDrainRounds && !(sends.done && receives.done); ++round) {

@@ -59,6 +59,17 @@ public:
     LocalRegion word(std::uint32_t slot) const { return words_->local(slot * 8, 8); }
 
 private:
+    // The last of a queue that is flushed: all before it have completed.
+    struct Marker : Operation {
+        Marker() {
+            complete = [](Operation& self, const ibv_wc& /*flushed*/) {
+                static_cast<Marker&>(self).done = true;
+            };
+        }
+        bool posted = false;
+        bool done = false;
+    };
+
     void on_cm_event(const CmEvent& event) override;
     Error connect_error(const CmEvent& event) const;
     void look_or_relax() noexcept;
@@ -76,6 +87,8 @@ private:
     Signal changed_;                // reached_ or cause_.
     std::uint32_t in_flight_ = 0;   // Work requests of transfers.
     List<TransferBase> backlog_;
+    Marker last_send_;  // Of drain(). A device that is slow may complete them after it.
+    Marker last_receive_;
     std::optional<Buffer> words_;  // Results of atomics, made for the first of them.
     std::vector<std::uint32_t> free_words_;
 };

@@ -247,14 +247,16 @@ bool ClientLink::send_fence(const Fence& fence) {
 void ClientLink::say_goodbye() {
     Channel& service = *lines_[0].channel;
     if (failed_ || goodbye_ != 0 || !extended() || !service.has_room(1)) return;
-    std::array<std::byte, Goodbye::kSize> bytes;
-    Goodbye::emit(bytes);
+    std::array<std::byte, rtrs::Goodbye::kSize> bytes;
+    rtrs::Goodbye::emit(bytes);
     service.post_inline_message(bytes, true);
     goodbye_ = service.posted();
 }
 
-bool ClientLink::goodbye_arrived() const {
-    return failed_ || lines_[0].channel->acknowledged() >= goodbye_;
+ClientLink::Goodbye ClientLink::goodbye() const {
+    if (goodbye_ == 0) return Goodbye::Unsaid;
+    if (lines_[0].channel->acknowledged() >= goodbye_) return Goodbye::Arrived;
+    return failed_ ? Goodbye::Unsaid : Goodbye::OnItsWay;
 }
 
 void ClientLink::on_beat() {

@@ -71,7 +71,8 @@ public:
     bool send(Request& request);          // False, and failed, if the device refuses.
     bool send_fence(const Fence& fence);  // False if there is no room now.
     void say_goodbye();                   // The session is closed.
-    bool goodbye_arrived() const;         // Or never will.
+    enum class Goodbye : std::uint8_t { Unsaid, OnItsWay, Arrived };
+    Goodbye goodbye() const;
     // Whether the device or the server may still use the memory of a request's caller: the server
     // that of a read, the device that of a write which has not arrived. Data that was copied into
     // the session's own memory is none of the caller's.

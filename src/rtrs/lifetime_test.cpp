@@ -10,6 +10,7 @@
 #include "feroce/rtrs/server.hpp"
 #include "feroce/rtrs/session.hpp"
 #include "feroce/task_group.hpp"
+#include "rdma/test_until.hpp"
 
 namespace feroce::rtrs {
 namespace {
@@ -78,6 +79,30 @@ TEST_F(Lifetime, AServerIsDestroyedWhileRequestsOfSeveralSessionsArrive) {
         server.reset();
     }
     EXPECT_EQ(handled, 0);
+}
+
+// One loop for both ends. The session is forgotten before the server ends, the request after it.
+TEST_F(Lifetime, ARequestOutlivesItsSessionAndTheServer) {
+    ServerOptions options;
+    options.port = 0;
+    options.queue_depth = 16;
+    options.session_linger = 10ms;
+    std::optional<Responder> kept;
+    server = Server::open(client_loop, options, [&](ServerRequest& request) {
+                 kept = request.defer();
+             }).value();
+    {
+        SessionOptions wanted;
+        wanted.port = server->port();
+        const Session session =
+            client_loop.run(client.open("short", {{"127.0.0.1"}}, wanted)).value();
+        rdma::TaskGroup group(client_loop);
+        group.spawn(write(session));
+        ASSERT_TRUE(rdma::poll_until(client_loop, [&] { return kept.has_value(); }));
+    }
+    ASSERT_TRUE(rdma::poll_until(client_loop, [&] { return server->statistics().sessions == 0; }));
+    server.reset();
+    kept.reset();
 }
 
 // The heartbeats of both ends are due many times meanwhile.

@@ -106,7 +106,8 @@ std::vector<Fence> RequestBook::open_fences() const {
     std::vector<Fence> open;
     for (const Wreck& wreck : wrecks_) {
         open.push_back(wreck.fence);
-        open.back().drain = !wreck.abandoned.empty();
+        // First without: the server may never end what was left, and others wait to be sent again.
+        open.back().drain = !wreck.abandoned.empty() && wreck.requests.empty();
     }
     return open;
 }

@@ -169,6 +169,24 @@ TEST(RequestBook, APermitOfAnAbandonedRequestWaitsForTheDrain) {
     EXPECT_EQ(book.next(), &next);
 }
 
+// Whose handler forgot it, say: the server would never say that all has ended.
+TEST(RequestBook, OthersOfItsPathDoNotWaitForARequestThatIsNeverAnswered) {
+    RequestBook book(2);
+    InFlight path;
+    Tracked forgotten, other;
+    for (Tracked* const request : {&forgotten, &other}) {
+        book.submit(*request, Instant{});
+        book.sent(*request, path);
+    }
+    book.leave(forgotten, path, ETIMEDOUT, "", Instant{});
+    book.path_failed(path, fence_of(1));
+    ASSERT_EQ(book.open_fences().size(), 1u);
+    EXPECT_FALSE(book.open_fences()[0].drain);
+    book.fenced(fence_of(1, false));
+    EXPECT_EQ(book.next(), &other);
+    EXPECT_TRUE(book.open_fences()[0].drain) << "the permit of the first waits on";
+}
+
 TEST(RequestBook, GivingUpAfterTheFenceStillNeedsTheDrain) {
     RequestBook book(1);
     InFlight path;

@@ -47,6 +47,8 @@ ServerPath::~ServerPath() {
     shut();
     session_->path_closed(identity_.number);
     for (Line& line : lines_)
+        if (line.connection) line.connection->close();
+    for (Line& line : lines_)
         if (line.connection) line.connection->drain();  // A goodbye may be among what arrived.
     windows_.clear();
     region_.reset();
@@ -224,7 +226,8 @@ void ServerPath::on_message(ByteView data) {
 // The path may be closed, by the end of another connection, before a message that arrived earlier.
 void ServerPath::on_last(const ibv_wc& completion, ByteView data) {
     const bool message = (completion.wc_flags & IBV_WC_WITH_IMM) == 0;
-    if (message && session_->identity().extended && Goodbye::is(data)) session_->say_goodbye();
+    const bool was_admitted = region_.has_value() && session_->identity().extended;
+    if (message && was_admitted && Goodbye::is(data)) session_->say_goodbye();
 }
 
 void ServerPath::on_info(ByteView data) {

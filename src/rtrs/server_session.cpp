@@ -87,6 +87,7 @@ Result<void> ServerSession::arrived(PathNumber path, std::uint16_t connection,
             slot.answer.connection = connection;
             slot.answer.header = *header;
             slot.answer.error = table_.result(place.chunk);
+            if (slot.answer.error != 0) slot.answer.has_note = false;  // Written over.
             send_answer(path, slot.answer);
             break;
         case ChunkTable::Verdict::Hold: {
@@ -131,8 +132,8 @@ void ServerSession::call_handler(Slot& slot) {
     }
 }
 
-// The text goes into the chunk, which its handler is done with: no memory is needed for it, and it
-// is still there if the answer must be repeated.
+// The text goes into the chunk, which its handler is done with: no memory is needed for it. An
+// answer that is repeated has none: the client wrote its request again, perhaps over it.
 void ServerSession::add_note(Slot& slot, std::string_view text, std::optional<std::size_t> filled) {
     Answer& answer = slot.answer;
     if (!identity_.notes) return;

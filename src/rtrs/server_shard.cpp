@@ -298,6 +298,7 @@ ServerShard::Places::iterator ServerShard::forget(Places::iterator place) {
     if (common_->options.on_session_end && place->second.seen)
         common_->options.on_session_end(place->second.session->identity().epoch);
     common_->registry.forget(place->first, number_);
+    place->second.session->abandon();  // A request that still runs may outlive this shard.
     return sessions_.erase(place);
 }
 

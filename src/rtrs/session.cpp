@@ -149,7 +149,7 @@ rdma::Result<> Session::reconnect_path(std::size_t path) const {
 }
 
 rdma::Task<rdma::Result<>> Session::close() const {
-    return core_->say_goodbye();
+    return SessionCore::say_goodbye(core_);
 }
 
 void Session::set_policy(PathPolicy policy) const {

@@ -13,6 +13,7 @@ namespace feroce::rtrs {
 
 namespace {
 constexpr std::size_t kAreaAlignment = 4096;
+constexpr const char* kOverdue = "the server's handler did not answer within the server's limit";
 constexpr Duration kGoodbyeTime = std::chrono::seconds(1);
 constexpr std::size_t kLengthNote = 4;  // How long the note of a short read is.
 }  // namespace
@@ -81,17 +82,22 @@ rdma::Task<rdma::Result<>> SessionCore::ready() {
     co_return rdma::Error(EINVAL, "a session needs at least one path");
 }
 
-rdma::Task<rdma::Result<>> SessionCore::say_goodbye() {
-    leaving_ = true;
-    const Instant end = loop_.after(kGoodbyeTime);
-    for (auto& path : paths_)
+rdma::Task<rdma::Result<>> SessionCore::say_goodbye(std::shared_ptr<SessionCore> self) {
+    self->leaving_ = true;
+    const Instant end = self->loop_.after(kGoodbyeTime);
+    for (auto& path : self->paths_)
         if (ClientLink* const link = path->link()) link->say_goodbye();
-    const auto arrived = [](const auto& path) {
-        return path->link() == nullptr || path->link()->goodbye_arrived();
-    };
-    while (!std::all_of(paths_.begin(), paths_.end(), arrived))
-        if (auto waited = co_await changed_.wait().until(end); !waited) co_return waited;
+    while (self->any_goodbye(ClientLink::Goodbye::OnItsWay))
+        if (auto waited = co_await self->changed_.wait().until(end); !waited) co_return waited;
+    if (self->extended() && !self->any_goodbye(ClientLink::Goodbye::Arrived))
+        co_return rdma::Error(ENOTCONN, "no path is up by which the server could be told");
     co_return rdma::Result<>{};
+}
+
+bool SessionCore::any_goodbye(ClientLink::Goodbye state) const {
+    return std::any_of(paths_.begin(), paths_.end(), [state](const auto& path) {
+        return path->link() != nullptr && path->link()->goodbye() == state;
+    });
 }
 
 void SessionCore::on_room() {
@@ -106,7 +112,7 @@ Result<void> SessionCore::on_connected(ClientPath& /*path*/, ClientLink& link) {
             return Error{EPROTO,
                          "the server changed its queue depth or chunk size; close the "
                          "session and open it again"};
-        if (now.extension != announced_->extension)
+        if ((now.extension != 0) != (announced_->extension != 0))
             return Error{EPROTO,
                          "another kind of server answers; close the session and open it "
                          "again"};
@@ -141,6 +147,7 @@ void SessionCore::on_down(ClientPath& path, ClientLink& link) {
                        link.extended() ? std::optional(link.fence()) : std::nullopt,
                        by_itself ? options_.request_attempts : 0);
     const bool last = --up_ == 0;
+    if (leaving_) changed_.notify_all();
     tell(LinkEvent::PathDown, path);
     if (last) {
         tell(LinkEvent::Disconnected, path);
@@ -192,8 +199,10 @@ void SessionCore::on_answer(ClientLink& link, const Response& response, ByteView
 void SessionCore::on_overdue(ClientLink& link, const Overdue& overdue) {
     Request* const request = book_->under_way(overdue.chunk, link.inflight());
     if (request == nullptr || request->sequence != overdue.sequence) return;
-    book_->leave(*request, link.inflight(), ETIMEDOUT,
-                 "the server's handler did not answer within the server's limit", loop_.now());
+    // The server got a write whose acknowledgement was lost: the device may read it again.
+    if (request->direction == Direction::Write && link.uses_memory_of(*request))
+        return withdraw(*request, ETIMEDOUT, kOverdue);
+    book_->leave(*request, link.inflight(), ETIMEDOUT, kOverdue, loop_.now());
     pump();
 }
 

@@ -35,7 +35,7 @@ public:
     // Until the first path is up, or every path has failed once.
     rdma::Task<rdma::Result<>> ready();
     // Until the server knows on every path that the session ends; at most a second.
-    rdma::Task<rdma::Result<>> say_goodbye();
+    static rdma::Task<rdma::Result<>> say_goodbye(std::shared_ptr<SessionCore> self);
     bool connected() const { return up_ > 0; }
     bool extended() const { return announced_ && announced_->extension != 0; }
 
@@ -78,6 +78,7 @@ private:
     void on_room() override;
     void on_failed(ClientLink& link) override;
 
+    bool any_goodbye(ClientLink::Goodbye state) const;
     void pump();
     ClientPath* choose(const Request& request);
     void ask_fences();

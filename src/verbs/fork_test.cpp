@@ -1,5 +1,6 @@
 // Processes that fork: nothing of the parent is in the child's way.
 #include <fcntl.h>
+#include <sched.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -71,6 +72,21 @@ TEST(Fork, AChildHasXrcDomainsOfItsOwn) {
     EXPECT_EQ(ibv_close_xrcd(xrcd), 0);
     EXPECT_EQ(ibv_close_device(context), 0);
     ::close(file);
+}
+
+// It has none of its parent's threads, one of which stays in the parent's network.
+TEST(Fork, AChildInAnotherNetworkMayAskForItsParentsPort) {
+    ibv_context* context = open_loopback();
+    ASSERT_NE(context, nullptr);
+    EXPECT_EQ(in_child([context] {
+                  ::alarm(30);                                 // Rather than wait for ever.
+                  if (::unshare(CLONE_NEWNET) != 0) return 0;  // Which takes root.
+                  ibv_port_attr port{};
+                  (void)___ibv_query_port(context, 1, &port);
+                  return 0;
+              }),
+              0);
+    EXPECT_EQ(ibv_close_device(context), 0);
 }
 
 TEST(Fork, AChildMayHaveDeviceMemoryOfItsParentsDevice) {

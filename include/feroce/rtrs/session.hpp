@@ -119,8 +119,8 @@ public:
     rdma::Result<> remove_path(std::size_t path) const;
     rdma::Result<> disconnect_path(std::size_t path) const;  // Until reconnect_path().
     rdma::Result<> reconnect_path(std::size_t path) const;   // Now, whatever the back-off says.
-    // The last call, when every request is done: returns when the server has forgotten that the
-    // client might come back. ETIMEDOUT: no answer within a second. A handle must live meanwhile.
+    // The last call, of the last handle, when every request is done: returns when the server knows
+    // that the client does not come back. ETIMEDOUT: no answer within a second. ENOTCONN: no path.
     rdma::Task<rdma::Result<>> close() const;
     void set_policy(PathPolicy policy) const;
     SessionStatistics statistics() const;
