@@ -4,6 +4,8 @@
 #include <sched.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <cerrno>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -22,20 +24,20 @@ TEST(Network, AThreadThatIsThereDoesItsWorkItself) {
     EXPECT_EQ(done, 1);
 }
 
-// Runs `body` on threads that have left the network; false if that is not allowed.
+// Runs `body` on threads that have left the network; the errno of one that could not leave.
 template <class Body>
-bool on_threads_that_left(int count, Body&& body) {
-    std::atomic<bool> may{true};
+int on_threads_that_left(int count, Body&& body) {
+    std::atomic<int> refused{0};
     std::vector<std::thread> threads;
     for (int i = 0; i < count; ++i)
         threads.emplace_back([&] {
             if (::unshare(CLONE_NEWNET) == 0)
                 body();
             else
-                may = false;
+                refused = errno;
         });
     for (std::thread& thread : threads) thread.join();
-    return may;
+    return refused;
 }
 
 TEST(Network, WorkOfAThreadThatLeftIsDoneThere) {
@@ -44,12 +46,13 @@ TEST(Network, WorkOfAThreadThatLeftIsDoneThere) {
     std::uint64_t before = here;
     std::uint64_t worked = 0;
     std::uint64_t after = here;
-    const bool may = on_threads_that_left(1, [&] {
+    const int refused = on_threads_that_left(1, [&] {
         before = network_of_caller();
         worked = network->run([] { return network_of_caller(); });
         after = network_of_caller();
     });
-    if (!may) GTEST_SKIP() << "network namespaces take root";
+    if (refused == EPERM) GTEST_SKIP() << "network namespaces take root";
+    ASSERT_EQ(refused, 0);
     EXPECT_EQ(worked, here);
     EXPECT_NE(before, here);
     EXPECT_EQ(after, before) << "the caller stays where it went";
@@ -60,17 +63,18 @@ TEST(Network, DoesOneThingAtATime) {
     constexpr int kThreads = 8;
     constexpr int kTimes = 200;
     int done = 0;  // Of one thread, or ThreadSanitizer complains.
-    const bool may = on_threads_that_left(kThreads, [&] {
+    const int refused = on_threads_that_left(kThreads, [&] {
         for (int i = 0; i < kTimes; ++i) network->run([&] { ++done; });
     });
-    if (!may) GTEST_SKIP() << "network namespaces take root";
+    if (refused == EPERM) GTEST_SKIP() << "network namespaces take root";
+    ASSERT_EQ(refused, 0);
     EXPECT_EQ(done, kThreads * kTimes);
 }
 
 TEST(Network, WhatWorkThrowsReachesTheCaller) {
     const std::shared_ptr<Network> network = *Network::enter();
     std::string heard;
-    const bool may = on_threads_that_left(1, [&] {
+    const int refused = on_threads_that_left(1, [&] {
         try {
             network->run([]() -> int { throw std::runtime_error("no memory"); });
         } catch (const std::runtime_error& error) {
@@ -78,7 +82,8 @@ TEST(Network, WhatWorkThrowsReachesTheCaller) {
         }
         heard += network->run([] { return std::string(", and on it goes"); });
     });
-    if (!may) GTEST_SKIP() << "network namespaces take root";
+    if (refused == EPERM) GTEST_SKIP() << "network namespaces take root";
+    ASSERT_EQ(refused, 0);
     EXPECT_EQ(heard, "no memory, and on it goes");
 }
 

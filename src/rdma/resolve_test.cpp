@@ -1,11 +1,31 @@
 // Names of machines: found off the loop's thread, and refused with a sentence.
+#include <dlfcn.h>
 #include <gtest/gtest.h>
+#include <netdb.h>
 
+#include <atomic>
 #include <cerrno>
+#include <string_view>
 
 #include "feroce/loop.hpp"
 #include "feroce/resolve.hpp"
 #include "feroce/task_group.hpp"
+
+namespace {
+std::atomic<bool> resolver_hangs = false;
+}
+
+// No test asks a name server: it is not on this machine.
+extern "C" int getaddrinfo(const char* name, const char* service, const addrinfo* hints,
+                           addrinfo** out) {
+    if (name != nullptr && std::string_view(name).ends_with(".invalid")) {
+        resolver_hangs.wait(true);
+        return EAI_NONAME;
+    }
+    static const auto real =
+        reinterpret_cast<decltype(&getaddrinfo)>(::dlsym(RTLD_NEXT, "getaddrinfo"));
+    return real(name, service, hints, out);
+}
 
 namespace feroce::rdma {
 namespace {
@@ -45,21 +65,27 @@ TEST(Resolve, ANameWithoutAddressIsASentence) {
     Loop loop;
     const auto found = loop.run(resolve(loop, "no-such-machine.invalid").until(loop.after(20s)));
     ASSERT_FALSE(found);
-    if (found.error().code == ETIMEDOUT) GTEST_SKIP() << "the resolver here does not answer";
-    EXPECT_TRUE(found.error().code == ENOENT || found.error().code == EAGAIN);
+    EXPECT_EQ(found.error().code, ENOENT);
     EXPECT_NE(found.error().why.find("'no-such-machine.invalid' has no address"), std::string::npos)
         << found.error().why;
 }
 
 // The resolver cannot be stopped, but the one who waits for it can, and the loop may go.
 TEST(Resolve, NobodyHasToWaitForTheResolver) {
-    Loop loop;
-    const auto found = loop.run(resolve(loop, "no-such-machine.invalid").until(loop.now()));
-    ASSERT_FALSE(found);
-    TaskGroup group(loop);
-    for (int i = 0; i < 20; ++i)
-        group.spawn([](Loop& at) -> Task<void> { (void)co_await resolve(at, "localhost"); }(loop));
-    loop.poll();
+    resolver_hangs = true;
+    {
+        Loop loop;
+        const auto found = loop.run(resolve(loop, "hangs.invalid").until(loop.after(10ms)));
+        ASSERT_FALSE(found);
+        EXPECT_EQ(found.error().code, ETIMEDOUT);
+        TaskGroup group(loop);
+        for (int i = 0; i < 20; ++i)
+            group.spawn(
+                [](Loop& at) -> Task<void> { (void)co_await resolve(at, "hangs.invalid"); }(loop));
+        loop.poll();
+    }
+    resolver_hangs = false;
+    resolver_hangs.notify_all();
 }
 
 }  // namespace

@@ -78,15 +78,14 @@ TEST(Fork, AChildHasXrcDomainsOfItsOwn) {
 TEST(Fork, AChildInAnotherNetworkMayAskForItsParentsPort) {
     ibv_context* context = open_loopback();
     ASSERT_NE(context, nullptr);
-    EXPECT_EQ(in_child([context] {
-                  ::alarm(30);                                 // Rather than wait for ever.
-                  if (::unshare(CLONE_NEWNET) != 0) return 0;  // Which takes root.
-                  ibv_port_attr port{};
-                  (void)___ibv_query_port(context, 1, &port);
-                  return 0;
-              }),
-              0);
+    const int status = in_child([context] {
+        if (::unshare(CLONE_NEWNET) != 0) return errno;
+        ibv_port_attr port{};
+        return ___ibv_query_port(context, 1, &port);
+    });
     EXPECT_EQ(ibv_close_device(context), 0);
+    if (status == EPERM) GTEST_SKIP() << "network namespaces take root";
+    EXPECT_EQ(status, 0);
 }
 
 TEST(Fork, AChildMayHaveDeviceMemoryOfItsParentsDevice) {
