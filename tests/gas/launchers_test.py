@@ -1,0 +1,247 @@
+#!/usr/bin/env python3
+"""Clusters that real launchers start: launchers_test.py openmpi|mpich|slurm BUILD.
+
+Nothing of a launcher's environment is set here: the nodes get their rank and size from mpirun,
+mpiexec and srun as Debian has them. Slurm's cluster is one machine: its daemons and munge's run in
+the foreground, as the user of the test, with all their files in a folder of the test and a key of
+its own.
+"""
+import contextlib
+import os
+import pathlib
+import pwd
+import re
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+PATIENCE = 60
+NODES = 3
+# What a test that runs under a launcher itself would hand on.
+FOREIGN = re.compile(r"^(OMPI|PMIX?|PRTE|MPI|HYDRA?|SLURM|MV2|FLUX)_|^(RANK|WORLD_SIZE|MASTER_)")
+
+
+class Failure(Exception):
+    pass
+
+
+def check(condition, text):
+    if not condition:
+        raise Failure(text)
+
+
+def environment(**more):
+    kept = {name: value for name, value in os.environ.items()
+            if not FOREIGN.search(name) and not name.startswith("FEROCE_GAS_")}
+    return {**kept, "FEROCE_DEVICES": "lo", **more}
+
+
+def free_ports(count):
+    """Ports that nobody listened at a moment ago, for TCP."""
+    with contextlib.ExitStack() as open_ones:
+        sockets = [open_ones.enter_context(socket.socket()) for _ in range(count)]
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in sockets]
+
+
+def run(words, env):
+    """The exit status of a launcher, and all that it and its nodes print."""
+    # In a session of its own, so that a launcher that hangs is ended with all of its nodes.
+    with subprocess.Popen(words, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, text=True, start_new_session=True) as launcher:
+        try:
+            shown, _ = launcher.communicate(timeout=PATIENCE)
+        except subprocess.TimeoutExpired:
+            os.killpg(launcher.pid, signal.SIGKILL)
+            shown, _ = launcher.communicate()
+            raise Failure(f"{' '.join(words)} does not end: {shown}") from None
+    return launcher.returncode, shown
+
+
+class Programs:
+    def __init__(self, build):
+        self.feroce = build / "bin/feroce"
+        self.counter = build / "examples/gas/gas_counter"
+
+    def words(self):
+        return [str(self.feroce), "run", "--", str(self.counter)]
+
+    def count(self, launcher, env):
+        """The nodes are one cluster: each has its own rank, and all have been counted."""
+        status, shown = run([*launcher, *self.words()], env)
+        check(status == 0, f"{' '.join(launcher)}: status {status}: {shown}")
+        lines = re.findall(r"node (\d+) of (\d+) counted after (\d+) others; all are (\d+)", shown)
+        check(sorted(int(line[0]) for line in lines) == list(range(NODES)), shown)
+        check(sorted(int(line[2]) for line in lines) == list(range(NODES)), shown)
+        check({line[1] for line in lines} == {line[3] for line in lines} == {str(NODES)}, shown)
+        print(f"{' '.join(launcher)}: {NODES} nodes, one cluster")
+
+    def refuse(self, launcher, env, words):
+        """No cluster of one: a sentence that says what to do."""
+        status, shown = run([*launcher, *self.words()], env)
+        check(status != 0, f"{' '.join(launcher)}: it should have failed: {shown}")
+        check(words in shown, f"{' '.join(launcher)}: no word of {words}: {shown}")
+        check("counted after" not in shown, shown)
+        print(f"{' '.join(launcher)}: refused")
+
+
+def test_openmpi(programs, _):
+    # It starts nothing elsewhere, looks for no ssh, and its own wires are the loopback's. The
+    # second and the third are of Open MPI 5.
+    quiet = {"OMPI_MCA_plm": "isolated", "OMPI_MCA_oob_tcp_if_include": "lo",
+             "PRTE_MCA_plm": "ssh", "PRTE_MCA_plm_ssh_agent": "false",
+             "PRTE_MCA_prte_if_include": "lo", "PMIX_MCA_ptl_tcp_if_include": "lo",
+             "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+             "PRTE_ALLOW_RUN_AS_ROOT": "1", "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    launcher = ["mpirun.openmpi", "--oversubscribe", "-n", str(NODES)]
+    seed = f"localhost:{free_ports(1)[0]}"
+    programs.count(launcher, environment(FEROCE_GAS_SEED=seed, **quiet))
+    programs.refuse(launcher, environment(**quiet), "FEROCE_GAS_SEED")
+
+
+def test_mpich(programs, _):
+    seed = f"localhost:{free_ports(1)[0]}"
+    for name in ("mpiexec.hydra", "mpiexec.mpich"):
+        launcher = [name, "-launcher", "fork", "-n", str(NODES)]
+        programs.count(launcher, environment(FEROCE_GAS_SEED=seed))
+    programs.refuse(launcher, environment(), "FEROCE_GAS_SEED")
+
+
+SLURM_CONF = """\
+ClusterName=feroce
+SlurmctldHost=localhost(127.0.0.1)
+SlurmctldPort={controller}
+SlurmdPort={daemon}
+SlurmUser={user}
+SlurmdUser={user}
+AuthType=auth/munge
+AuthInfo=socket={folder}/munge.socket
+CredType=cred/munge
+CommunicationParameters=NoInAddrAny,NoCtldInAddrAny
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/spool
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/slurmd.pid
+MailProg=/bin/true
+# Without control groups, which a container may not have.
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+# As many nodes as the test wants, however few processors there are.
+SlurmdParameters=config_overrides
+SelectType=select/linear
+SchedulerType=sched/builtin
+NodeName=localhost NodeAddr=127.0.0.1 CPUs={cpus} State=UNKNOWN
+PartitionName=all Nodes=localhost Default=YES State=UP
+"""
+
+
+class Slurm:
+    """A cluster of one machine, for as long as the block lasts."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.daemons = contextlib.ExitStack()
+        self.env = environment(SLURM_CONF=str(folder / "slurm.conf"))
+
+    def __enter__(self):
+        with contextlib.ExitStack() as undo:
+            undo.enter_context(self.daemons)
+            self.configure()
+            munge = self.folder / "munge"
+            self.start("munged", "--foreground", "--force", f"--key-file={munge}.key",
+                       f"--socket={munge}.socket", f"--pid-file={munge}.pid",
+                       f"--seed-file={munge}.seed", f"--log-file={munge}.log")
+            self.wait("munge's socket", (self.folder / "munge.socket").exists)
+            self.start("slurmctld", "-D")
+            self.start("slurmd", "-D", "-N", "localhost")
+            self.wait("an idle machine", self.is_idle)
+            undo.pop_all()
+        return self
+
+    def __exit__(self, *_):
+        self.daemons.close()
+
+    def configure(self):
+        controller, daemon = free_ports(2)
+        user = pwd.getpwuid(os.geteuid()).pw_name
+        self.folder.chmod(0o711)  # As munge wants it for its socket.
+        for name in ("state", "spool"):
+            (self.folder / name).mkdir(mode=0o755)
+        key = self.folder / "munge.key"
+        key.touch(mode=0o600)
+        key.write_bytes(secrets.token_bytes(128))
+        (self.folder / "slurm.conf").write_text(SLURM_CONF.format(
+            controller=controller, daemon=daemon, user=user, folder=self.folder, cpus=NODES))
+        # Newer ones ask for control groups whatever the plugins above say.
+        version = subprocess.run(["slurmd", "-V"], capture_output=True, text=True, check=True)
+        if tuple(map(int, re.findall(r"\d+", version.stdout)[:2])) >= (24, 5):
+            (self.folder / "cgroup.conf").write_text("CgroupPlugin=disabled\n")
+
+    def log(self, name):
+        return self.folder / f"{name}.out"
+
+    def start(self, name, *arguments):
+        program = shutil.which(name, path=f"{os.environ['PATH']}:/usr/sbin")
+        check(program, f"there is no {name}")
+        with open(self.log(name), "w", encoding="utf-8") as log:
+            daemon = subprocess.Popen([program, *arguments], env=self.env, stdout=log, stderr=log,
+                                      stdin=subprocess.DEVNULL, start_new_session=True)
+        self.daemons.callback(self.end, daemon)
+
+    @staticmethod
+    def end(daemon):
+        daemon.terminate()
+        try:
+            daemon.wait(10)
+        except subprocess.TimeoutExpired:
+            pass
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(daemon.pid, signal.SIGKILL)
+        daemon.wait()
+
+    def is_idle(self):
+        status, shown = run(["sinfo", "-h", "-o", "%T"], self.env)
+        return status == 0 and shown.strip() == "idle"
+
+    def wait(self, what, condition):
+        until = time.monotonic() + PATIENCE
+        while not condition():
+            if time.monotonic() > until:
+                logs = "\n".join(path.read_text() for path in self.folder.glob("*.out"))
+                raise Failure(f"{what} does not come:\n{logs}")
+            time.sleep(0.1)
+
+
+def test_slurm(programs, folder):
+    with Slurm(folder) as slurm:
+        launcher = ["srun", "-n", str(NODES)]
+        # The first machine of the step is where rank 0 listens, at the port that is ours by default.
+        programs.count([*launcher, "--mpi=none"], slurm.env)
+        seed = f"localhost:{free_ports(1)[0]}"
+        for protocol in ("pmi2", "pmix"):
+            programs.count([*launcher, f"--mpi={protocol}"],
+                           {**slurm.env, "FEROCE_GAS_SEED": seed})
+        # In an allocation, but srun was forgotten.
+        programs.refuse(["salloc", "-n", str(NODES)], slurm.env, "srun")
+
+
+TESTS = {"openmpi": test_openmpi, "mpich": test_mpich, "slurm": test_slurm}
+
+
+def main():
+    name, build = sys.argv[1], pathlib.Path(sys.argv[2]).resolve()
+    with tempfile.TemporaryDirectory(prefix="feroce-launchers-") as folder:
+        try:
+            TESTS[name](Programs(build), pathlib.Path(folder))
+        except Failure as failure:
+            sys.exit(f"FAILED: {failure}")
+
+
+if __name__ == "__main__":
+    main()
