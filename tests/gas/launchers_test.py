@@ -221,7 +221,7 @@ class Slurm:
 def test_slurm(programs, folder):
     with Slurm(folder) as slurm:
         launcher = ["srun", "-n", str(NODES)]
-        # The first machine of the step is where rank 0 listens, at the port that is ours by default.
+        # Rank 0 listens on the first machine of the step, at our default port.
         programs.count([*launcher, "--mpi=none"], slurm.env)
         seed = f"localhost:{free_ports(1)[0]}"
         for protocol in ("pmi2", "pmix"):
