@@ -43,6 +43,7 @@ stages=(
     "soak|function|floods|10^6 messages of a hostile guest; 100 rounds of every way to end; as root"
     "soak|function|disks600|disks20 for 10 minutes, and a 1 GiB image there and back"
     "soak|function|crash50|the same 50 times"
+    "soak|function|cycles|a disk is attached and detached 1,000 times: none refused, memory flat"
     "soak|function|includes|every source compiles without precompiled headers"
     "soak|function|coverage|lines of each room that unit, golden, script and sim tests run"
     "soak|function|zeroes|write zeroes from the RNBD client of a newer kernel, Debian's backport"
@@ -305,6 +306,11 @@ stage_disks600() {
     build_tests
     python3 "$root/tests/block/cut_disk.py" "$build/bin" 600
     FEROCE_TEST_MIB=1024 python3 "$root/tests/block/nbd_test.py" "$build/bin" copies
+}
+
+stage_cycles() {
+    build_tests
+    python3 "$root/tests/block/cycles.py" "$build/bin" 1000
 }
 
 # As root the tests of huge pages run too.

@@ -21,45 +21,45 @@ const rtrs::Session& Disk::session() const {
     return core_->session();
 }
 
-rdma::Task<rdma::Result<>> Disk::read(std::uint64_t offset, std::span<std::byte> into) const {
-    return core_->read(offset, into);
+rdma::Call<> Disk::read(std::uint64_t offset, std::span<std::byte> into) const {
+    return {session().loop(), core_->read(offset, into)};
 }
 
-rdma::Task<rdma::Result<>> Disk::write(std::uint64_t offset, std::span<const std::byte> from,
-                                       WriteOptions options) const {
-    return core_->write(offset, from, options);
+rdma::Call<> Disk::write(std::uint64_t offset, std::span<const std::byte> from,
+                         WriteOptions options) const {
+    return {session().loop(), core_->write(offset, from, options)};
 }
 
-rdma::Task<rdma::Result<>> Disk::flush() const {
-    return core_->flush();
+rdma::Call<> Disk::flush() const {
+    return {session().loop(), core_->flush()};
 }
 
-rdma::Task<rdma::Result<>> Disk::discard(std::uint64_t offset, std::uint64_t length) const {
+rdma::Call<> Disk::discard(std::uint64_t offset, std::uint64_t length) const {
     IoRequest what;
     what.kind = IoKind::Discard;
-    return core_->clear(what, offset, length, info().max_discard);
+    return {session().loop(), core_->clear(what, offset, length, info().max_discard)};
 }
 
-rdma::Task<rdma::Result<>> Disk::zero(std::uint64_t offset, std::uint64_t length,
-                                      ZeroOptions options) const {
+rdma::Call<> Disk::zero(std::uint64_t offset, std::uint64_t length, ZeroOptions options) const {
     IoRequest what;
     what.kind = IoKind::WriteZeroes;
     what.no_unmap = !options.unmap;
     what.fua = options.fua;
-    return core_->clear(what, offset, length, info().max_zeroes);
+    return {session().loop(), core_->clear(what, offset, length, info().max_zeroes)};
 }
 
-rdma::Task<rdma::Result<>> Disk::refresh() const {
-    return core_->refresh();
+rdma::Call<> Disk::refresh() const {
+    return {session().loop(), core_->refresh()};
 }
 
-rdma::Task<rdma::Result<>> Disk::close() const {
-    return core_->close();
+rdma::Call<> Disk::close() const {
+    return {session().loop(), core_->close()};
 }
 
-rdma::Task<rdma::Result<Disk>> Client::open(std::string session,
-                                            std::vector<rtrs::PathAddress> paths, std::string disk,
-                                            AccessMode access, rtrs::SessionOptions options) {
+rdma::Task<rdma::Result<Disk>> Client::open_disk(std::string session,
+                                                 std::vector<rtrs::PathAddress> paths,
+                                                 std::string disk, AccessMode access,
+                                                 rtrs::SessionOptions options) {
     if (disk.empty() || disk.size() > kMaxNameSize)
         co_return rdma::Error(EINVAL, "a disk's name has 1 to 254 characters");
     auto made = co_await sessions_.open(session, std::move(paths), std::move(options));

@@ -2,6 +2,7 @@
 #include <sys/stat.h>
 
 #include <cerrno>
+#include <stop_token>
 
 #include "block/test_server.hpp"
 #include "feroce/task_group.hpp"
@@ -21,6 +22,29 @@ protected:
         return into;
     }
 };
+
+TEST_F(Disks, OperationsAreAwaitedOrWaitedFor) {
+    serve(all_kinds());
+    rtrs::SessionOptions options;
+    options.port = server->port();
+    const auto paths = std::vector<rtrs::PathAddress>{{"127.0.0.1"}};
+    const auto opened =
+        client.open("waits", paths, "memory", AccessMode::ReadWrite, options).within(10s).wait();
+    ASSERT_TRUE(opened) << opened.error().why;
+    const Disk& disk = *opened;
+    const Bytes data = noise(4096, 5);
+    Bytes back(4096);
+    ASSERT_TRUE(disk.write(0, data).wait());
+    ASSERT_TRUE(disk.read(0, back).within(10s).wait());
+    EXPECT_EQ(back, data);
+    std::stop_source stop;
+    stop.request_stop();
+    EXPECT_EQ(code_of(disk.read(0, back).with(stop.get_token())), ECANCELED);
+    EXPECT_EQ(code_of(disk.read(0, back).within(0s)), ETIMEDOUT);
+    EXPECT_TRUE(disk.flush().shielded().wait());
+    EXPECT_TRUE(disk.close().wait());
+    EXPECT_TRUE(disk.session().close().within(10s).wait());
+}
 
 TEST_F(Disks, EveryBackEndKeepsWhatIsWritten) {
     serve(all_kinds());

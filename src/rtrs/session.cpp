@@ -148,8 +148,8 @@ rdma::Result<> Session::reconnect_path(std::size_t path) const {
     return {};
 }
 
-rdma::Task<rdma::Result<>> Session::close() const {
-    return SessionCore::say_goodbye(core_);
+rdma::Call<> Session::close() const {
+    return {loop(), SessionCore::say_goodbye(core_)};
 }
 
 void Session::set_policy(PathPolicy policy) const {
@@ -162,12 +162,20 @@ SessionStatistics Session::statistics() const {
 
 Client::Client(rdma::Loop& loop) : directory_(std::make_shared<SessionDirectory>(loop)) {}
 
-rdma::Task<rdma::Result<Session>> Client::open(std::string name, std::vector<PathAddress> paths,
-                                               SessionOptions options) {
+rdma::Call<Session> Client::open(std::string name, std::vector<PathAddress> paths,
+                                 SessionOptions options) {
+    return {directory_->loop(),
+            open_session(directory_, std::move(name), std::move(paths), std::move(options))};
+}
+
+rdma::Task<rdma::Result<Session>> Client::open_session(std::shared_ptr<SessionDirectory> directory,
+                                                       std::string name,
+                                                       std::vector<PathAddress> paths,
+                                                       SessionOptions options) {
     if (auto good = check_session_name(name); !good) co_return good.error();
     if (options.connections >= kMaxConnections)
         co_return rdma::Error(EINVAL, "a path has at most 4095 connections for requests");
-    const std::shared_ptr<SessionCore> core = directory_->find_or_make(name, std::move(options));
+    const std::shared_ptr<SessionCore> core = directory->find_or_make(name, std::move(options));
     for (const PathAddress& address : paths)
         if (auto added = core->add_path(address); !added && added.error().code != EEXIST)
             co_return added.error();

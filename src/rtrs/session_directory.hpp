@@ -18,6 +18,7 @@ class SessionDirectory : public std::enable_shared_from_this<SessionDirectory> {
 public:
     explicit SessionDirectory(rdma::Loop& loop) : loop_(loop) {}
 
+    rdma::Loop& loop() const { return loop_; }
     // The session of this name, made if there is none.
     std::shared_ptr<SessionCore> find_or_make(const std::string& name, SessionOptions options);
 

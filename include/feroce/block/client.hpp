@@ -5,6 +5,7 @@
 //     block::Disk disk = (co_await client.open("backup", paths, "data")).value();
 //     co_await disk.write(0, bytes);
 //     co_await disk.flush();
+//     disk.read(0, bytes).within(1s).wait();    // The same, blocking.
 //
 // Requests survive the loss of paths as those of sessions do. When a server was started anew the
 // disk is opened again by itself, unless another client was granted it for writing in between: then
@@ -19,9 +20,11 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "feroce/block/types.hpp"
+#include "feroce/call.hpp"
 #include "feroce/error.hpp"
 #include "feroce/loop.hpp"
 #include "feroce/rtrs/session.hpp"
@@ -58,17 +61,16 @@ public:
 
     // In whole blocks (info().shape.logical_block). What spans refer to must stay until it is done;
     // memory from session().allocate() is used directly, any other through a copy.
-    rdma::Task<rdma::Result<>> read(std::uint64_t offset, std::span<std::byte> into) const;
-    rdma::Task<rdma::Result<>> write(std::uint64_t offset, std::span<const std::byte> from,
-                                     WriteOptions options = {}) const;
+    rdma::Call<> read(std::uint64_t offset, std::span<std::byte> into) const;
+    rdma::Call<> write(std::uint64_t offset, std::span<const std::byte> from,
+                       WriteOptions options = {}) const;
     // What was done before it is durable.
-    rdma::Task<rdma::Result<>> flush() const;
-    rdma::Task<rdma::Result<>> discard(std::uint64_t offset, std::uint64_t length) const;
-    rdma::Task<rdma::Result<>> zero(std::uint64_t offset, std::uint64_t length,
-                                    ZeroOptions options = {}) const;
-    // Asks for the size anew.
-    rdma::Task<rdma::Result<>> refresh() const;
-    rdma::Task<rdma::Result<>> close() const;
+    rdma::Call<> flush() const;
+    rdma::Call<> discard(std::uint64_t offset, std::uint64_t length) const;
+    rdma::Call<> zero(std::uint64_t offset, std::uint64_t length, ZeroOptions options = {}) const;
+    // Asks for the size again.
+    rdma::Call<> refresh() const;
+    rdma::Call<> close() const;
 
 private:
     friend class Client;
@@ -82,11 +84,18 @@ public:
 
     // Disks of one session name share its paths. Towards a kernel's server a session holds one
     // disk, because its numbers may mean other disks after a reconnect.
-    rdma::Task<rdma::Result<Disk>> open(std::string session, std::vector<rtrs::PathAddress> paths,
-                                        std::string disk, AccessMode access = AccessMode::ReadWrite,
-                                        rtrs::SessionOptions options = {});
+    rdma::Call<Disk> open(std::string session, std::vector<rtrs::PathAddress> paths,
+                          std::string disk, AccessMode access = AccessMode::ReadWrite,
+                          rtrs::SessionOptions options = {}) {
+        return {loop_, open_disk(std::move(session), std::move(paths), std::move(disk), access,
+                                 std::move(options))};
+    }
 
 private:
+    rdma::Task<rdma::Result<Disk>> open_disk(std::string session,
+                                             std::vector<rtrs::PathAddress> paths, std::string disk,
+                                             AccessMode access, rtrs::SessionOptions options);
+
     rdma::Loop& loop_;
     rtrs::Client sessions_;
     std::map<std::string, std::vector<std::weak_ptr<DiskCore>>> disks_;  // By session.

@@ -18,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "feroce/call.hpp"
 #include "feroce/error.hpp"
 #include "feroce/loop.hpp"
 #include "feroce/rtrs/options.hpp"
@@ -121,7 +122,7 @@ public:
     rdma::Result<> reconnect_path(std::size_t path) const;   // Now, whatever the back-off says.
     // The last call, of the last handle, when every request is done: returns when the server knows
     // that the client does not come back. ETIMEDOUT: no answer within a second. ENOTCONN: no path.
-    rdma::Task<rdma::Result<>> close() const;
+    rdma::Call<> close() const;
     void set_policy(PathPolicy policy) const;
     SessionStatistics statistics() const;
 
@@ -141,10 +142,14 @@ public:
     // Opens a session, or gives the one of this name that is open already (then the options count
     // for nothing and paths that it lacks are added). Ready when the first path is up; fails if
     // every path failed.
-    rdma::Task<rdma::Result<Session>> open(std::string name, std::vector<PathAddress> paths,
-                                           SessionOptions options = {});
+    rdma::Call<Session> open(std::string name, std::vector<PathAddress> paths,
+                             SessionOptions options = {});
 
 private:
+    static rdma::Task<rdma::Result<Session>> open_session(
+        std::shared_ptr<SessionDirectory> directory, std::string name,
+        std::vector<PathAddress> paths, SessionOptions options);
+
     std::shared_ptr<SessionDirectory> directory_;
 };
 
