@@ -1,5 +1,8 @@
 // Array<T>: a fixed number of elements spread over the memory of all nodes in blocks, in turn.
 // Counter: a number of which every node has a part, so that adding costs no round trip.
+//
+// A change that fails with ETIMEDOUT or ECANCELED was not made. Others see the elements of one
+// write() in any order; if its coroutine is destroyed, some of them may be the new ones.
 #pragma once
 
 #include <algorithm>
@@ -8,6 +11,7 @@
 
 #include "feroce/gas/call.hpp"
 #include "feroce/gas/ds/parts.hpp"
+#include "feroce/gas/limits.hpp"
 #include "feroce/gas/node.hpp"
 
 namespace feroce::gas {
@@ -50,15 +54,15 @@ public:
         return root_.parts.part[block % root_.parts.count][row * root_.block + index % root_.block];
     }
     auto get(std::uint64_t index) { return lanes_->read(at(index)); }
-    auto set(std::uint64_t index, const value_of<T>& value) {
-        return lanes_->write(at(index), value);
+    Call<> set(std::uint64_t index, const value_of<T>& value) {
+        return {lanes_->loop(), replace(at(index), value)};
     }
     // Of elements that are no words: many at a time, a round trip per block or kilobyte.
     Call<> read(std::uint64_t first, std::span<T> into) {
         return {lanes_->loop(), read_all(first, into)};
     }
     Call<> write(std::uint64_t first, std::span<const T> from) {
-        return {lanes_->loop(), write_all(first, from)};
+        return {lanes_->loop(), replace(first, from)};
     }
 
 private:
@@ -74,6 +78,16 @@ private:
             into = into.subspan(count);
         }
         co_return Result<>();
+    }
+    rdma::Task<Result<>> replace(ptr<T> element, value_of<T> value) {
+        if (const auto in_time = co_await within_limits(lanes_->loop()); !in_time)
+            co_return in_time;
+        co_return co_await lanes_->write(element, value).shielded();
+    }
+    rdma::Task<Result<>> replace(std::uint64_t first, std::span<const T> from) {
+        if (const auto in_time = co_await within_limits(lanes_->loop()); !in_time)
+            co_return in_time;
+        co_return co_await write_all(first, from).shielded();
     }
     rdma::Task<Result<>> write_all(std::uint64_t first, std::span<const T> from) {
         while (!from.empty()) {
@@ -114,10 +128,16 @@ public:
         return Counter(node.lanes(thread), *root);
     }
 
-    auto add(std::uint64_t amount) { return lanes_->fetch_add(own_, amount); }
+    // Gives what this node's part was before.
+    Call<std::uint64_t> add(std::uint64_t amount) { return {lanes_->loop(), add_here(amount)}; }
     Call<std::uint64_t> sum() { return {lanes_->loop(), read_all()}; }
 
 private:
+    rdma::Task<Result<std::uint64_t>> add_here(std::uint64_t amount) {
+        if (const auto in_time = co_await within_limits(lanes_->loop()); !in_time)
+            co_return in_time.error();
+        co_return co_await lanes_->fetch_add(own_, amount).shielded();
+    }
     rdma::Task<Result<std::uint64_t>> read_all() {
         std::uint64_t out = 0;
         for (std::size_t i = 0; i < root_.count; ++i) {
