@@ -18,10 +18,10 @@ void regrow(Ring<T>& ring, std::size_t capacity) {
     ring = std::move(larger);
 }
 
-template <class T, class Predicate>
-void remove_if(Ring<T>& ring, Predicate&& predicate) {
+template <class AnyRing, class Predicate>
+void remove_if(AnyRing& ring, Predicate&& predicate) {
     for (std::size_t n = ring.size(); n > 0; --n) {
-        const T value = ring.front();
+        const auto value = ring.front();
         ring.pop();
         if (!predicate(value)) ring.push(value);
     }

@@ -5,8 +5,6 @@
 #include <algorithm>
 #include <cerrno>
 
-#include "base/rollback.hpp"
-
 namespace feroce::cm {
 
 namespace {
@@ -90,10 +88,7 @@ ConnectionManager::ConnectionManager(const Config& config, RandomSource& random,
 
 Result<ListenerId> ConnectionManager::listen(Instant now, const ListenOptions& options) {
     Result<ListenerId> listener = listeners_.add(options);
-    if (!listener) return listener;
-    Rollback undo([&] { listeners_.remove(*listener); });
-    serve_waiting(now);
-    undo.keep();
+    if (listener) serve_waiting(now);
     return listener;
 }
 
@@ -108,7 +103,6 @@ Result<CommId> ConnectionManager::connect(Instant now, const ConnectOptions& opt
         return Error{EINVAL, "reliable datagrams are not supported"};
     if (table_.full()) return kTableFull;
     Connection& c = create(options.path, false);
-    Rollback undo([&] { table_.erase(c); });
     c.state = State::ReqSent;
     c.service = options.service;
     c.local_qpn = options.endpoint.qpn;
@@ -116,7 +110,6 @@ Result<CommId> ConnectionManager::connect(Instant now, const ConnectOptions& opt
     req.local_id = c.local_id;
     await_answer(now, c);
     send(c, req);
-    undo.keep();
     return c.local_id;
 }
 
@@ -204,7 +197,6 @@ Result<CommId> ConnectionManager::sidr_request(Instant now, const SidrRequestOpt
     if (options.private_data.size() > sizeof(wire::CmSidrReq::private_data)) return kTooLong;
     if (table_.full()) return kTableFull;
     Connection& c = create(options.path, true);
-    Rollback undo([&] { table_.erase(c); });
     c.state = State::SidrReqSent;
     c.service = options.service;
     wire::CmSidrReq req{
@@ -212,7 +204,6 @@ Result<CommId> ConnectionManager::sidr_request(Instant now, const SidrRequestOpt
     fill(req.private_data, options.private_data);
     await_answer(now, c);
     send(c, req);
-    undo.keep();
     return c.local_id;
 }
 

@@ -5,6 +5,9 @@
 // sidr_request() returned or that a ConnectRequest or SidrRequest event named is the caller's until
 // release(); after that no event names it. The protocol may go on a while for a released id (a DREQ
 // to be answered, timewait), so its number is not given out again before that has ended.
+//
+// Only calls that make something (listen, connect, sidr_request, bid_farewell) throw for want of
+// memory, and then nothing has changed. The others need none; a request that arrives is dropped.
 #pragma once
 
 #include <deque>
@@ -81,6 +84,7 @@ private:
 
     // requests.cpp: what arrives before there is a connection.
     void on_request(const Arrival& a, Patience patience);
+    void take_request(const Arrival& a, Patience patience);  // Throws; on_request() drops instead.
     void on_req(const Arrival& a, Patience patience);
     void on_sidr_req(const Arrival& a, Patience patience);
     void on_duplicate_req(const Arrival& a, const wire::CmReq& req, Connection& c);
@@ -88,6 +92,7 @@ private:
     Connection* admit(const Arrival& a, Listener& listener);
     void deliver_req(const Arrival& a, const wire::CmReq& req, Listener& listener);
     void deliver_sidr_req(const Arrival& a, const wire::CmSidrReq& req, Listener& listener);
+    void forget_request(Connection& c);
     void on_unserved(const Arrival& a, Patience patience);
     void refuse(const Arrival& a, RejectReason reason, SidrStatus status = SidrStatus::Rejected);
     void serve_waiting(Instant now);

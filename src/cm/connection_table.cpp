@@ -1,23 +1,44 @@
 #include "cm/connection_table.hpp"
 
+#include <utility>
+
 #include "base/assert.hpp"
 
 namespace feroce::cm {
 
+namespace {
+
+// A node of its own: a container of that type then takes it without memory.
+template <class Index>
+typename Index::node_type make_place(typename Index::value_type value) {
+    Index one;
+    one.insert(std::move(value));
+    return one.extract(one.begin());
+}
+
+}  // namespace
+
 Connection& ConnectionTable::insert(CommId local_id) {
     ASSERT(!full());
-    const auto [it, fresh] = by_id_.try_emplace(local_id.raw);
+    Entry entry;
+    entry.local_id = local_id;
+    entry.remote_place = make_place<ByRemote>({{}, local_id.raw});
+    entry.qpn_place = make_place<ByQpn>({{}, local_id.raw});
+    entry.deadline_place = make_place<Deadlines>({});
+    const auto [it, fresh] = by_id_.try_emplace(local_id.raw, std::move(entry));
     ASSERT(fresh);
-    it->second.local_id = local_id;
     return it->second;
 }
 
 void ConnectionTable::unlink(Connection& c) {
+    Entry& entry = entry_of(c);
     set_deadline(c, kNever);
     const auto remote = by_remote_.find({c.path.remote, c.sidr, c.remote_id.raw});
-    if (remote != by_remote_.end() && remote->second == c.local_id.raw) by_remote_.erase(remote);
+    if (remote != by_remote_.end() && remote->second == c.local_id.raw)
+        entry.remote_place = by_remote_.extract(remote);
     const auto qpn = by_qpn_.find({c.path.remote, c.remote_qpn.raw});
-    if (qpn != by_qpn_.end() && qpn->second == c.local_id.raw) by_qpn_.erase(qpn);
+    if (qpn != by_qpn_.end() && qpn->second == c.local_id.raw)
+        entry.qpn_place = by_qpn_.extract(qpn);
 }
 
 void ConnectionTable::erase(Connection& c) {
@@ -50,19 +71,31 @@ Connection* ConnectionTable::find_live_qpn(const Gid& address, Qpn remote_qpn) {
 void ConnectionTable::set_remote_id(Connection& c, CommId remote_id) {
     ASSERT(c.remote_id.raw == 0);
     c.remote_id = remote_id;
-    by_remote_.try_emplace({c.path.remote, c.sidr, remote_id.raw}, c.local_id.raw);
+    auto& place = entry_of(c).remote_place;
+    place.key() = {c.path.remote, c.sidr, remote_id.raw};
+    auto entered = by_remote_.insert(std::move(place));
+    if (!entered.inserted) place = std::move(entered.node);
 }
 
 void ConnectionTable::set_remote_qpn(Connection& c, Qpn remote_qpn) {
     ASSERT(c.remote_qpn.raw == 0);
     c.remote_qpn = remote_qpn;
-    if (remote_qpn.raw != 0) by_qpn_[{c.path.remote, remote_qpn.raw}] = c.local_id.raw;
+    if (remote_qpn.raw == 0) return;
+    auto& place = entry_of(c).qpn_place;
+    place.key() = {c.path.remote, remote_qpn.raw};
+    auto entered = by_qpn_.insert(std::move(place));
+    if (entered.inserted) return;
+    entered.position->second = c.local_id.raw;
+    place = std::move(entered.node);
 }
 
 void ConnectionTable::set_deadline(Connection& c, Instant deadline) {
-    if (c.deadline != kNever) deadlines_.erase({c.deadline, c.local_id.raw});
+    auto& place = entry_of(c).deadline_place;
+    if (c.deadline != kNever) place = deadlines_.extract({c.deadline, c.local_id.raw});
     c.deadline = deadline;
-    if (deadline != kNever) deadlines_.insert({deadline, c.local_id.raw});
+    if (deadline == kNever) return;
+    place.value() = {deadline, c.local_id.raw};
+    deadlines_.insert(std::move(place));
 }
 
 Instant ConnectionTable::next_deadline() const {

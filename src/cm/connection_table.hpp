@@ -1,5 +1,6 @@
 // ConnectionTable: all connections by our communication id, by the peer's, by the peer's queue pair
-// and by deadline. Bounded. Pointers stay valid until erase().
+// and by deadline. Bounded. Pointers stay valid until erase(). Memory is taken by insert() alone,
+// for all that follows.
 #pragma once
 
 #include <map>
@@ -17,7 +18,7 @@ public:
     std::size_t size() const { return by_id_.size(); }
     bool full() const { return size() >= capacity_; }
 
-    Connection& insert(CommId local_id);  // Must not be full, the id not taken.
+    Connection& insert(CommId local_id);  // Must not be full, the id not taken. May throw.
     void erase(Connection& c);
     void unlink(Connection& c);  // Found by our id only from now on, and without a deadline.
 
@@ -45,11 +46,23 @@ private:
     using RemoteKey = std::tuple<Gid, bool, std::uint32_t>;
     using QpnKey = std::pair<Gid, std::uint32_t>;
 
+    using ByRemote = std::map<RemoteKey, std::uint32_t>;
+    using ByQpn = std::map<QpnKey, std::uint32_t>;
+    using Deadlines = std::set<std::pair<Instant, std::uint32_t>>;
+
+    // With a place in each index, until it is entered there and when it has left.
+    struct Entry : Connection {
+        ByRemote::node_type remote_place;
+        ByQpn::node_type qpn_place;
+        Deadlines::node_type deadline_place;
+    };
+    static Entry& entry_of(Connection& c) { return static_cast<Entry&>(c); }
+
     std::size_t capacity_;
-    std::map<std::uint32_t, Connection> by_id_;
-    std::map<RemoteKey, std::uint32_t> by_remote_;
-    std::map<QpnKey, std::uint32_t> by_qpn_;
-    std::set<std::pair<Instant, std::uint32_t>> deadlines_;
+    std::map<std::uint32_t, Entry> by_id_;
+    ByRemote by_remote_;
+    ByQpn by_qpn_;
+    Deadlines deadlines_;
 };
 
 }  // namespace feroce::cm

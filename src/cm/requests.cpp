@@ -2,6 +2,8 @@
 // service that nobody offers.
 #include <algorithm>
 
+#include "base/rollback.hpp"
+#include "base/shortage.hpp"
 #include "cm/connection_manager.hpp"
 #include "wire/cma.hpp"
 
@@ -59,6 +61,10 @@ bool is_supported(const wire::CmReq& req) {
 }  // namespace
 
 void ConnectionManager::on_request(const Arrival& a, Patience patience) {
+    if (!with_memory([&] { take_request(a, patience); })) drop(Drop::NoMemory);
+}
+
+void ConnectionManager::take_request(const Arrival& a, Patience patience) {
     if (a.mad.attribute == wire::CmAttribute::Req)
         on_req(a, patience);
     else
@@ -128,6 +134,7 @@ Connection* ConnectionManager::admit(const Arrival& a, Listener& listener) {
 void ConnectionManager::deliver_req(const Arrival& a, const wire::CmReq& req, Listener& listener) {
     Connection* c = admit(a, listener);
     if (c == nullptr) return;
+    Rollback forget([&] { forget_request(*c); });
     c->state = State::ReqReceived;
     c->service = req.service_id;
     c->path = path_of(req, a.destination, a.source);
@@ -140,12 +147,14 @@ void ConnectionManager::deliver_req(const Arrival& a, const wire::CmReq& req, Li
               .service = req.service_id,
               .peer = peer_of(req),
               .private_data = req.private_data});
+    forget.keep();
 }
 
 void ConnectionManager::deliver_sidr_req(const Arrival& a, const wire::CmSidrReq& req,
                                          Listener& listener) {
     Connection* c = admit(a, listener);
     if (c == nullptr) return;
+    Rollback forget([&] { forget_request(*c); });
     c->state = State::SidrReqReceived;
     c->service = req.service_id;
     c->path.pkey = req.pkey;
@@ -153,6 +162,13 @@ void ConnectionManager::deliver_sidr_req(const Arrival& a, const wire::CmSidrReq
     tell(*c, {.type = EventType::SidrRequest,
               .service = req.service_id,
               .private_data = req.private_data});
+    forget.keep();
+}
+
+// The user has not heard of it.
+void ConnectionManager::forget_request(Connection& c) {
+    settle(c);
+    table_.erase(c);
 }
 
 void ConnectionManager::on_unserved(const Arrival& a, Patience patience) {
@@ -184,18 +200,18 @@ void ConnectionManager::refuse(const Arrival& a, RejectReason reason, SidrStatus
 }
 
 void ConnectionManager::serve_waiting(Instant now) {
-    std::deque<Waiting> kept;
-    std::deque<Waiting> all;
-    all.swap(waiting_);
-    for (const Waiting& w : all) {
+    for (auto it = waiting_.begin(); it != waiting_.end();) {
+        const Waiting w = *it;
         const wire::CmMad mad = *wire::parse_cm_mad(w.mad);
         const Gid named = wire::named_address(w.source, w.destination, mad);
-        if (listeners_.match(service_of(mad.message), named) == nullptr)
-            kept.push_back(w);
-        else
-            on_request({now, w.source, w.destination, mad, w.mad, w.origin}, Patience::Refuse);
+        if (listeners_.match(service_of(mad.message), named) == nullptr) {
+            ++it;
+            continue;
+        }
+        it = waiting_.erase(it);
+        // Served, so it does not come to wait again.
+        on_request({now, w.source, w.destination, mad, w.mad, w.origin}, Patience::Refuse);
     }
-    waiting_.swap(kept);
 }
 
 void ConnectionManager::expire_waiting(Instant now) {

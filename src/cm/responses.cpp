@@ -2,6 +2,7 @@
 // from the peer's address; one that was answered before is answered again with the same MAD.
 #include <algorithm>
 
+#include "base/shortage.hpp"
 #include "cm/connection_manager.hpp"
 
 namespace feroce::cm {
@@ -69,8 +70,9 @@ void ConnectionManager::on_rej(const Arrival& a) {
         c = find_peer(a, rej.remote_id, rej.local_id);
     } else {  // The peer gave up before it learned our id.
         c = table_.find_remote(a.source, rej.local_id, false);
-        if (c == nullptr && !port_.offer(a.source, a.destination, a.bytes, a.origin))
-            drop(Drop::UnknownConnection);
+        bool taken = false;
+        const auto offer = [&] { taken = port_.offer(a.source, a.destination, a.bytes, a.origin); };
+        if (c == nullptr && !(with_memory(offer) && taken)) drop(Drop::UnknownConnection);
     }
     if (c == nullptr) return;
     switch (c->state) {

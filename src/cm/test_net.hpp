@@ -56,6 +56,11 @@ public:
         return take_offers;
     }
     void on_event(const Event& e) override {
+        const bool request =
+            e.type == EventType::ConnectRequest || e.type == EventType::SidrRequest;
+        std::size_t& told = told_[e.connection.raw];
+        told = request ? 0 : told + 1;
+        ASSERT(e.connection.raw == 0 || told <= kEventsMax);
         events.push_back({e.type,
                           e.connection,
                           e.listener,
@@ -95,6 +100,7 @@ private:
     std::size_t reacted_ = 0;
     std::uint32_t next_qpn_ = 0x800;
     std::uint64_t packets_ = 0;
+    std::map<std::uint32_t, std::size_t> told_;  // Events by connection, its request aside.
 
 public:
     ConnectionManager manager;

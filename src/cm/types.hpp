@@ -141,7 +141,13 @@ struct Event {
     ByteView private_data{};     // The message's whole field: its length is not on the wire.
 };
 
-// Told what happens. May not call the manager back: queue it.
+// How many events a connection can cause at most, its request aside: ConnectResponse or
+// Established, AddressRemoved, Disconnected, TimewaitExit. A sink can so take the memory for them
+// beforehand.
+inline constexpr std::size_t kEventsMax = 4;
+
+// Told what happens. May not call the manager back: queue it. Of these calls only the event of a
+// request may throw, for want of memory: the request then has never arrived.
 class EventSink {
 public:
     virtual ~EventSink() = default;
@@ -165,7 +171,8 @@ enum class Origin : std::uint8_t {
     Neighbour  // Another process of this machine got it and offered it to us.
 };
 
-// The way out. May drop; never blocks; may not call the manager back.
+// The way out. May drop; never blocks; may not call the manager back. Only offer() throws, for
+// want of memory.
 class MadPort {
 public:
     virtual ~MadPort() = default;
@@ -183,6 +190,7 @@ enum class Drop : std::uint8_t {
     WrongPeer,          // The connection's, but from another address or for another instance.
     WrongState,         // Known and well formed, but late, early or answered before.
     TableFull,          // Refused with a REJ as well.
+    NoMemory,           // For a new request: lost, as by the network. The peer repeats it.
     Count
 };
 

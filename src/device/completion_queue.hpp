@@ -9,8 +9,8 @@
 #include <span>
 
 #include "base/ids.hpp"
-#include "base/ring.hpp"
 #include "base/spinlock.hpp"
+#include "device/completion_ring.hpp"
 #include "transport/work.hpp"
 
 namespace feroce::device {
@@ -27,7 +27,6 @@ public:
 
 class CompletionQueue final : public transport::CompletionSink {
 public:
-    // Capacity grows lazily up to `capacity`: programs ask for millions and use few.
     CompletionQueue(std::uint32_t capacity, CompletionListener* listener, void* owner);
 
     bool push(const transport::Completion& completion) override;
@@ -56,21 +55,20 @@ public:
     void arm(Arm arm);
     void purge(Qpn qpn) override;         // Drops completions of a queue pair that went to RESET.
     bool resize(std::uint32_t capacity);  // False if more completions are held than would fit.
+    void close();  // Holds nothing from here on, gives back its memory and tells nobody.
     std::uint32_t capacity() const;
     bool overflowed() const { return overflowed_at() != 0; }
     std::uint32_t overflowed_at() const override;
     void* owner() const { return owner_; }
 
 private:
-    enum class Entered : std::uint8_t { Yes, QueueFull, RingFull };
-    Entered enter(const transport::Completion& completion, bool& event);
-    void grow();
+    bool enter(const transport::Completion& completion, bool& event);  // False if it is full.
     void note_size() {
         size_.store(static_cast<std::uint32_t>(ring_.size()), std::memory_order_release);
     }
 
     mutable Spinlock lock_;  // Guards everything below but owner_ and listener_.
-    Ring<transport::Completion> ring_;
+    CompletionRing ring_;
     std::uint32_t capacity_;
     std::atomic<std::uint32_t> size_{0};  // Of ring_; written under the lock.
     Arm arm_ = Arm::None;

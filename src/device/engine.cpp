@@ -134,33 +134,34 @@ void Engine::apply_modify(Instant now, QueuePair& qp, const QpAttributes& attrib
     transport::SendWindow* acquired = nullptr;
     Rollback restore([&] {
         qp.attributes = before;
-        if (acquired == nullptr) return;
-        qp.window = nullptr;
-        windows_.release(*acquired);
+        if (acquired != nullptr) windows_.release(*acquired);
     });
     transport::apply(attributes, mask, qp.attributes);
-    if (from == QpState::Init && qp.state() == QpState::Rtr && uses_window(qp.type()))
-        qp.window = acquired =
+    const bool begins =
+        from == QpState::Init && qp.state() == QpState::Rtr && uses_window(qp.type());
+    const bool moves = from == QpState::Sqd && mask.has(Attribute::AddressVector);
+    if (begins || (moves && qp.window != nullptr))
+        acquired =
             &windows_.acquire(qp.attributes.address.destination, qp.attributes.destination_qpn);
-    if (from == QpState::Sqe) qp.forget_reason();
-    if (from == QpState::Sqd && mask.has(Attribute::AddressVector)) follow_path(qp);
-    qp.machine().on_modify(now, from);
+    qp.machine().reserve();
     restore.keep();
+    if (begins) qp.window = acquired;
+    if (moves) follow_path(qp, acquired);
+    if (from == QpState::Sqe) qp.forget_reason();
+    qp.machine().on_modify(now, from);
 }
 
 // The peer may be somewhere else now, or come by another source port. What is in flight is counted
 // where the next acknowledgement will take it off.
-void Engine::follow_path(QueuePair& qp) {
+void Engine::follow_path(QueuePair& qp, transport::SendWindow* next) {
     qp.peer_source_port = 0;
-    if (qp.window == nullptr) return;
-    transport::SendWindow& next =
-        windows_.acquire(qp.attributes.address.destination, qp.attributes.destination_qpn);
+    if (next == nullptr) return;
     const std::uint32_t in_flight = qp.machine().progress().in_flight_bytes;
     windows_.remove_waiter(qp);
     qp.window->on_forgotten(in_flight);
     windows_.release(*qp.window);
-    qp.window = &next;
-    next.adopt(in_flight);
+    qp.window = next;
+    next->adopt(in_flight);
 }
 
 // As IBTA has it for a completion queue that is overrun: a queue pair that cannot report what it

@@ -135,7 +135,8 @@ private:
             fail_overflowed(now, qp);
     }
     void fail_overflowed(Instant now, transport::QueuePair& qp);
-    void follow_path(transport::QueuePair& qp);           // Its address vector has changed.
+    // Its address vector has changed; `next` is null if it has no window.
+    void follow_path(transport::QueuePair& qp, transport::SendWindow* next);
     void settle(Instant now, transport::QueuePair& qp);   // After a call: ready list or timer.
     void line_up(Instant now, transport::QueuePair& qp);  // Ready, or waiting for its window.
     void make_ready(transport::QueuePair& qp);

@@ -10,6 +10,9 @@
 #include <optional>
 #include <utility>
 
+#include "base/rollback.hpp"
+#include "base/shortage.hpp"
+
 namespace feroce::port {
 namespace {
 
@@ -53,14 +56,17 @@ std::optional<cm::Bond> read_entry(const std::byte* bytes, std::uint32_t slot) {
 class SlotEstate final : public host::Estate {
 public:
     SlotEstate(SlotTable& table, std::uint32_t slot, Entry* entries, Estates::Inherit inherit)
-        : table_(table), slot_(slot), entries_(entries), inherit_(std::move(inherit)) {}
+        : table_(table), slot_(slot), entries_(entries), inherit_(std::move(inherit)) {
+        free_.reserve(SlotTable::kBondsPerSlot);
+    }
     ~SlotEstate() override { ::munmap(entries_, kPartBytes); }
 
     void keep(const cm::Bond& bond) override {
         if (index_.contains(bond.local_id.raw) || index_.size() == SlotTable::kBondsPerSlot) return;
-        std::uint32_t at = high_;
+        const std::uint32_t at = free_.empty() ? high_ : free_.back();
+        // First, and without memory not at all.
+        if (!with_memory([&] { index_.emplace(bond.local_id.raw, at); })) return;
         if (!free_.empty()) {
-            at = free_.back();
             free_.pop_back();
         } else {
             ++high_;
@@ -76,7 +82,6 @@ public:
         e.local = bond.local.raw;
         e.remote = bond.remote.raw;
         e.used.store(1, std::memory_order_release);
-        index_[bond.local_id.raw] = at;
     }
 
     void forget(wire::CommId local_id) override {
@@ -113,8 +118,11 @@ std::unique_ptr<host::Estate> Estates::open(std::uint8_t slot, Inherit inherit) 
     void* part =
         ::mmap(nullptr, kPartBytes, PROT_READ | PROT_WRITE, MAP_SHARED, table_.fd(), part_of(slot));
     if (part == MAP_FAILED) return nullptr;
-    return std::make_unique<SlotEstate>(table_, slot, static_cast<Entry*>(part),
-                                        std::move(inherit));
+    Rollback unmap([part] { ::munmap(part, kPartBytes); });
+    auto estate =
+        std::make_unique<SlotEstate>(table_, slot, static_cast<Entry*>(part), std::move(inherit));
+    unmap.keep();
+    return estate;
 }
 
 void Estates::take(std::uint32_t slot) {

@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/shortage.hpp"
 #include "port/clock.hpp"
 #include "port/group_socket.hpp"
 #include "port/parcel.hpp"
@@ -23,6 +24,8 @@ constexpr std::size_t kConnectionsPerUser = 12;
 constexpr std::size_t kConnectionsMax = 64;
 // How often a relay looks whether the locks that it lacks are free.
 constexpr int kLockGapMs = 100;
+// After which a relay tries again what it had no memory for.
+constexpr int kShortageMs = 10;
 constexpr int kConnectionBytes = 4 * 1024 * 1024;
 
 // epoll_event::data: a guest's id and which of its fds, or one of ours with id 0.
@@ -105,9 +108,11 @@ void RelayServer::body() {
         }
         for (int i = 0; i < count; ++i) {
             const epoll_event& e = events[static_cast<std::size_t>(i)];
-            handle(e.data.u64, e.events);
+            // A guest for which there is no memory hears nothing, and comes again.
+            if (!with_memory([&] { handle(e.data.u64, e.events); }))
+                ::poll(nullptr, 0, kShortageMs);
         }
-        if (lacks_locks()) lock_slots(monotonic_now());
+        if (lacks_locks()) (void)with_memory([this] { lock_slots(monotonic_now()); });
     }
 }
 

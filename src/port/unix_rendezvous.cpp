@@ -18,6 +18,7 @@ constexpr std::uint64_t kDoorbell = ~std::uint64_t{0};
 constexpr std::uint64_t kRequests = kDoorbell - 1;
 constexpr std::uint32_t kForAll = ~std::uint32_t{0};  // As a lease: what is offered to all.
 constexpr int kFreePortTries = 256;
+constexpr std::size_t kEventsAtOnce = 16;
 // Everybody is asked for what a stranger can send, so not more often than this.
 constexpr Duration kOfferToAllGap = 50ms;
 // For all letters of a box whose senders have connected and not written yet.
@@ -30,6 +31,7 @@ Result<std::unique_ptr<host::Rendezvous>> UnixRendezvous::open(
     std::unique_ptr<UnixRendezvous> out(
         new UnixRendezvous(settings, random, std::move(neighbours)));
     out->epoll_ = Fd(::epoll_create1(EPOLL_CLOEXEC));
+    out->called_.reserve(kEventsAtOnce);  // So wait() takes no memory.
     const int set = out->epoll_.get();
     if (!out->epoll_.valid() || !out->doorbell_.open() ||
         !add_to_set(set, out->doorbell_.fd(), EPOLLIN, kDoorbell) ||
@@ -50,7 +52,7 @@ Result<void> UnixRendezvous::hold(std::uint32_t lease, std::string name) {
 }
 
 bool UnixRendezvous::wait(Instant until) {
-    std::array<epoll_event, 16> events;
+    std::array<epoll_event, kEventsAtOnce> events;
     const int count = wait_for_events(epoll_.get(), events, until);
     called_.clear();
     bool requests = false;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <span>
 
+#include "base/shortage.hpp"
+
 namespace feroce::process {
 namespace {
 
@@ -29,14 +31,21 @@ const std::vector<CmArrival>& CmArrivals::collect(bool requests_waiting) {
     bool requests = false;
     if (requests_waiting)
         for (int i = 0; i < kRequestBatches && shard_.poll_requests(); ++i) requests = true;
-    rendezvous_.drain(batch_);
+    // What there is no memory for is lost, as by the network.
+    (void)with_memory([&] { rendezvous_.drain(batch_); });
     if (requests || !batch_.empty()) shard_.take_arrived();
-    for (const CmDatagram& d : batch_) arrivals_.push_back({d, cm::Origin::Neighbour});
-    batch_.clear();
+    take_batch(cm::Origin::Neighbour);
     gsi_.drain(batch_);
-    for (const CmDatagram& d : batch_) arrivals_.push_back({d, cm::Origin::Network});
+    take_batch(cm::Origin::Network);
     put_answers_first(arrivals_);
     return arrivals_;
+}
+
+void CmArrivals::take_batch(cm::Origin origin) {
+    (void)with_memory([&] {
+        for (const CmDatagram& d : batch_) arrivals_.push_back({d, origin});
+    });
+    batch_.clear();
 }
 
 }  // namespace feroce::process

@@ -33,6 +33,8 @@ public:
     const std::vector<CmArrival>& collect(bool requests_waiting);
 
 private:
+    void take_batch(cm::Origin origin);
+
     Shard& shard_;
     CmGsi& gsi_;
     host::Rendezvous& rendezvous_;

@@ -5,6 +5,8 @@
 #include <cstring>
 #include <span>
 
+#include "base/shortage.hpp"
+
 namespace feroce::process {
 
 using transport::Attribute;
@@ -118,7 +120,9 @@ void CmGsi::drain(std::vector<CmDatagram>& out) {
                 c.status == transport::WcStatus::FlushError)
                 continue;
             const bool whole = c.byte_length == kBufferBytes;
-            if (c.status == transport::WcStatus::Success && whole) out.push_back(read(c));
+            // Without memory it is lost, as by the network; its receive is posted again.
+            if (c.status == transport::WcStatus::Success && whole)
+                (void)with_memory([&] { out.push_back(read(c)); });
             post_receive(session, c.wr_id);
         }
     }

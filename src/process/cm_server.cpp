@@ -2,14 +2,21 @@
 
 #include <algorithm>
 #include <chrono>
+#include <new>
 #include <utility>
 
 #include "base/rollback.hpp"
+#include "base/shortage.hpp"
 
 namespace feroce::process {
 namespace {
 
 using namespace std::chrono_literals;
+
+// Messages that are collected before they leave.
+constexpr std::size_t kOutbox = 64;
+// When to do again what there was no memory for.
+constexpr Duration kShortage = 50ms;
 
 }  // namespace
 
@@ -40,6 +47,7 @@ Result<void> CmServer::open() {
     cm::EventSink& sink = *this;
     manager_.emplace(config, process_.host().random(), port, sink);
     addresses_ = local_addresses();
+    outbox_.reserve(kOutbox);
     Result<std::unique_ptr<CmThread>> thread =
         CmThread::start(process_.host(), *rendezvous_, *this);
     if (!thread) return thread.error();
@@ -63,8 +71,12 @@ CmServer::~CmServer() {
 
 Instant CmServer::before_sleep() {
     const std::lock_guard lock(mutex_);
-    thread_sleeps_until_ =
-        std::min(manager_->next_wakeup(), rendezvous_->retry(process_.host().now()));
+    const Instant now = process_.host().now();
+    thread_sleeps_until_ = manager_->next_wakeup();
+    Instant retry = now + kShortage;
+    if (with_memory([&] { retry = rendezvous_->retry(now); }) && look_again_)
+        retry = std::min(retry, now + kShortage);
+    thread_sleeps_until_ = std::min(thread_sleeps_until_, retry);
     return thread_sleeps_until_;
 }
 
@@ -73,7 +85,7 @@ void CmServer::turn(bool requests_waiting) {
     for (const CmArrival& a : arrivals_->collect(requests_waiting))
         session.manager().receive(session.now(), a.message.source, a.message.destination,
                                   a.message.mad, a.origin);
-    inherit(session);
+    look_again_ = !with_memory([&] { inherit(session); });
     session.manager().run(session.now());
 }
 
@@ -83,20 +95,27 @@ void CmServer::on_death() {
 }
 
 void CmServer::inherit(Session& session) {
-    if (estate_ == nullptr || !death_.exchange(false)) return;
-    std::vector<cm::Bond> bonds;
-    estate_->inherit(bonds);
-    for (const cm::Bond& bond : bonds) session.manager().bid_farewell(session.now(), bond);
+    if (estate_ == nullptr) return;
+    if (death_.exchange(false)) {
+        Rollback again([this] { death_.store(true); });
+        estate_->inherit(inherited_);
+        again.keep();
+    }
+    for (; !inherited_.empty(); inherited_.pop_back())
+        session.manager().bid_farewell(session.now(), inherited_.back());
 }
 
 void CmServer::settle(Instant now) {
     // Refusing may cause no new events, so this ends.
-    for (const cm::CommId id : unwanted_) manager_->release(now, id);
+    for (const auto& [id, nobody] : unwanted_) manager_->release(now, cm::CommId{id});
     unwanted_.clear();
-    // What cannot be sent now is lost like a packet, and sent again.
-    const Rollback clear([this] { outbox_.clear(); });
-    gsi_->send(outbox_);
+    send_all();
     wake_if_late();
+}
+
+void CmServer::send_all() {
+    gsi_->send(outbox_);
+    outbox_.clear();
 }
 
 void CmServer::wake_if_late() {
@@ -106,6 +125,7 @@ void CmServer::wake_if_late() {
 }
 
 void CmServer::send(const Gid& source, const Gid& destination, ByteView mad) {
+    if (outbox_.size() == kOutbox) send_all();
     CmDatagram& d = outbox_.emplace_back();
     d.source = source;
     d.destination = destination;
@@ -133,12 +153,15 @@ void CmServer::on_event(const cm::Event& event) {
     const bool request =
         event.type == cm::EventType::ConnectRequest || event.type == cm::EventType::SidrRequest;
     void* owner = owner_of(event, request || event.connection.raw == 0);
-    if (owner != nullptr && user_ != nullptr) owner = user_->on_cm_event(event, owner);
+    // Before the user hears of it, so that nothing fails afterwards.
+    Owners::node_type place;
+    if (request) place = place_for(nullptr);
+    const bool wanted = owner != nullptr && user_ != nullptr;
+    if (wanted) owner = user_->on_cm_event(event, owner);
     if (!request) return;
-    if (owner != nullptr && user_ != nullptr)
-        owners_[event.connection.raw] = owner;
-    else
-        unwanted_.push_back(event.connection);
+    if (wanted && owner == nullptr) throw std::bad_alloc();
+    place.mapped() = owner;
+    enter(wanted ? owners_ : unwanted_, std::move(place), event.connection.raw);
 }
 
 template <class Use>
@@ -224,73 +247,58 @@ void CmServer::unlisten(cm::ListenerId listener) {
     listener_owners_.erase(listener.raw);
 }
 
-Result<void> CmServer::connect(const cm::ConnectOptions& options, void* owner,
-                               std::optional<cm::CommId>& out) {
+template <class Ask>
+Result<void> CmServer::ask(void* owner, std::optional<cm::CommId>& out, Ask&& ask) {
     return within_memory("rdma_cm", [&]() -> Result<void> {
         Owners::node_type place = place_for(owner);
         Session session(*this);
-        const Result<cm::CommId> id = session.manager().connect(session.now(), options);
+        const Result<cm::CommId> id = ask(session);
         TRY(id);
         enter(owners_, std::move(place), id->raw);
         out = *id;
         return {};
     });
+}
+
+Result<void> CmServer::connect(const cm::ConnectOptions& options, void* owner,
+                               std::optional<cm::CommId>& out) {
+    return ask(owner, out, [&](Session& s) { return s.manager().connect(s.now(), options); });
 }
 
 Result<void> CmServer::sidr_request(const cm::SidrRequestOptions& options, void* owner,
                                     std::optional<cm::CommId>& out) {
-    return within_memory("rdma_cm", [&]() -> Result<void> {
-        Owners::node_type place = place_for(owner);
-        Session session(*this);
-        const Result<cm::CommId> id = session.manager().sidr_request(session.now(), options);
-        TRY(id);
-        enter(owners_, std::move(place), id->raw);
-        out = *id;
-        return {};
-    });
+    return ask(owner, out, [&](Session& s) { return s.manager().sidr_request(s.now(), options); });
 }
 
 Result<void> CmServer::accept(cm::CommId id, const cm::AcceptOptions& options) {
-    return within_memory("rdma_cm", [&] {
-        Session session(*this);
-        return session.manager().accept(session.now(), id, options);
-    });
+    Session session(*this);
+    return session.manager().accept(session.now(), id, options);
 }
 
 Result<void> CmServer::sidr_reply(cm::CommId id, const cm::SidrReplyOptions& options) {
-    return within_memory("rdma_cm", [&] {
-        Session session(*this);
-        return session.manager().sidr_reply(session.now(), id, options);
-    });
+    Session session(*this);
+    return session.manager().sidr_reply(session.now(), id, options);
 }
 
 Result<void> CmServer::reject(cm::CommId id, const cm::RejectOptions& options) {
-    return within_memory("rdma_cm", [&] {
-        Session session(*this);
-        return session.manager().reject(session.now(), id, options);
-    });
+    Session session(*this);
+    return session.manager().reject(session.now(), id, options);
 }
 
 Result<void> CmServer::establish(cm::CommId id) {
-    return within_memory("rdma_cm", [&] {
-        Session session(*this);
-        return session.manager().establish(session.now(), id);
-    });
+    Session session(*this);
+    return session.manager().establish(session.now(), id);
 }
 
 Result<void> CmServer::disconnect(cm::CommId id) {
-    return within_memory("rdma_cm", [&] {
-        Session session(*this);
-        return session.manager().disconnect(session.now(), id);
-    });
+    Session session(*this);
+    return session.manager().disconnect(session.now(), id);
 }
 
 void CmServer::release(cm::CommId id) {
-    within_memory("rdma_cm", [&] {
-        Session session(*this);
-        owners_.erase(id.raw);
-        session.manager().release(session.now(), id);
-    });
+    Session session(*this);
+    owners_.erase(id.raw);
+    session.manager().release(session.now(), id);
 }
 
 std::set<Gid> CmServer::local_addresses() {
@@ -303,9 +311,9 @@ std::set<Gid> CmServer::local_addresses() {
 void CmServer::on_interfaces_changed() {
     std::set<Gid> present = local_addresses();
     Session session(*this);
-    addresses_.swap(present);
-    for (const Gid& before : present)
-        if (!addresses_.contains(before)) session.manager().remove_address(before);
+    for (const Gid& before : addresses_)
+        if (!present.contains(before)) session.manager().remove_address(before);
+    addresses_.swap(present);  // Last: what came before may find no memory, and is called again.
 }
 
 CmServer::Census CmServer::census() {
@@ -320,13 +328,11 @@ void CmServer::finish() {
     while (!mutex_.try_lock())
         if (process_.host().now() > give_up) return;
     const std::lock_guard lock(mutex_, std::adopt_lock);
-    within_memory("rdma_cm", [this] {
-        const Instant now = process_.host().now();
-        for (const auto& [id, owner] : owners_) manager_->release(now, cm::CommId{id});
-        owners_.clear();
-        listener_owners_.clear();
-        settle(now);
-    });
+    const Instant now = process_.host().now();
+    for (const auto& [id, owner] : owners_) manager_->release(now, cm::CommId{id});
+    owners_.clear();
+    listener_owners_.clear();
+    settle(now);
 }
 
 void CmServer::abandon() {

@@ -72,9 +72,7 @@ private:
     public:
         explicit Session(CmServer& server)
             : server_(server), lock_(server.mutex_), now_(server.process_.host().now()) {}
-        ~Session() {
-            within_memory("rdma_cm", [this] { server_.settle(now_); });
-        }
+        ~Session() { server_.settle(now_); }
         cm::ConnectionManager& manager() { return *server_.manager_; }
         Instant now() const { return now_; }
 
@@ -88,6 +86,10 @@ private:
     // A place for one of them, made beforehand: entering it cannot fail.
     static Owners::node_type place_for(void* owner);
     static void enter(Owners& owners, Owners::node_type place, std::uint32_t id);
+
+    // What `ask` asks the manager for belongs to the owner before it hears of it.
+    template <class Ask>
+    Result<void> ask(void* owner, std::optional<cm::CommId>& out, Ask&& ask);
 
     explicit CmServer(Process& process) : process_(process) {}
     Result<void> open();
@@ -113,6 +115,7 @@ private:
     template <class Use>
     void with_qp(Qpn qpn, Use&& use);
     void inherit(Session& session);
+    void send_all();
     void* owner_of(const cm::Event& event, bool of_listener) const;
 
     Process& process_;
@@ -132,8 +135,10 @@ private:
     Owners owners_;                      // By communication id.
     Owners listener_owners_;             // By listener id.
     void* starting_listener_ = nullptr;  // Whose listen() is under way.
-    std::vector<CmDatagram> outbox_;
-    std::vector<cm::CommId> unwanted_;  // Requests that the user has no use for.
+    std::vector<CmDatagram> outbox_;     // Never grows: what is full is sent at once.
+    Owners unwanted_;                    // Requests that the user has no use for.
+    std::vector<cm::Bond> inherited_;    // Of the dead, whose peers are to be told.
+    bool look_again_ = false;            // There was no memory for something: soon again.
     Instant thread_sleeps_until_ = kNever;
     std::set<Gid> addresses_;  // Of this machine, when we last looked.
 };

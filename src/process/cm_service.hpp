@@ -24,7 +24,7 @@ class CmUser {
 public:
     virtual ~CmUser() = default;
     // For a ConnectRequest or SidrRequest `owner` is the listener's, and the result is that of the
-    // new connection (null refuses it); else the result is ignored.
+    // new connection (null: there is no memory for it); else the result is ignored.
     virtual void* on_cm_event(const cm::Event& event, void* owner) = 0;
 };
 

@@ -11,7 +11,7 @@ namespace feroce::process {
 
 class CmThread {
 public:
-    class Work {
+    class Work {  // Without memory it leaves things for later: none of these calls throws.
     public:
         virtual ~Work() = default;
         virtual Instant before_sleep() = 0;  // Until when it may sleep.

@@ -38,8 +38,11 @@ class DeviceMemory {
 public:
     std::shared_ptr<DeviceBlock> allocate(std::size_t length, std::size_t alignment);
     std::shared_ptr<DeviceBlock> find(std::uint32_t handle);  // Null if there is none.
+    // An empty one, for objects that are no more. Takes no lock and no memory.
+    const std::shared_ptr<DeviceBlock>& none() const { return none_; }
 
 private:
+    const std::shared_ptr<DeviceBlock> none_ = std::make_shared<DeviceBlock>();
     std::mutex mutex_;
     std::map<std::uint32_t, std::weak_ptr<DeviceBlock>> by_handle_;
     std::uint32_t next_handle_ = 1;

@@ -1,14 +1,18 @@
 // EventQueue: events that a program fetches through a descriptor, as of a completion channel or an
-// asynchronous event queue. An event may be about an object; destroying the object drops its events
-// that are not yet fetched and waits until those that are have been acknowledged. Any thread.
+// asynchronous event queue. An event is about an object, whose account holds the memory for it, so
+// that telling of it needs none; an event that is told again before it was fetched is counted.
+// Destroying the object drops its events that are not yet fetched and waits until those that are
+// have been acknowledged. Any thread.
 #pragma once
 
-#include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <mutex>
-#include <vector>
+#include <span>
 
+#include "base/assert.hpp"
 #include "base/result.hpp"
 #include "process/event_counter.hpp"
 #include "process/undisturbed.hpp"
@@ -16,29 +20,65 @@
 
 namespace feroce::process {
 
-// Of one object: how many events were fetched and how many of these acknowledged. Guarded by the
-// queue's lock.
-struct EventAccount {
-    std::uint32_t delivered = 0;
-    std::uint32_t acknowledged = 0;
-};
-
-template <class Event>
+// `Same` compares two events of one object.
+template <class Event, class Same = std::equal_to<Event>>
 class EventQueue {
 public:
-    // Not a deque, which allocates every so many: completion events are on the data path.
-    Result<void> open() {
-        entries_.reserve(kUsual);
-        return counter_.open();
-    }
+    class Account;
+
+private:
+    struct Node {
+        Event event{};
+        Account* account = nullptr;
+        Node* next = nullptr;     // The one told of after it.
+        std::uint32_t count = 0;  // How often it was told and not fetched; in the queue if not 0.
+    };
+
+public:
+    // Of one object: how many events were fetched and how many of these acknowledged. Guarded by
+    // the queue's lock.
+    class Account {
+    public:
+        Account(const Account&) = delete;
+        Account& operator=(const Account&) = delete;
+
+    protected:
+        explicit Account(std::span<Node> nodes) : nodes_(nodes) {}
+        ~Account() = default;
+
+    private:
+        friend EventQueue;
+        std::span<Node> nodes_;
+        std::uint32_t delivered_ = 0;
+        std::uint32_t acknowledged_ = 0;
+    };
+    // Of an object that has so many kinds of events.
+    template <std::size_t kKinds>
+    class AccountFor : public Account {
+    public:
+        AccountFor() : Account(own_) {}
+
+    private:
+        std::array<Node, kKinds> own_;
+    };
+
+    Result<void> open() { return counter_.open(); }
     int fd() const { return counter_.fd(); }
     // No event is posted from here on; the descriptors go.
     void close() { counter_.close(); }
 
     // `account` is that of the event's object; null if it has none.
-    void post(const Event& event, EventAccount* account) {
+    void post(const Event& event, Account* account) {
         const std::lock_guard lock(mutex_);
-        entries_.push_back({event, account});
+        Account& whose = account == nullptr ? general_ : *account;
+        Node& node = node_for(event, whose);
+        if (node.count++ == 0) {
+            node.event = event;
+            node.account = &whose;
+            node.next = nullptr;
+            *end_ = &node;
+            end_ = &node.next;
+        }
         counter_.post();  // Under the lock: a count for every event that can be taken.
     }
 
@@ -47,43 +87,61 @@ public:
     bool take(int fd, Event& out) {
         return fetch_event(fd, [this, &out](bool counted) {
             const std::lock_guard lock(mutex_);
-            if (entries_.empty()) return false;
-            out = entries_.front().event;
-            if (EventAccount* account = entries_.front().account) ++account->delivered;
-            entries_.erase(entries_.begin());
-            counter_.settle(counted, !entries_.empty());
+            if (first_ == nullptr) return false;
+            out = first_->event;
+            ++first_->account->delivered_;
+            if (--first_->count == 0) unlink(first_);
+            counter_.settle(counted, first_ != nullptr);
             return true;
         });
     }
 
-    void acknowledge(EventAccount& account, std::uint32_t count) {
+    void acknowledge(Account& account, std::uint32_t count) {
         const std::lock_guard lock(mutex_);
-        account.acknowledged += count;
+        account.acknowledged_ += count;
         acknowledged_.notify_all();
     }
 
     // Before the object of the account is destroyed. No more events about it may come. A signal
     // handler may leave the wait by siglongjmp(): the caller must bear to begin again.
-    void settle(Undisturbed& call, EventAccount& account) {
+    void settle(Undisturbed& call, Account& account) {
         std::unique_lock lock(mutex_);
-        const auto mine = [&account](const Entry& entry) { return entry.account == &account; };
-        const auto kept = std::remove_if(entries_.begin(), entries_.end(), mine);
-        for (auto it = kept; it != entries_.end(); ++it) counter_.retract();
-        entries_.erase(kept, entries_.end());
+        for (Node** link = &first_; *link != nullptr;) {
+            Node& node = **link;
+            if (node.account != &account) {
+                link = &node.next;
+                continue;
+            }
+            for (; node.count > 0; --node.count) counter_.retract();
+            unlink(*link);
+        }
         wait_until(call, acknowledged_, lock,
-                   [&account] { return account.acknowledged >= account.delivered; });
+                   [&account] { return account.acknowledged_ >= account.delivered_; });
     }
 
 private:
-    struct Entry {
-        Event event;
-        EventAccount* account;
-    };
-    static constexpr std::size_t kUsual = 16;
+    static constexpr std::size_t kGeneralKinds = 8;
 
-    std::mutex mutex_;  // Guards the entries and the accounts of their objects.
+    static Node& node_for(const Event& event, Account& account) {
+        Node* unused = nullptr;
+        for (Node& node : account.nodes_) {
+            if (node.count > 0 && Same()(node.event, event)) return node;
+            if (node.count == 0) unused = &node;
+        }
+        ASSERT(unused != nullptr);  // The object has as many nodes as kinds of events.
+        return *unused;
+    }
+    void unlink(Node*& link) {
+        Node& node = *link;
+        link = node.next;
+        if (end_ == &node.next) end_ = &link;
+    }
+
+    std::mutex mutex_;  // Guards the list and the accounts of the objects.
     Change acknowledged_;
-    std::vector<Entry> entries_;  // Oldest first, and few.
+    AccountFor<kGeneralKinds> general_;  // Of what is about no object. Nobody acknowledges it.
+    Node* first_ = nullptr;              // Oldest first.
+    Node** end_ = &first_;               // Where the next one goes.
     EventCounter counter_;
 };
 

@@ -22,7 +22,8 @@ protected:
     }
 
     EventQueue<int> queue;
-    EventAccount one, two;
+    EventQueue<int>::AccountFor<40> one;
+    EventQueue<int>::AccountFor<2> two;
 };
 
 TEST_F(EventQueueTest, OldestFirst) {
@@ -30,9 +31,25 @@ TEST_F(EventQueueTest, OldestFirst) {
     EXPECT_EQ(errno, EAGAIN);
     for (int i = 1; i <= 40; ++i) queue.post(i, &one);
     for (int i = 1; i <= 40; ++i) EXPECT_EQ(next(), i);
-    EXPECT_EQ(one.delivered, 40u);
+    EXPECT_EQ(next(), 0);
     queue.post(41, nullptr);
     EXPECT_EQ(next(), 41);
+}
+
+TEST_F(EventQueueTest, WhatIsToldAgainIsCounted) {
+    queue.post(1, &two);
+    queue.post(2, &two);
+    for (int i = 0; i < 1000; ++i) queue.post(1, &two);
+    for (int i = 0; i <= 1000; ++i) EXPECT_EQ(next(), 1);
+    EXPECT_EQ(next(), 2);
+    EXPECT_EQ(next(), 0);
+    queue.post(3, &two);
+    queue.post(4, &one);
+    EXPECT_EQ(next(), 3);
+    queue.acknowledge(two, 1003);
+    Undisturbed call;
+    queue.settle(call, two);
+    EXPECT_EQ(next(), 4);
 }
 
 TEST_F(EventQueueTest, SettlingDropsWhatNobodyFetched) {
@@ -41,7 +58,9 @@ TEST_F(EventQueueTest, SettlingDropsWhatNobodyFetched) {
     queue.post(3, &one);
     Undisturbed call;
     queue.settle(call, one);
+    queue.post(4, nullptr);
     EXPECT_EQ(next(), 2);
+    EXPECT_EQ(next(), 4);
     EXPECT_EQ(next(), 0) << "and the descriptor is no longer readable";
 }
 

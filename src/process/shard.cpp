@@ -1,10 +1,12 @@
 #include "process/shard.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <mutex>
 #include <thread>
 #include <utility>
 
+#include "base/shortage.hpp"
 #include "mem/guard.hpp"
 
 namespace feroce::process {
@@ -16,6 +18,8 @@ constexpr int kRunsMax = 16;
 constexpr int kRoundsMax = 8;
 // Batches that take_arrived() takes at most: more datagrams of some size fit no receive buffer.
 constexpr int kTakeMax = 256;
+// When to do again what there was no memory for.
+constexpr Duration kShortage = std::chrono::milliseconds(50);
 
 }  // namespace
 
@@ -223,13 +227,20 @@ Instant Shard::drive_until_idle(std::uint64_t& polls) {
     return until;
 }
 
+// What there is no memory for is done a moment later.
+void Shard::look_at_interfaces() {
+    look_again_ |= port_->interfaces_changed();
+    if (look_again_) look_again_ = !with_memory(parts_.interfaces_changed);
+}
+
 void Shard::body_turn() {
     std::uint64_t polls_seen = 0;
     Instant until = drive_until_idle(polls_seen);
     if (until == Instant{}) return;
     for (;;) {
+        if (look_again_) until = std::min(until, parts_.host.now() + kShortage);
         const bool arrived = port_->wait(until);
-        if (port_->interfaces_changed()) parts_.interfaces_changed();
+        look_at_interfaces();
         if (arrived) {
             // The port has disarmed itself.
             armed_.store(false, std::memory_order_relaxed);

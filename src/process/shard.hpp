@@ -85,6 +85,7 @@ private:
     explicit Shard(const Parts& parts) : parts_(parts) {}
     // Of the shard's thread.
     void body();
+    void look_at_interfaces();
     void body_turn();
     // When to look again, and how many polls were counted until now. Instant{}: there is more to
     // do.
@@ -112,6 +113,7 @@ private:
     std::atomic<Instant> thread_sleeps_until_{Instant{}};
     // Set once; the wake-up that follows orders it.
     std::atomic<bool> stop_{false};
+    bool look_again_ = false;  // Of the thread: interfaces have changed and nobody knows yet.
     std::unique_ptr<host::Task> thread_;
 };
 

@@ -77,6 +77,17 @@ TEST_F(Shards, LeaveLittleToAProgramThatDoesNotComeBack) {
     EXPECT_LE(left, 11) << "ever more seldom";
 }
 
+// It must not end the process, nor be forgotten.
+TEST_F(Shards, TellOfInterfacesAgainIfThereWasNoMemory) {
+    std::atomic<int> calls{0};
+    changed = [&calls] {
+        if (++calls < 3) throw std::bad_alloc();
+    };
+    world.interfaces_changed = true;
+    for (int i = 0; i < 5; ++i) world.bed.wake(Bed::End::Timeout);
+    EXPECT_EQ(calls, 3);
+}
+
 TEST_F(Shards, TakeAtOnceWhatASleeperWaitsFor) {
     for (int i = 0; i < 10; ++i) {
         poll_a_completion();

@@ -58,6 +58,7 @@ struct World {
         [](std::span<const transport::TransmitRun>) {};
     std::atomic<int> taken_by_thread{0};
     std::atomic<bool> armed{false};
+    std::atomic<bool> interfaces_changed{false};
     std::thread::id program = std::this_thread::get_id();
     Bed bed;
 };
@@ -78,12 +79,13 @@ public:
     void disarm(bool) override { world_.armed = false; }
     bool wait(Instant until) override {
         const Bed::End end = world_.bed.sleep();
-        if (end == Bed::End::Timeout) world_.now = std::max(world_.now.load(), until);
+        if (end == Bed::End::Timeout && until != kNever)
+            world_.now = std::max(world_.now.load(), until);
         if (end == Bed::End::Arrival) world_.armed = false;
         return end == Bed::End::Arrival;
     }
     void wake() override {}
-    bool interfaces_changed() override { return false; }
+    bool interfaces_changed() override { return world_.interfaces_changed.exchange(false); }
     void transmit(std::span<const transport::TransmitRun> runs) override { world_.transmit(runs); }
     bool join_group(const Gid&) override { return false; }
     void leave_group(const Gid&) override {}

@@ -23,13 +23,27 @@ Channel* make_channel() {
     return channel.release();
 }
 
-Events make_event(CmId& id, rdma_cm_event_type type) {
+namespace {
+
+Events make_blank() {
     Events one;
-    Event& event = *one.emplace_back(std::make_unique<Event>());
+    one.emplace_back(std::make_unique<Event>());
+    return one;
+}
+
+}  // namespace
+
+Events make_event(CmId& id, rdma_cm_event_type type) {
+    Events one = make_blank();
+    Event& event = *one.front();
     event.account = &id;
     event.base.id = &id.base;
     event.base.event = type;
     return one;
+}
+
+void reserve_events(CmId& id, std::size_t count) {
+    while (id.spare.size() < count) id.spare.splice(id.spare.end(), make_blank());
 }
 
 void queue_event(Events event) {

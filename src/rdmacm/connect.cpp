@@ -100,7 +100,7 @@ cm::Endpoint local_endpoint(const CmId& id, const rdma_conn_param* p) {
     return e;
 }
 
-Result<void> connect(CmId& id, const rdma_conn_param* p) {
+Result<void> ask(CmId& id, const rdma_conn_param* p) {
     const std::vector<std::byte> data = request_data(id, private_data(p));
     const wire::ServiceId service = service_of(id, id.base.route.addr.dst_storage);
     if (is_ud(id))
@@ -113,6 +113,32 @@ Result<void> connect(CmId& id, const rdma_conn_param* p) {
     return id.service->connect(
         {.path = id.path, .service = service, .endpoint = endpoint, .private_data = data}, &id,
         id.connection);
+}
+
+// With room for the events of the id before the service knows it.
+template <class Enter>
+Result<void> enter_service(CmId& id, std::size_t events, Enter&& enter) {
+    Rollback drop([&id] { id.spare.clear(); });
+    reserve_events(id, events);
+    TRY(enter());
+    drop.keep();
+    return {};
+}
+
+Result<void> connect(CmId& id, const rdma_conn_param* p) {
+    return enter_service(id, cm::kEventsMax, [&] { return ask(id, p); });
+}
+
+Result<void> listen(CmId& id, std::size_t backlog) {
+    const Result<cm::ListenerId> listener =
+        id.service->listen({.service = service_of(id, id.base.route.addr.src_storage),
+                            .address = id.local,
+                            .v6_only = id.options.v6_only,
+                            .backlog = backlog},
+                           &id);
+    TRY(listener);
+    id.listener = *listener;
+    return {};
 }
 
 Result<void> accept_datagrams(CmId& id, const rdma_conn_param* p) {
@@ -162,15 +188,9 @@ int rdma_listen(rdma_cm_id* base, int backlog) {
         }
         Entry entry(id, Call::Listen, "rdma_listen");
         if (entry.refused()) return -1;
-        const Result<cm::ListenerId> listener = id.service->listen(
-            {.service = service_of(id, base->route.addr.src_storage),
-             .address = id.local,
-             .v6_only = id.options.v6_only,
-             .backlog = backlog > 0 ? static_cast<std::size_t>(backlog) : kBacklog},
-            &id);
-        if (!listener) return entry.end(listener.error());
-        id.listener = *listener;
-        return entry.end({});
+        const std::size_t most = backlog > 0 ? static_cast<std::size_t>(backlog) : kBacklog;
+        // One event: that its address or device is gone.
+        return entry.end(enter_service(id, 1, [&] { return rdmacm::listen(id, most); }));
     });
 }
 

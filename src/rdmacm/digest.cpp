@@ -28,6 +28,7 @@ std::unique_ptr<CmId> make_child(const CmId& listener, const cm::Event& source) 
     child->base.context = listener.base.context;
     child->base.ps = listener.base.ps;
     child->base.qp_type = listener.base.qp_type;
+    reserve_events(*child, cm::kEventsMax);
     const std::lock_guard held(listener.library->mutex);
     child->base.channel = listener.base.channel;
     return child;
@@ -146,8 +147,17 @@ void digest_sidr_response(Event& event) {
 
 namespace {
 
+// A request brings memory of its own, and is refused if there is none.
+Events take_blank(const cm::Event& source, CmId& account) {
+    if (is_request(source) || account.spare.empty()) return make_event(account, {});
+    Events one;
+    one.splice(one.end(), account.spare, account.spare.begin());
+    one.front()->account = &account;
+    return one;
+}
+
 void* on_event(const cm::Event& source, CmId& account) {
-    Events one = make_event(account, {});
+    Events one = take_blank(source, account);
     Event* const event = one.front().get();
     event->from_peer = true;
     event->source = source;
@@ -165,7 +175,7 @@ void* on_event(const cm::Event& source, CmId& account) {
 
 }  // namespace
 
-// Null where memory is wanting: a request is refused, another event is lost.
+// Null where memory is wanting, which it is for requests only: the peer repeats them.
 void* Library::on_cm_event(const cm::Event& source, void* owner) {
     return within_memory("rdma_cm", [&] { return on_event(source, *static_cast<CmId*>(owner)); });
 }

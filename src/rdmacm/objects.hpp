@@ -107,6 +107,9 @@ struct CmId {
     bool owns_cqs = false;
     std::optional<ibv_qp_init_attr> accepted_qp;  // Of a passive endpoint: for its requests.
     ibv_pd* accepted_pd = nullptr;
+    // For what the service will tell of it, made before the service knows the id: no event is lost
+    // for want of memory. Taken under the service's lock.
+    Events spare;
     Events unfetched;             // Of a listener that goes away: requests to it, to be refused.
     std::map<Gid, Group> groups;  // Multicast, by address.
     ibv_sa_path_rec path_record{};

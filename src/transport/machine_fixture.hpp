@@ -85,6 +85,7 @@ public:
     void move(QpState to) {
         const QpState from = qp.attributes.state;
         qp.attributes.state = to;
+        qp.machine().reserve();
         qp.machine().on_modify(Instant{}, from);
     }
     void run() {

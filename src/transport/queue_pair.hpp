@@ -120,6 +120,8 @@ public:
     virtual bool ask_peer() { return false; }
     virtual Progress progress() const = 0;
     virtual Instant deadline() const = 0;  // kNever if no timer runs.
+    // Takes the memory that the queue pair's attributes ask for. May throw; before on_modify().
+    virtual void reserve() {}
     // After the queue pair's state or attributes changed by modify.
     virtual void on_modify(Instant now, QpState from) = 0;
     // Between calls: the first invariant that does not hold, in words; null if all do. Slow: for

@@ -38,7 +38,8 @@ ibv_dm* make_dm(ibv_context* context, std::shared_ptr<process::DeviceBlock> bloc
 }
 
 void forget(Dm& dm) {
-    dm.block = std::make_shared<process::DeviceBlock>();  // Late copies are outside of it.
+    // Late copies are outside of it.
+    dm.block = process_of(dm.base.context).device_memory().none();
     context_of(dm.base.context).objects.fetch_sub(1);
     bury(dm, dm.base.context);
 }
@@ -74,14 +75,13 @@ void unshare_dm(ibv_dm* base) {
 }
 
 int free_dm(ibv_dm* base) {
-    return abi_call("ibv_free_dm", [&]() -> int {
-        if (!can_query(base->context)) return refuse("ibv_free_dm", kDead);
-        Dm& dm = object_of<Dm>(base);
-        if (dm.users.load() > 0)
-            return refuse("ibv_free_dm", {EBUSY, "regions of the device memory still live"});
-        forget(dm);
-        return 0;
-    });
+    const Uncancelled call;
+    if (!can_query(base->context)) return refuse("ibv_free_dm", kDead);
+    Dm& dm = object_of<Dm>(base);
+    if (dm.users.load() > 0)
+        return refuse("ibv_free_dm", {EBUSY, "regions of the device memory still live"});
+    forget(dm);
+    return 0;
 }
 
 ibv_mr* reg_dm_mr(ibv_pd* pd, ibv_dm* base, std::uint64_t offset, std::size_t length,

@@ -30,7 +30,7 @@ Subject subject_of(ibv_event_type type) {
 
 struct Owner {
     ibv_context* context = nullptr;
-    process::EventAccount* account = nullptr;
+    AsyncEvents::Account* account = nullptr;
 };
 
 Owner owner_of(const ibv_async_event& event) {

@@ -9,6 +9,8 @@
 #include <utility>
 
 #include "base/environment.hpp"
+#include "base/rollback.hpp"
+#include "base/shortage.hpp"
 #include "port/interfaces.hpp"
 #include "port/real_host.hpp"
 #include "verbs/common.hpp"
@@ -189,15 +191,16 @@ void Instance::want_cm_server() {
     starts_.store(true);
     // The caller's thread may be one that closing the device waits for, so it must not start the
     // server itself.
+    Rollback ended([this] { starts_.store(false); });
     Result<std::unique_ptr<host::Task>> starter = host().spawn([this] {
-        cm_server(true);
+        (void)with_memory([this] { cm_server(true); });  // It will be called for again.
         starts_.store(false);
     });
     if (starter) {
         starter_ = std::move(*starter);
+        ended.keep();
         return;
     }
-    starts_.store(false);
     process::log(process::LogLevel::Error, "rdma_cm for another process: %s", starter.error().why);
 }
 

@@ -50,6 +50,14 @@ struct Device {
     int index = 0;
 };
 
+struct SameAsyncEvent {  // Of one object, or of the port.
+    bool operator()(const ibv_async_event& a, const ibv_async_event& b) const {
+        return a.event_type == b.event_type;
+    }
+};
+using AsyncEvents = process::EventQueue<ibv_async_event, SameAsyncEvent>;
+using ChannelEvents = process::EventQueue<struct Cq*>;
+
 struct Context {
     verbs_context base{};
     Device* device = nullptr;
@@ -59,7 +67,7 @@ struct Context {
     // Of these, for the state page.
     std::atomic<std::uint32_t> pds{0}, cqs{0}, regions{0}, srqs{0};
 
-    process::EventQueue<ibv_async_event> events;
+    AsyncEvents events;
     process::GidTable gids{limits::kGidTableLength - 1};
     bool port_up = true;  // Guarded by the Instance's mutex.
 };
@@ -104,15 +112,15 @@ struct Channel {
     ibv_comp_channel base{};
     // Guards base.refcnt, how many completion queues use it, and their comp_events_completed.
     std::mutex mutex;
-    process::EventQueue<Cq*> events;
+    ChannelEvents events;
 };
 
 struct Cq {
     ibv_cq_ex base{};
     std::unique_ptr<device::CompletionQueue> queue;
     std::atomic<std::uint32_t> users{0};
-    process::EventAccount completion_events;
-    process::EventAccount async_events;
+    ChannelEvents::AccountFor<1> completion_events;
+    AsyncEvents::AccountFor<1> async_events;      // CQ_ERR.
     std::mutex poll_mutex;                        // Held from start_poll to end_poll.
     transport::Completion current{};              // What the read_* functions read.
     std::atomic<unsigned> taken_without_look{0};  // Polls; two at once may count as one.
@@ -133,7 +141,7 @@ struct Srq {
     Cq* cq = nullptr;  // XRC only.
     Xrcd* xrcd = nullptr;
     std::atomic<std::uint32_t> users{0};
-    process::EventAccount async_events;
+    AsyncEvents::AccountFor<2> async_events;  // SRQ_ERR, SRQ_LIMIT_REACHED.
 };
 
 struct Ah {
@@ -166,7 +174,7 @@ struct Qp {
     bool signal_all = false;
     bool extended = false;  // Created with send_ops_flags: the ibv_wr_* calls may be used.
     Xrcd* xrcd = nullptr;
-    process::EventAccount async_events;
+    AsyncEvents::AccountFor<6> async_events;  // As many types of transport::AsyncEventType.
     Builder builder;
 };
 

@@ -10,8 +10,8 @@
 #include <string>
 
 #include "base/environment.hpp"
-#include "base/uncancelled.hpp"
 #include "port/fd.hpp"
+#include "process/abi_call.hpp"
 #include "verbs/abi.hpp"
 
 #pragma GCC visibility push(default)
@@ -42,18 +42,20 @@ const char* ibv_get_sysfs_path(void) {
 }
 
 int ibv_read_sysfs_file(const char* directory, const char* file, char* out, std::size_t size) {
-    const feroce::Uncancelled call;
     // Our devices have no directory there; what ibv_devinfo shows of it we know.
     const char* name = std::strrchr(directory, '/');
     const bool ours = name != nullptr && std::strncmp(name, "/feroce_", 8) == 0;
     if (ours && std::strcmp(file, "board_id") == 0) return std::snprintf(out, size, "feroce");
-    const std::string path = std::string(directory) + "/" + file;
-    const feroce::port::Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-    if (!fd.valid()) return -1;
-    const ssize_t length = ::read(fd.get(), out, size);
-    if (length <= 0) return -1;
-    std::size_t end = static_cast<std::size_t>(length);
-    if (out[end - 1] == '\n') --end;
-    if (end < size) out[end] = '\0';
-    return static_cast<int>(end);
+    using feroce::process::FailAs;
+    return feroce::process::abi_call<FailAs::MinusOne>("ibv_read_sysfs_file", [&]() -> int {
+        const std::string path = std::string(directory) + "/" + file;
+        const feroce::port::Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+        if (!fd.valid()) return -1;
+        const ssize_t length = ::read(fd.get(), out, size);
+        if (length <= 0) return -1;
+        std::size_t end = static_cast<std::size_t>(length);
+        if (out[end - 1] == '\n') --end;
+        if (end < size) out[end] = '\0';
+        return static_cast<int>(end);
+    });
 }

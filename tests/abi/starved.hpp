@@ -15,6 +15,12 @@ void fail_allocation(long after);
 bool end_failing();   // True if it has failed.
 long blocks_alive();  // Allocated and not freed by this thread.
 
+// The same of the threads that are not the test's: ours. Or all of theirs fail, until they are fed.
+void fail_allocation_of_others(long after);
+void fail_all_of_others();
+bool others_have_failed();
+void feed_others();
+
 struct Case {
     const char* name;
     std::function<void()> prepare = [] {};
@@ -22,6 +28,7 @@ struct Case {
     std::function<void()> undo;
     bool needs_memory = true;
     bool tells_codes_of_its_own = false;  // Not errno.
+    bool may_fail = true;                 // False: it makes room, and must not need memory.
 };
 
 inline constexpr long kAllocationsMax = 20'000;
@@ -47,6 +54,7 @@ inline void starve(const Case& c) {
         const bool failed = end_failing();
         if (!good) {
             ++failures;
+            EXPECT_TRUE(c.may_fail) << n;
             EXPECT_TRUE(failed) << n;
             if (!c.tells_codes_of_its_own) {
                 EXPECT_EQ(code, ENOMEM) << n;

@@ -7,75 +7,10 @@
 
 #include "starved.hpp"
 
-namespace {
-
-constinit thread_local long until_failure = -1;  // Negative: none fails.
-constinit thread_local bool has_failed = false;
-constinit thread_local long blocks = 0;
-
-bool fails_now() {
-    if (until_failure < 0 || until_failure-- > 0) return false;
-    has_failed = true;
-    errno = ENOMEM;
-    return true;
-}
-
-void* counted(void* block) {
-    if (block != nullptr) ++blocks;
-    return block;
-}
-
-}  // namespace
-
-// Instead of the C library's, for the libraries of this program as well.
-extern "C" {
-void* __libc_malloc(std::size_t size);
-void* __libc_calloc(std::size_t count, std::size_t size);
-void* __libc_realloc(void* old, std::size_t size);
-void* __libc_memalign(std::size_t alignment, std::size_t size);
-void __libc_free(void* block);
-
-void* malloc(std::size_t size) {
-    return fails_now() ? nullptr : counted(__libc_malloc(size));
-}
-void* calloc(std::size_t count, std::size_t size) {
-    return fails_now() ? nullptr : counted(__libc_calloc(count, size));
-}
-void* realloc(void* old, std::size_t size) {
-    if (fails_now()) return nullptr;
-    void* block = __libc_realloc(old, size);
-    return old == nullptr ? counted(block) : block;
-}
-void* aligned_alloc(std::size_t alignment, std::size_t size) {
-    return fails_now() ? nullptr : counted(__libc_memalign(alignment, size));
-}
-int posix_memalign(void** out, std::size_t alignment, std::size_t size) {
-    if (fails_now()) return ENOMEM;
-    *out = counted(__libc_memalign(alignment, size));
-    return *out == nullptr ? ENOMEM : 0;
-}
-void free(void* block) {
-    if (block != nullptr) --blocks;
-    __libc_free(block);
-}
-}
+extern "C" int ibv_read_sysfs_file(const char* directory, const char* file, char* out,
+                                   std::size_t size);
 
 namespace feroce::starved {
-
-void fail_allocation(long after) {
-    has_failed = false;
-    until_failure = after;
-}
-
-bool end_failing() {
-    until_failure = -1;
-    return has_failed;
-}
-
-long blocks_alive() {
-    return blocks;
-}
-
 namespace {
 
 ibv_context* open_first() {
@@ -233,6 +168,7 @@ TEST_F(StarvedVerbs, Memory) {
     starve_object<ibv_dm>(
         "ibv_alloc_dm", [&] { return ibv_alloc_dm(context, &dm); }, ibv_free_dm);
     ibv_dm* block = ibv_alloc_dm(context, &dm);
+    ibv_dm* shared = nullptr;
     ASSERT_NE(block, nullptr);
     starve_object<ibv_mr>(
         "ibv_reg_dm_mr",
@@ -241,6 +177,35 @@ TEST_F(StarvedVerbs, Memory) {
         },
         ibv_dereg_mr);
     EXPECT_EQ(ibv_free_dm(block), 0);
+    starve({.name = "ibv_free_dm",
+            .prepare = [&] { block = ibv_alloc_dm(context, &dm); },
+            .call = [&] { return ibv_free_dm(block) == 0; },
+            .undo = [] {},
+            .needs_memory = false,
+            .may_fail = false});
+    starve({.name = "ibv_unimport_dm",
+            .prepare =
+                [&] {
+                    block = ibv_alloc_dm(context, &dm);
+                    shared = ibv_import_dm(context, block->handle);
+                    ASSERT_NE(shared, nullptr);
+                },
+            .call =
+                [&] {
+                    ibv_unimport_dm(shared);
+                    return true;
+                },
+            .undo = [&] { EXPECT_EQ(ibv_free_dm(block), 0); },
+            .needs_memory = false,
+            .may_fail = false});
+    std::array<char, 64> text{};
+    starve({.name = "ibv_read_sysfs_file",
+            .call =
+                [&] {
+                    return ibv_read_sysfs_file("/proc/sys/kernel", "ostype", text.data(),
+                                               text.size()) > 0;
+                },
+            .undo = [] {}});
 }
 
 TEST_F(StarvedVerbs, Queues) {
@@ -275,7 +240,9 @@ TEST_F(StarvedVerbs, Queues) {
                     errno = ibv_destroy_cq(doomed);
                     return errno == 0;
                 },
-            .undo = [] {}});
+            .undo = [] {},
+            .needs_memory = false,
+            .may_fail = false});
 }
 
 TEST_F(StarvedVerbs, QueuePairsThatMoveOn) {
@@ -290,6 +257,30 @@ TEST_F(StarvedVerbs, QueuePairsThatMoveOn) {
                 .call = [&] { return step(qp, number); },
                 .undo = [&] { EXPECT_EQ(ibv_destroy_qp(qp), 0); },
                 .needs_memory = number == 1});
+    // Another destination, and larger rings.
+    ibv_gid other = gid;
+    other.raw[15] ^= 2;
+    starve({.name = "ibv_modify_qp, SQD",
+            .prepare =
+                [&] {
+                    qp = make_qp();
+                    for (std::size_t i = 0; i < kSteps; ++i) ASSERT_TRUE(step(qp, i));
+                    ibv_qp_attr a{};
+                    a.qp_state = IBV_QPS_SQD;
+                    ASSERT_EQ(ibv_modify_qp(qp, &a, IBV_QP_STATE), 0);
+                },
+            .call =
+                [&] {
+                    ibv_qp_attr a{};
+                    a.ah_attr = address();
+                    a.ah_attr.grh.dgid = other;
+                    a.max_dest_rd_atomic = a.max_rd_atomic = 16;
+                    a.qp_state = IBV_QPS_SQD;
+                    return ibv_modify_qp(qp, &a,
+                                         IBV_QP_STATE | IBV_QP_AV | IBV_QP_MAX_QP_RD_ATOMIC |
+                                             IBV_QP_MAX_DEST_RD_ATOMIC) == 0;
+                },
+            .undo = [&] { EXPECT_EQ(ibv_destroy_qp(qp), 0); }});
 }
 
 }  // namespace

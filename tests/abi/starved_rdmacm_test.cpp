@@ -1,9 +1,12 @@
 // librdmacm without memory; see starved.hpp.
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <rdma/rdma_cma.h>
 
 #include <cstdlib>
+#include <deque>
+#include <map>
 
 #include "starved.hpp"
 
@@ -197,6 +200,152 @@ TEST_F(StarvedRdmaCm, Connections) {
                     rdma_destroy_qp(id);
                     destroy();
                 }});
+}
+
+// Connections between two channels of this process.
+class StarvedConnections : public StarvedRdmaCm {
+protected:
+    void SetUp() override {
+        StarvedRdmaCm::SetUp();
+        events = rdma_create_event_channel();
+        ASSERT_EQ(rdma_create_id(events, &listener, nullptr, RDMA_PS_TCP), 0);
+        sockaddr_in any = loopback(0);
+        ASSERT_EQ(rdma_bind_addr(listener, reinterpret_cast<sockaddr*>(&any)), 0);
+        ASSERT_EQ(rdma_listen(listener, 0), 0);
+        port = ntohs(rdma_get_src_port(listener));
+    }
+    void TearDown() override {
+        EXPECT_EQ(rdma_destroy_id(listener), 0);
+        rdma_destroy_event_channel(events);
+        StarvedRdmaCm::TearDown();
+    }
+    static void make_qp(rdma_cm_id* of) {
+        ibv_qp_init_attr init{};
+        init.qp_type = IBV_QPT_RC;
+        init.cap = {16, 16, 2, 2, 64};
+        ASSERT_EQ(rdma_create_qp(of, nullptr, &init), 0);
+    }
+    // The next event of a channel, acknowledged; null if none comes in time.
+    rdma_cm_id* next(rdma_event_channel* from, rdma_cm_event_type wanted,
+                     int patience_ms = 20'000) {
+        pollfd readable{from->fd, POLLIN, 0};
+        rdma_cm_event* event = nullptr;
+        if (::poll(&readable, 1, patience_ms) != 1 || rdma_get_cm_event(from, &event) != 0)
+            return nullptr;
+        EXPECT_EQ(event->event, wanted) << event->status;
+        rdma_cm_id* about = event->id;
+        rdma_ack_cm_event(event);
+        return about;
+    }
+    rdma_cm_id* make_client() {
+        rdma_cm_id* out = nullptr;
+        sockaddr_in to = loopback(port);
+        EXPECT_EQ(rdma_create_id(channel, &out, nullptr, RDMA_PS_TCP), 0);
+        EXPECT_EQ(rdma_resolve_addr(out, nullptr, reinterpret_cast<sockaddr*>(&to), kTimeoutMs), 0);
+        EXPECT_EQ(next(channel, RDMA_CM_EVENT_ADDR_RESOLVED), out);
+        EXPECT_EQ(rdma_resolve_route(out, kTimeoutMs), 0);
+        EXPECT_EQ(next(channel, RDMA_CM_EVENT_ROUTE_RESOLVED), out);
+        make_qp(out);
+        return out;
+    }
+    static bool connect(rdma_cm_id* client) {
+        rdma_conn_param parameters{};
+        parameters.responder_resources = parameters.initiator_depth = 1;
+        return rdma_connect(client, &parameters) == 0;
+    }
+    void ask() {
+        client = make_client();
+        ASSERT_TRUE(connect(client));
+        server = next(events, RDMA_CM_EVENT_CONNECT_REQUEST);
+        ASSERT_NE(server, nullptr);
+        make_qp(server);
+    }
+    void establish() {
+        ASSERT_EQ(next(channel, RDMA_CM_EVENT_ESTABLISHED), client);
+        ASSERT_EQ(next(events, RDMA_CM_EVENT_ESTABLISHED), server);
+    }
+    void part() {
+        for (rdma_cm_id* one : {client, server}) {
+            rdma_destroy_qp(one);
+            EXPECT_EQ(rdma_destroy_id(one), 0);
+        }
+    }
+
+    rdma_event_channel* events = nullptr;  // Of the listening side.
+    rdma_cm_id* listener = nullptr;
+    rdma_cm_id* client = nullptr;
+    rdma_cm_id* server = nullptr;
+    std::uint16_t port = 0;
+};
+
+TEST_F(StarvedConnections, Accept) {
+    starve({.name = "rdma_accept",
+            .prepare = [&] { ask(); },
+            .call = [&] { return rdma_accept(server, nullptr) == 0; },
+            .undo =
+                [&] {
+                    establish();
+                    part();
+                }});
+}
+
+TEST_F(StarvedConnections, Ends) {
+    starve({.name = "rdma_disconnect",
+            .prepare =
+                [&] {
+                    ask();
+                    ASSERT_EQ(rdma_accept(server, nullptr), 0);
+                    establish();
+                },
+            .call = [&] { return rdma_disconnect(client) == 0; },
+            .undo =
+                [&] {
+                    EXPECT_EQ(next(events, RDMA_CM_EVENT_DISCONNECTED), server);
+                    EXPECT_EQ(next(channel, RDMA_CM_EVENT_DISCONNECTED), client);
+                    part();
+                },
+            .needs_memory = false,
+            .may_fail = false});
+}
+
+// A request for which the manager's thread has no memory is lost like a packet; what follows, up to
+// the end, needs none.
+TEST_F(StarvedConnections, ThreadsOfOursGoOn) {
+    constexpr long kRequests = 40;
+    std::map<rdma_cm_id*, rdma_cm_id*> pairs;  // Clients, and whom they are connected to.
+    std::deque<rdma_cm_id*> accepted;
+    const auto serve = [&](int patience_ms) {
+        rdma_cm_id* request = next(events, RDMA_CM_EVENT_CONNECT_REQUEST, patience_ms);
+        if (request == nullptr) return false;
+        make_qp(request);
+        accepted.push_back(request);
+        return true;
+    };
+    for (long n = 0; n < kRequests; ++n) {
+        rdma_cm_id* asking = make_client();
+        pairs[asking] = nullptr;
+        fail_allocation_of_others(n);
+        ASSERT_TRUE(connect(asking));
+        // Until one of the two has happened; what was lost comes again by and by.
+        for (int i = 0; i < 500 && !others_have_failed(); ++i)
+            if (serve(10)) break;
+        feed_others();
+    }
+    while (accepted.size() < pairs.size()) ASSERT_TRUE(serve(30'000));
+    fail_all_of_others();
+    for (rdma_cm_id* one : accepted) {
+        ASSERT_EQ(rdma_accept(one, nullptr), 0);
+        rdma_cm_id* whose = next(channel, RDMA_CM_EVENT_ESTABLISHED);
+        ASSERT_TRUE(pairs.contains(whose));
+        EXPECT_EQ(next(events, RDMA_CM_EVENT_ESTABLISHED), one);
+        EXPECT_EQ(rdma_disconnect(whose), 0);
+        EXPECT_EQ(next(events, RDMA_CM_EVENT_DISCONNECTED), one);
+        EXPECT_EQ(next(channel, RDMA_CM_EVENT_DISCONNECTED), whose);
+        client = whose;
+        server = one;
+        part();
+    }
+    feed_others();
 }
 
 }  // namespace

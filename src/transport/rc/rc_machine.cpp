@@ -79,6 +79,12 @@ Progress RcMachine::progress() const {
     return out;
 }
 
+// Of both halves, whatever the step is: an attribute that is not set is the default, or the last.
+void RcMachine::reserve() {
+    requester_.reserve();
+    responder_.reserve();
+}
+
 void RcMachine::on_modify(Instant now, QpState from) {
     const QpState to = qp_.state();
     if (to == QpState::Reset || to == QpState::Err) {
@@ -93,10 +99,7 @@ void RcMachine::on_modify(Instant now, QpState from) {
         drain_pending_ = qp_.attributes.drain_notify;
         tell_when_drained();
     }
-    if (from == QpState::Sqd) {
-        requester_.resize();
-        responder_.resize();
-    }
+    if (from == QpState::Sqd) requester_.cut_reads();
     if (to == QpState::Rts) drain_pending_ = false;
     requester_.on_attributes(now);
 }

@@ -27,6 +27,7 @@ public:
     bool ask_peer() override;
     Instant deadline() const override { return requester_.deadline(); }
     Progress progress() const override;
+    void reserve() override;
     void on_modify(Instant now, QpState from) override;
     const char* check_invariants() const override;
 

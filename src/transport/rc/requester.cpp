@@ -86,19 +86,19 @@ void Requester::start() {
     position_.packet = 0;
     retries_left_ = qp_.attributes.retry_count;
     rnr_left_ = qp_.attributes.rnr_retry;
-    flight_.read_ends =
-        Ring<PacketNumber>(std::max<std::size_t>(qp_.attributes.read_atomic_max, 1));
-    read_piece_packets_ =
-        read_piece_bytes(qp_.attributes.read_atomic_max) / qp_.attributes.path_mtu;
+    flight_.read_ends.clear();
+    cut_reads();
     credits_.next = credits_.limit = kFirstSequence;
     credits_.known = false;
 }
 
-// Requests that are out stay, even if they are more than may be from now on. How a READ is cut must
-// not change in its midst.
-void Requester::resize() {
-    const std::size_t depth = std::max<std::size_t>(qp_.attributes.read_atomic_max, 1);
-    regrow(flight_.read_ends, std::max(depth, flight_.read_ends.size()));
+void Requester::reserve() {
+    const std::size_t depth = qp_.attributes.read_atomic_max;
+    if (flight_.read_ends.capacity() < depth) regrow(flight_.read_ends, depth);
+}
+
+// Not in the midst of a READ.
+void Requester::cut_reads() {
     if (idle())
         read_piece_packets_ =
             read_piece_bytes(qp_.attributes.read_atomic_max) / qp_.attributes.path_mtu;
@@ -174,7 +174,7 @@ bool Requester::may_start(const SendWqe& wqe) const {
     return position_.packet > 0 || within_credits(wqe);
 }
 
-// The ring may be larger: see resize().
+// The ring may be larger.
 bool Requester::may_ask() const {
     return flight_.read_ends.empty() ||
            (!flight_.read_ends.full() && flight_.read_ends.size() < qp_.attributes.read_atomic_max);

@@ -30,9 +30,12 @@ class Requester {
 public:
     Requester(QueuePair& qp, wire::Service service);
 
-    void start();   // RTR to RTS: numbers begin at the send PSN.
-    void resize();  // read_atomic_max has changed, in SQD.
-    void stop();    // ERR or RESET: timers off, nothing in flight.
+    void start();    // RTR to RTS: numbers begin at the send PSN.
+    void reserve();  // Takes the memory for read_atomic_max. May throw.
+    // How READs are cut follows read_atomic_max. Requests that are out stay, even if they are more
+    // than may be from now on.
+    void cut_reads();
+    void stop();  // ERR or RESET: timers off, nothing in flight.
 
     void on_attributes(Instant now);  // They may have changed: the timeout, in SQD.
     void pump(Instant now, std::uint32_t packets_max);
@@ -72,8 +75,7 @@ private:
         PacketNumber fresh;                   // First number that no request owns yet.
         std::uint32_t bytes = 0;              // This queue pair's share of its window.
         std::uint32_t since_ack_request = 0;  // Bytes sent since an acknowledgement was asked for.
-        // One past the last packet of each outstanding READ or atomic. Capacity read_atomic_max,
-        // set by start() and resize().
+        // One past the last packet of each outstanding READ or atomic: at most read_atomic_max.
         Ring<PacketNumber> read_ends{1};
     };
     // One round-trip sample at a time (Karn: never of a resent packet).

@@ -23,15 +23,6 @@ bool takes_receive(const wire::Packet& packet) {
     return packet.info->has(wire::Header::Immediate);  // WRITE with immediate, at its end.
 }
 
-// Twice: what is asked for once, and what is asked for again at the same time.
-std::size_t jobs_max(std::size_t depth) {
-    return 2 * depth + 2;
-}
-
-std::size_t atomics_max(std::size_t depth) {
-    return std::max<std::size_t>(depth, 1);
-}
-
 }  // namespace
 
 Responder::Responder(QueuePair& qp, wire::Service service)
@@ -46,18 +37,23 @@ void Responder::start() {
     expected_ = PacketNumber::first(qp_.attributes.receive_psn);
     acknowledged_ = expected_ - 1;
     msn_ = 0;
-    const std::size_t depth = qp_.attributes.dest_read_atomic_max;
-    jobs_ = Ring<Job>(jobs_max(depth));
-    atomics_ = Ring<AtomicResult>(atomics_max(depth));
+    jobs_.clear();
+    atomics_.clear();
     established_ = last_word_valid_ = false;
 }
 
-// Jobs that are there stay, even if they are more than may come from now on.
-void Responder::resize() {
-    const std::size_t depth = qp_.attributes.dest_read_atomic_max;
-    regrow(jobs_, std::max(jobs_max(depth), jobs_.size()));
-    while (atomics_.size() > atomics_max(depth)) atomics_.pop();
-    regrow(atomics_, atomics_max(depth));
+// Twice: what is asked for once, and what is asked for again at the same time.
+std::size_t Responder::jobs_max() const {
+    return 2 * std::size_t{qp_.attributes.dest_read_atomic_max} + 2;
+}
+
+std::size_t Responder::atomics_max() const {
+    return std::max<std::size_t>(qp_.attributes.dest_read_atomic_max, 1);
+}
+
+void Responder::reserve() {
+    if (jobs_.capacity() < jobs_max()) regrow(jobs_, jobs_max());
+    if (atomics_.capacity() < atomics_max()) regrow(atomics_, atomics_max());
 }
 
 void Responder::stop(Instant now) {
@@ -207,7 +203,7 @@ Responder::Check Responder::check_resources(const wire::Packet& packet) {
     const Verb verb = packet.info->verb;
     if (verb == Verb::ReadRequest || is_atomic(verb) || verb == Verb::AtomicWrite ||
         verb == Verb::Flush) {
-        if (qp_.attributes.dest_read_atomic_max > 0 && !jobs_.full()) return {};
+        if (qp_.attributes.dest_read_atomic_max > 0 && jobs_.size() < jobs_max()) return {};
         return Refusal{Syndrome::nak(NakCode::InvalidRequest), Rule::TooManyReads};
     }
     if (!takes_receive(packet) || receive_held_ || take_receive(packet)) return {};

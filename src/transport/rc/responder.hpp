@@ -28,7 +28,7 @@ public:
     Responder(QueuePair& qp, wire::Service service);
 
     void start();            // INIT to RTR: numbers begin at the receive PSN.
-    void resize();           // dest_read_atomic_max has changed, in SQD.
+    void reserve();          // Takes the memory for dest_read_atomic_max. May throw.
     void stop(Instant now);  // ERR or RESET. In ERR a receive in hand is flushed.
 
     void on_request(Instant now, const wire::Packet& packet);
@@ -111,6 +111,8 @@ private:
     void replay_read(const wire::Packet& packet, PacketNumber number);
     bool may_read(const wire::Packet& packet) const;
     bool too_many_jobs() const;
+    std::size_t jobs_max() const;
+    std::size_t atomics_max() const;
     void replay_atomic(PacketNumber number);
     bool send_job_packet(Instant now, Job& job);  // False if the queue pair failed.
     bool send_read_packet(Instant now, Job& job);
@@ -138,7 +140,8 @@ private:
     std::uint32_t msn_ = 0;
     std::uint32_t write_length_ = 0;
     RKey write_rkey_;
-    Ring<Job> jobs_;  // Sized by start() and resize().
+    // Of these two as much counts as the attribute says; the rings may be larger.
+    Ring<Job> jobs_;
     // Up to here by the answers and acknowledgements sent so far.
     PacketNumber acknowledged_;
     Ring<AtomicResult> atomics_;

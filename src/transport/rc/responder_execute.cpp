@@ -138,7 +138,7 @@ Responder::Check Responder::execute_flush() {
 }
 
 Responder::Check Responder::answer_once(JobKind kind, std::uint64_t original) {
-    if (atomics_.full()) atomics_.pop();
+    while (atomics_.size() >= atomics_max()) atomics_.pop();
     atomics_.push(AtomicResult{expected_, kind, original});
     jobs_.push(Job{original, expected_, 0, RKey{}, PdId{}, kind});
     expected_ = expected_ + 1;
