@@ -118,6 +118,7 @@ private:
     void note_heard(Instant now, Connection& c);
     void keep_alive(Instant now, Connection& c);
     bool ask_peer(const Connection& c);
+    void say_goodbye(const Connection& c);
 
     // progress.cpp: what they share.
     template <class Message>

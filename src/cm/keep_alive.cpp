@@ -25,11 +25,21 @@ void ConnectionManager::keep_alive(Instant now, Connection& c) {
     if (sink_.packets_received(c.local_qpn) != c.packets) return note_heard(now, c);
     if (c.asked >= kQuestionsMin && now - c.heard >= config_.keepalive) {
         sink_.on_silence(c.local_qpn);
+        say_goodbye(c);
         return end_connected(now, c, true);
     }
     if (!ask_peer(c)) return note_heard(now, c);  // Nothing is held against it.
     if (c.asked < 255) ++c.asked;
     table_.set_deadline(c, now + config_.keepalive / 9);
+}
+
+// Once and unanswered: it may be alive and hear us, where we do not hear it.
+void ConnectionManager::say_goodbye(const Connection& c) {
+    ++counters_.sent;
+    port_.send(c.path.local, c.path.remote,
+               wire::make_cm_mad(c.local_id.raw, wire::CmDreq{.local_id = c.local_id,
+                                                              .remote_id = c.remote_id,
+                                                              .remote_qpn = c.remote_qpn}));
 }
 
 bool ConnectionManager::ask_peer(const Connection& c) {

@@ -145,6 +145,21 @@ TEST_F(KeepAlive, AForeignPeerThatIsSilentIsTakenForDead) {
     EXPECT_TRUE(ended->timed_out);
 }
 
+// Of a peer that is cut off one way only, both ends learn of the end.
+TEST_F(KeepAlive, AForeignPeerThatStillHearsIsTold) {
+    connect(kForeign);
+    us->question = Node::Question::Unanswered;
+    net.fate = [&](const Datagram& d) {
+        return d.source == peer->address() ? Fate::Drop : Fate::Deliver;
+    };
+    const CommId theirs = peer->events.back().connection;
+    net.run(began + kKeepalive + 3s);
+    ASSERT_EQ(us->count(EventType::Disconnected, id), 1u);
+    EXPECT_EQ(peer->count(EventType::Disconnected, theirs), 1u);
+    EXPECT_EQ(net.count(wire::CmAttribute::Dreq), 1u);
+    EXPECT_TRUE(peer->bonds.empty());
+}
+
 TEST_F(KeepAlive, OneAnswerToAForeignPeersManyQuestionsIsEnough) {
     connect(kForeign);
     for (int i = 0; i < 20; ++i) {
