@@ -12,6 +12,7 @@
 #include "rdma/test_until.hpp"
 #include "rtrs/handshake.hpp"
 #include "rtrs/runtime_random.hpp"
+#include "rtrs/server_registry.hpp"
 
 namespace feroce::rtrs {
 namespace {
@@ -103,6 +104,20 @@ TEST_F(Admission, ANameInUseIsAClearError) {
     holder = rdma::Error(EAGAIN, "");
     auto third = open(other, server, "disk");
     EXPECT_TRUE(third) << third.error().why;
+}
+
+// Two paths of one session, and no memory for its chunks: the second found it admitted.
+TEST_F(Admission, ASessionThatGotNoMemoryMayTryAgain) {
+    ServerRegistry registry(1, {.sessions = 1, .bytes = 100}, 100);
+    const Uuid session = Uuid::random(random), other = Uuid::random(random);
+    EXPECT_EQ(registry.shard_of(session), 0u);
+    ASSERT_TRUE(registry.admit(session, 0));
+    registry.dismiss(session);
+    registry.dismiss(session);
+    ASSERT_TRUE(registry.admit(session, 0));
+    EXPECT_FALSE(registry.admit(other, 0)) << "it counts once";
+    registry.dismiss(session);
+    EXPECT_TRUE(registry.admit(other, 0));
 }
 
 // A peer that sends a connection request and then nothing: what a forged one looks like.

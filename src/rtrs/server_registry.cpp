@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <utility>
 
 #include "base/assert.hpp"
 
@@ -49,6 +50,13 @@ Result<void> ServerRegistry::admit(const Uuid& session, std::size_t shard) {
     entry.admitted = true;
     ++admitted_;
     return {};
+}
+
+void ServerRegistry::dismiss(const Uuid& session) {
+    const std::lock_guard lock(mutex_);
+    const auto found = entries_.find(session);
+    if (found == entries_.end() || !std::exchange(found->second.admitted, false)) return;
+    --admitted_;
 }
 
 void ServerRegistry::forget(const Uuid& session, std::size_t shard) {

@@ -42,6 +42,8 @@ public:
     Result<void> has_room();
     // Its client has proved to be there, and the shard is about to make its chunks.
     Result<void> admit(const Uuid& session, std::size_t shard);
+    // There was no memory for them. Another of its paths may try again.
+    void dismiss(const Uuid& session);
     // It has ended, or was not made after all. Nothing if another shard has it.
     void forget(const Uuid& session, std::size_t shard);
     void set_paths(const Uuid& session, std::size_t paths);

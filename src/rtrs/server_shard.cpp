@@ -216,8 +216,10 @@ void ServerShard::let_in(ServerPath& path, const std::string& name) {
     if (!session.furnished()) {
         const auto admitted = common_->registry.admit(session.identity().uuid, number_);
         if (!admitted) return path.refuse(admitted.error().code, admitted.error().why);
-        if (!session.furnish(loop_.runtime().memory()))
+        if (!session.furnish(loop_.runtime().memory())) {
+            common_->registry.dismiss(session.identity().uuid);
             return path.refuse(ENOMEM, "the server has no memory for one more session");
+        }
     }
     session.set_name(name);
     path.admit();
