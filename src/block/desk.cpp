@@ -132,9 +132,9 @@ bool Desk::evict(const std::string& name) {
     return true;
 }
 
-std::vector<std::shared_ptr<Backend>> Desk::backends() const {
-    std::vector<std::shared_ptr<Backend>> out;
-    for (const auto& [number, disk] : disks_) out.push_back(disk->what().backend);
+std::vector<std::shared_ptr<ExportedDisk>> Desk::disks() const {
+    std::vector<std::shared_ptr<ExportedDisk>> out;
+    for (const auto& [number, disk] : disks_) out.push_back(disk);
     return out;
 }
 

@@ -32,7 +32,7 @@ public:
 
     rdma::Result<> add(Export what);
     bool withdraw(const std::string& name);
-    std::vector<std::shared_ptr<Backend>> backends() const;
+    std::vector<std::shared_ptr<ExportedDisk>> disks() const;
     std::vector<Writer> writers() const;
     bool evict(const std::string& name);
 

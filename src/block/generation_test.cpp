@@ -215,6 +215,23 @@ TEST_F(Generations, AFailedFlushStaysFailed) {
     expect_done(fresh.flush());
 }
 
+// Nobody hears of the error but the record.
+TEST_F(Generations, AFlushThatFailsAtTheServersEndStaysFailed) {
+    serve(exports());
+    const Disk disk = open("data");
+    ASSERT_EQ(write(disk, 'a'), 0);
+    store.failing_flushes = 1;
+    const std::uint16_t port = server->port();
+    EXPECT_EQ(code_of(server->stop()), EIO);
+    server.reset();
+    serve(exports(), port);
+    EXPECT_EQ(code_of(disk.flush()), EIO);
+    EXPECT_EQ(write(disk, 'b', {.fua = true}), EIO);
+    expect_done(disk.close());
+    const Disk fresh = open("data");
+    expect_done(fresh.flush());
+}
+
 TEST_F(Generations, TwoHandlesOfASessionHaveTheirOwnAccess) {
     serve(exports());
     const Disk reader = open("data", AccessMode::ReadOnly);

@@ -35,6 +35,9 @@ public:
     rdma::Task<rdma::Result<>> stop();
 
 private:
+    static constexpr Duration kLook = std::chrono::milliseconds(1);
+    rdma::Task<rdma::Result<>> wait_for_back_ends();
+
     struct Flush : BackendRequest {
         bool ended = false;
         int error = 0;
@@ -49,11 +52,9 @@ private:
 rdma::Task<rdma::Result<>> Server::State::stop() {
     // Answers that come from here on find no path; clients repeat those requests elsewhere.
     sessions_.reset();
-    constexpr Duration kLook = std::chrono::milliseconds(1);
-    while (desk_.under_way() > 0)
-        if (auto slept = co_await loop_.sleep(kLook); !slept) co_return slept;
     int error = 0;
-    for (const auto& backend : desk_.backends()) {
+    if (auto ended = co_await wait_for_back_ends(); !ended) co_return ended;
+    for (const auto& disk : desk_.disks()) {
         Flush& flush = flushes_.emplace_back();
         flush.kind = IoKind::Flush;
         flush.done = [](BackendRequest& request, int code) {
@@ -61,12 +62,23 @@ rdma::Task<rdma::Result<>> Server::State::stop() {
             self.ended = true;
             self.error = code;
         };
-        backend->submit(flush);
+        disk->what().backend->submit(flush);
         while (!flush.ended)
             if (auto slept = co_await loop_.sleep(kLook); !slept) co_return slept;
-        if (flush.error != 0) error = flush.error;
+        if (flush.error == 0) continue;
+        error = flush.error;
+        // Its writers are not here any more: the next server tells them.
+        disk->flush_failed();
+        disk->settle([](int) {});
     }
+    if (auto ended = co_await wait_for_back_ends(); !ended) co_return ended;
     if (error != 0) co_return rdma::Error(error, "a disk could not be flushed at the end");
+    co_return rdma::Result<>{};
+}
+
+rdma::Task<rdma::Result<>> Server::State::wait_for_back_ends() {
+    while (desk_.under_way() > 0)
+        if (auto slept = co_await loop_.sleep(kLook); !slept) co_return slept;
     co_return rdma::Result<>{};
 }
 
