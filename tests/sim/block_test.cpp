@@ -66,8 +66,9 @@ private:
             options.chunk_size = 32 << 10;
             options.header_size = 4 << 10;
             std::vector<block::Export> exports;
+            const VolatileBackend::Habits habits{.tells_of_crashes = tells_};
             exports.push_back(
-                {"disk", std::make_shared<VolatileBackend>(loop, disk_, random_, tells_)});
+                {"disk", std::make_shared<VolatileBackend>(loop, disk_, random_, habits)});
             block::Server server = block::Server::open(loop, options, std::move(exports)).value();
             crash_ = false;
             while (!crash_ && !over_) loop.poll_or_wait(loop.after(100ms));

@@ -42,7 +42,7 @@ void VolatileDisk::end_flush(std::size_t mark) {
     }
 }
 
-void VolatileDisk::crash() {
+void VolatileDisk::forget() {
     for (const Write& write : log_)
         for (std::size_t at = 0; at < write.bytes.size(); at += kSectorSize) {
             if (random_.chance(0.5))
@@ -52,8 +52,27 @@ void VolatileDisk::crash() {
         }
     first_ += log_.size();
     log_.clear();
+    if (on_loss) on_loss();
+}
+
+void VolatileDisk::fail_flush() {
+    forget();
+    if (random_.chance(0.5)) seen_ = platter_;
+}
+
+void VolatileDisk::crash() {
+    kill();
+    forget();
     seen_ = platter_;
     ++life_;
+}
+
+void VolatileDisk::replace(std::uint64_t store) {
+    first_ += log_.size();
+    log_.clear();
+    std::fill(seen_.begin(), seen_.end(), std::byte{0});
+    platter_ = seen_;
+    record = {.store = store};
 }
 
 block::Shape VolatileBackend::shape() {
@@ -61,33 +80,55 @@ block::Shape VolatileBackend::shape() {
     shape.size = disk_.size();
     shape.discard_granularity = kSectorSize;
     shape.volatile_cache = true;
-    shape.cache_identity = tells_ ? life_ : 0;
+    shape.cache_identity = habits_.tells_of_crashes ? life_ : 0;
     return shape;
 }
 
-rdma::Task<void> VolatileBackend::work(block::BackendRequest& request) {
-    const bool slow = random_.chance(0.2);
-    const auto pause = [&] {
-        return std::chrono::microseconds(random_.below(slow ? 50'000 : 200));
-    };
+// Of one step; some are slow.
+Duration VolatileBackend::pause() {
+    return std::chrono::microseconds(random_.below(random_.chance(0.1) ? 50'000 : 200));
+}
+
+rdma::Task<int> VolatileBackend::flush(block::BackendRequest& request) {
+    const std::size_t mark = disk_.begin_flush();
     (void)co_await loop_.sleep(pause());
-    // What has not happened by the crash does not happen, and its answer reaches nobody.
-    if (crashed()) co_return request.done(request, EIO);
-    if (request.preflush || request.kind == block::IoKind::Flush) {
-        const std::size_t mark = disk_.begin_flush();
-        (void)co_await loop_.sleep(pause());
-        if (crashed()) co_return request.done(request, EIO);
-        disk_.end_flush(mark);
+    if (dead()) co_return EIO;
+    if (random_.chance(habits_.flush_fails)) {
+        disk_.fail_flush();
+        request.lost = habits_.tells_of_failed_flushes;
+        co_return request.lost ? EIO : 0;
+    }
+    disk_.end_flush(mark);
+    co_return 0;
+}
+
+rdma::Task<void> VolatileBackend::work(block::BackendRequest& request) {
+    (void)co_await loop_.sleep(pause());
+    // What has not happened by the end of the process does not, and its answer reaches nobody.
+    if (dead()) co_return request.done(request, EIO);
+    if (request.preflush || request.kind == block::IoKind::Flush)
+        if (const int error = co_await flush(request); error != 0)
+            co_return request.done(request, error);
+    if (request.kind == block::IoKind::Write && !habits_.answers_when_done) {
+        jobs_.spawn(write_late(request.offset, {request.data.begin(), request.data.end()}));
+        co_return request.done(request, 0);
     }
     execute(request);
     (void)co_await loop_.sleep(pause());
-    request.done(request, crashed() ? EIO : 0);
+    request.done(request, dead() ? EIO : 0);
+}
+
+rdma::Task<void> VolatileBackend::write_late(std::uint64_t offset, std::vector<std::byte> bytes) {
+    (void)co_await loop_.sleep(pause());
+    if (dead()) co_return;
+    if (disk_.on_write) disk_.on_write(offset, bytes);
+    disk_.write(offset, bytes, false);
 }
 
 rdma::Task<void> VolatileBackend::keep_slowly(block::RecordRequest& request) {
     (void)co_await loop_.sleep(std::chrono::microseconds(random_.below(2000)));
-    if (!crashed()) disk_.record = request.record;
-    request.done(request, crashed() ? EIO : 0);
+    if (!dead() && habits_.keeps_grants) disk_.record = request.record;
+    request.done(request, dead() ? EIO : 0);
 }
 
 void VolatileBackend::execute(block::BackendRequest& request) {
@@ -95,6 +136,7 @@ void VolatileBackend::execute(block::BackendRequest& request) {
         case block::IoKind::Read:
             return disk_.read(request.offset, request.data);
         case block::IoKind::Write:
+            if (disk_.on_write) disk_.on_write(request.offset, request.data);
             return disk_.write(request.offset, request.data, request.fua);
         case block::IoKind::Discard:
         case block::IoKind::WriteZeroes:

@@ -1,9 +1,10 @@
 // A disk with a cache that forgets: what was written counts as done at once, a flush brings it to
-// the platter, and a crash keeps any part of what was not flushed, sector by sector. It outlives
-// the servers that export it.
+// the platter, and a crash keeps any part of what was not flushed, sector by sector; a flush that
+// fails does the same, and tells it once. It outlives the servers that export it.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -30,19 +31,32 @@ public:
     // A flush covers what was written before it began.
     std::size_t begin_flush() const { return first_ + log_.size(); }
     void end_flush(std::size_t mark);
+    // Of what was not flushed any part is lost; it may be read until the next crash or not.
+    void fail_flush();
+    // The server's process is killed: what its back end has not begun does not happen.
+    void kill() { ++deaths_; }
+    std::uint64_t deaths() const { return deaths_; }
+    // The server's machine is.
     void crash();
+    // Another file of the same size takes its place, between two servers.
+    void replace(std::uint64_t store);
 
     block::WriterRecord record{.store = 1};  // Durable at once.
+    // What is written reaches the disk.
+    std::function<void(std::uint64_t offset, std::span<std::byte> bytes)> on_write = {};
+    std::function<void()> on_loss = {};  // Something that was not flushed is gone.
 
 private:
     struct Write {
         std::uint64_t offset;
         std::vector<std::byte> bytes;
     };
+    void forget();
     void settle(const Write& write, std::size_t from, std::size_t size);
 
     Prng random_;
     std::uint64_t life_ = 1;
+    std::uint64_t deaths_ = 0;
     std::uint64_t forgotten_ = 0;
     std::size_t first_ = 0;  // The number of the log's first entry.
     std::vector<Write> log_;
@@ -53,13 +67,21 @@ private:
 // It as a back end of one server's life, which takes its time.
 class VolatileBackend final : public block::Backend {
 public:
-    // `tells`: whether clients learn that a crash has happened.
-    VolatileBackend(rdma::Loop& loop, VolatileDisk& disk, Prng& random, bool tells)
+    struct Habits {
+        double flush_fails = 0;
+        // Planted bugs, each of which must be found.
+        bool tells_of_crashes = true;  // Whether clients learn that one has happened.
+        bool tells_of_failed_flushes = true;
+        bool keeps_grants = true;
+        bool answers_when_done = true;  // False: before.
+    };
+    VolatileBackend(rdma::Loop& loop, VolatileDisk& disk, Prng& random, const Habits& habits)
         : loop_(loop),
           disk_(disk),
           random_(random),
-          tells_(tells),
+          habits_(habits),
           life_(disk.life()),
+          deaths_(disk.deaths()),
           jobs_(loop) {}
 
     block::Shape shape() override;
@@ -70,14 +92,18 @@ public:
 private:
     rdma::Task<void> work(block::BackendRequest& request);
     rdma::Task<void> keep_slowly(block::RecordRequest& request);
+    rdma::Task<void> write_late(std::uint64_t offset, std::vector<std::byte> bytes);
+    rdma::Task<int> flush(block::BackendRequest& request);
     void execute(block::BackendRequest& request);
-    bool crashed() const { return disk_.life() != life_; }
+    Duration pause();
+    bool dead() const { return disk_.deaths() != deaths_; }
 
     rdma::Loop& loop_;
     VolatileDisk& disk_;
     Prng& random_;
-    bool tells_;
+    Habits habits_;
     std::uint64_t life_;
+    std::uint64_t deaths_;
     rdma::TaskGroup jobs_;
 };
 
