@@ -177,6 +177,7 @@ rdma::Task<rdma::Result<>> ClientLink::exchange_info() {
     Channel& service = *lines_[0].channel;
     InfoRequest{plan_.name}.emit(service.outbox().first<InfoRequest::kSize>());
     service.post_message(InfoRequest::kSize);
+    named_ = true;
     const Instant deadline = loop_.after(plan_.options->connect_timeout);
     while (!info_ && !failed_) {
         auto waited = co_await news_.wait().until(deadline);
@@ -245,8 +246,9 @@ bool ClientLink::send_fence(const Fence& fence) {
 }
 
 void ClientLink::say_goodbye() {
+    if (!named_ || failed_ || goodbye_ != 0 || !extended()) return;
     Channel& service = *lines_[0].channel;
-    if (failed_ || goodbye_ != 0 || !extended() || !service.has_room(1)) return;
+    if (!service.has_room(1)) return;
     std::array<std::byte, rtrs::Goodbye::kSize> bytes;
     rtrs::Goodbye::emit(bytes);
     service.post_inline_message(bytes, true);

@@ -122,6 +122,7 @@ private:
     std::optional<RegisteredAreas> areas_;
     std::optional<Heartbeat> heartbeat_;
     InFlight inflight_;
+    bool named_ = false;  // The server was told the session's name: it may remember it.
     bool failed_ = false;
     bool given_up_ = false;
     std::uint64_t goodbye_ = 0;  // Its place among the sends of the service connection.

@@ -37,6 +37,10 @@ public:
     rdma::Task<void> run();
 
     ClientLink* link() { return up_ ? link_.get() : nullptr; }
+    // Also by a link that is not up yet: the server may have let it in.
+    void say_goodbye() {
+        if (link_) link_->say_goodbye();
+    }
     bool is(const ClientLink& link) const { return link_.get() == &link; }
     const PathAddress& address() const { return plan_.address; }
     // Of the user. A removed path ends after its link.

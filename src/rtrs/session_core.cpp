@@ -37,8 +37,7 @@ SessionCore::SessionCore(rdma::Loop& loop, std::string name, SessionOptions opti
 
 SessionCore::~SessionCore() {
     options_.on_link = {};
-    for (auto& path : paths_)
-        if (ClientLink* const link = path->link()) link->say_goodbye();
+    for (auto& path : paths_) path->say_goodbye();
     for (auto& path : paths_) path->shut();
     if (!book_) return;
     for (auto& path : paths_)
@@ -85,8 +84,7 @@ rdma::Task<rdma::Result<>> SessionCore::ready() {
 rdma::Task<rdma::Result<>> SessionCore::say_goodbye(std::shared_ptr<SessionCore> self) {
     self->leaving_ = true;
     const Instant end = self->loop_.after(kGoodbyeTime);
-    for (auto& path : self->paths_)
-        if (ClientLink* const link = path->link()) link->say_goodbye();
+    for (auto& path : self->paths_) path->say_goodbye();
     while (self->any_goodbye(ClientLink::Goodbye::OnItsWay))
         if (auto waited = co_await self->changed_.wait().until(end); !waited) co_return waited;
     if (self->extended() && !self->any_goodbye(ClientLink::Goodbye::Arrived))

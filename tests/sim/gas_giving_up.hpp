@@ -5,16 +5,12 @@
 
 #include <gtest/gtest.h>
 
-#include <cerrno>
 #include <cstdio>
-#include <functional>
 #include <optional>
-#include <stop_token>
 #include <string>
 #include <vector>
 
-#include "feroce/suspension.hpp"
-#include "feroce/task_group.hpp"
+#include "sim/cancel_points.hpp"
 #include "sim/gas_cluster.hpp"
 
 namespace feroce::sim {
@@ -22,85 +18,6 @@ namespace feroce::sim {
 using namespace std::chrono_literals;
 
 inline constexpr std::size_t kPoints = 120;
-
-// The k-th time that something waits on a loop. One at a time.
-class Point {
-public:
-    Point(rdma::Loop& loop, std::size_t k, std::function<void()> then)
-        : loop_(loop), k_(k), then_(std::move(then)) {
-        current = this;
-        rdma::detail::at_suspension = [](rdma::Suspension& waiting) {
-            if (current != nullptr && &waiting.loop() == &current->loop_) current->pass();
-        };
-    }
-    ~Point() {
-        rdma::detail::at_suspension = nullptr;
-        current = nullptr;
-    }
-    Point(const Point&) = delete;
-    Point& operator=(const Point&) = delete;
-
-    bool reached() const { return passed_ >= k_; }
-
-private:
-    void pass() {
-        if (++passed_ == k_) then_();
-    }
-
-    static inline Point* current = nullptr;
-    rdma::Loop& loop_;
-    std::size_t k_;
-    std::function<void()> then_;
-    std::size_t passed_ = 0;
-};
-
-enum class How { Stop, Destroy };
-
-template <class T>
-rdma::Task<void> keep(rdma::Task<T> task, std::optional<T>& into) {
-    into = co_await std::move(task);
-}
-
-// Runs the task and gives it up at its k-th point. Nothing: it was destroyed.
-template <class T>
-std::optional<T> run_until(rdma::Loop& loop, rdma::Task<T> task, std::size_t k, How how,
-                           bool& reached) {
-    std::stop_source source;
-    bool destroy = false;
-    const Point point(loop, k, [&] {
-        if (how == How::Stop) source.request_stop();
-        destroy = how == How::Destroy;
-    });
-    std::optional<T> out;
-    {
-        rdma::TaskGroup group(loop);
-        group.spawn(keep(std::move(task).with(source.get_token()), out));
-        while (!group.empty() && !destroy) loop.poll_or_wait();
-    }
-    reached = point.reached();
-    return out;
-}
-
-// If there is an error it is that of the stop.
-template <class T>
-void expect_cancelled(const std::optional<gas::Result<T>>& outcome) {
-    const int code = !outcome || *outcome ? ECANCELED : outcome->error().code;
-    EXPECT_EQ(code, ECANCELED);
-}
-
-inline rdma::Task<void> nap(rdma::Loop& loop, Duration time) {
-    static_cast<void>(co_await loop.sleep(time));
-}
-
-// The loop runs while its thread waits for others.
-template <class Condition>
-bool wait_for(rdma::Loop& loop, Condition condition) {
-    for (const Instant end = loop.after(20s); !condition();) {
-        if (loop.now() > end) return false;
-        loop.run(nap(loop, 5us));
-    }
-    return true;
-}
 
 inline constexpr gas::Lease kLease{.time = 2s, .grace = 2s};
 inline constexpr std::uint64_t kOther = 1000;  // The key of who disturbs.
