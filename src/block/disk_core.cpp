@@ -54,7 +54,7 @@ DiskCore::DiskCore(rdma::Loop& loop, rtrs::Session session, std::string name, Ac
       session_(std::move(session)),
       name_(std::move(name)),
       access_(access),
-      opened_(loop) {
+      changed_(loop) {
     grant_.handle = handle;
 }
 
@@ -98,13 +98,23 @@ rdma::Error DiskCore::refusal(int code) const {
     return {code, why};
 }
 
-rdma::Task<rdma::Result<>> DiskCore::open() {
-    opening_ = true;
-    auto done = co_await introduce();
-    if (done) done = co_await ask_to_open();
-    opening_ = false;
-    opened_.notify_all();
-    co_return done;
+rdma::Task<void> DiskCore::open_in_background(std::shared_ptr<DiskCore> self) {
+    auto done = co_await self->introduce();
+    if (done) done = co_await self->ask_to_open();
+    self->unsure_ = !done;
+    self->opened_how_ = std::move(done);
+    self->opening_ = false;
+    self->changed_.notify_all();
+}
+
+rdma::Task<void> DiskCore::close_in_background(std::shared_ptr<DiskCore> self) {
+    // An OPEN that arrived after it would leave the disk open.
+    while (self->opening_) (void)co_await self->changed_.wait();
+    auto done = co_await ask_to_close(self->session_, self->device_, self->grant_);
+    // A server that does not know the disk any more has it closed.
+    if (done || done.error().code != ENOTCONN) self->closed_how_ = std::move(done);
+    self->closing_ = false;
+    self->changed_.notify_all();
 }
 
 rdma::Task<rdma::Result<>> DiskCore::introduce() {
@@ -168,11 +178,13 @@ rdma::Result<> DiskCore::learn(const OpenResponse& response, const Grant& grant)
 }
 
 rdma::Task<rdma::Result<>> DiskCore::close() {
-    if (std::exchange(closed_, true)) co_return rdma::Result<>{};
-    auto done = co_await ask_to_close(session_, device_, grant_);
-    // A server that does not know the disk any more has it closed.
-    if (!done && done.error().code == ENOTCONN) co_return rdma::Result<>{};
-    co_return done;
+    if (!std::exchange(closed_, true)) {
+        closing_ = true;
+        loop_.spawn(close_in_background(shared_from_this()));
+    }
+    while (closing_)
+        if (auto waited = co_await changed_.wait(); !waited) co_return waited;
+    co_return closed_how_;
 }
 
 rdma::Result<> DiskCore::check(std::uint64_t offset, std::uint64_t length) const {
@@ -189,10 +201,12 @@ rdma::Result<> DiskCore::check(std::uint64_t offset, std::uint64_t length) const
 }
 
 rdma::Task<rdma::Result<>> DiskCore::reopen(std::uint64_t life) {
-    while (opening_)
-        if (auto waited = co_await opened_.wait(); !waited) co_return waited;
+    if (closed_) co_return rdma::Error(EBADF, "the disk " + name_ + " is closed");
     if (life != life_) co_return rdma::Result<>{};  // Somebody else did it.
-    co_return co_await open();
+    if (!std::exchange(opening_, true)) loop_.spawn(open_in_background(shared_from_this()));
+    while (opening_)
+        if (auto waited = co_await changed_.wait(); !waited) co_return waited;
+    co_return life != life_ ? rdma::Result<>{} : opened_how_;
 }
 
 rdma::Result<> DiskCore::check_alive(const IoRequest& io) const {
@@ -210,7 +224,7 @@ rdma::Task<rdma::Result<>> DiskCore::request(IoRequest io, std::span<std::byte> 
     for (int i = 0; i < kMaxReopens; ++i) {
         if (closed_) co_return rdma::Error(EBADF, "the disk " + name_ + " is closed");
         if (auto fine = check_alive(io); !fine) co_return fine;
-        const std::uint64_t life = life_;
+        const std::uint64_t life = life_, cache = info_.shape.cache_identity;
         io.device = device_;
         const auto bytes = message.fill(io, grant_, session_.extended());
         rdma::Result<> done;
@@ -221,9 +235,14 @@ rdma::Task<rdma::Result<>> DiskCore::request(IoRequest io, std::span<std::byte> 
             done = co_await session_.write(bytes, std::span(&from, parts));
         // An answer may overtake that to a reopening, and only that tells what was lost.
         while (opening_)
-            if (auto waited = co_await opened_.wait(); !waited) co_return waited;
+            if (auto waited = co_await changed_.wait(); !waited) co_return waited;
+        if (done && unsure_ && promises(io))
+            if (auto opened = co_await reopen(life); !opened) co_return opened;
         if (done)
             if (auto fine = check_alive(io); !fine) co_return fine;
+        // The answer may be one of the server that has lost its cache since: nothing says which of
+        // the two has the data.
+        if (done && is_write(io.kind) && !io.fua && cache != info_.shape.cache_identity) continue;
         if (done && is_write(io.kind) && !io.fua) ++written_;
         if (done && (io.preflush || io.kind == IoKind::Flush))
             flushed_ = std::max(flushed_, before);

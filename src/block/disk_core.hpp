@@ -1,9 +1,13 @@
 // DiskCore: an open disk behind its handles. It opens the disk again when the server does not know
 // it any more (ENOTCONN: another life of the server, or of the session there), and keeps account of
 // what was written since the last flush, so that a loss in between does not go unnoticed.
+//
+// OPEN and CLOSE run in the background, whatever becomes of the request that wanted them: an OPEN
+// that nobody waits for still tells what was lost, and leaves no right to write behind.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 
 #include "block/messages.hpp"
@@ -12,7 +16,7 @@
 
 namespace feroce::block {
 
-class DiskCore {
+class DiskCore : public std::enable_shared_from_this<DiskCore> {
 public:
     // `handle`: another for each disk that the session opens.
     DiskCore(rdma::Loop& loop, rtrs::Session session, std::string name, AccessMode access,
@@ -54,7 +58,8 @@ private:
     rdma::Task<void> transfer_piece(IoRequest io, std::span<std::byte> data, Pieces& pieces);
     // Unless it was opened since that life.
     rdma::Task<rdma::Result<>> reopen(std::uint64_t life);
-    rdma::Task<rdma::Result<>> open();
+    static rdma::Task<void> open_in_background(std::shared_ptr<DiskCore> self);
+    static rdma::Task<void> close_in_background(std::shared_ptr<DiskCore> self);
     rdma::Task<rdma::Result<>> introduce();
     rdma::Task<rdma::Result<>> ask_to_open();
     rdma::Result<> learn(const OpenResponse& response, const Grant& grant);
@@ -74,7 +79,12 @@ private:
     std::string gone_;        // Why nothing can be done with it any more; empty: it can.
     std::uint64_t life_ = 0;  // How often it was opened.
     bool opening_ = false;
-    rdma::Signal opened_;
+    rdma::Result<> opened_how_;  // The last time.
+    bool unsure_ = false;        // It failed: the server may have opened the disk, and have a loss
+                                 // to tell.
+    bool closing_ = false;
+    rdma::Result<> closed_how_;
+    rdma::Signal changed_;  // It was opened or closed, or that failed.
     // Writes done, and how many of them the last flush made durable.
     std::uint64_t written_ = 0;
     std::uint64_t flushed_ = 0;
