@@ -7,6 +7,7 @@ the foreground, as the user of the test, with all their files in a folder of the
 its own.
 """
 import contextlib
+import ctypes
 import os
 import pathlib
 import pwd
@@ -138,6 +139,22 @@ PartitionName=all Nodes=localhost Default=YES State=UP
 """
 
 
+def adopt_orphans():
+    """What a daemon leaves becomes a child of this process, so that it can be ended with it."""
+    pr_set_child_subreaper = 36
+    check(ctypes.CDLL(None).prctl(pr_set_child_subreaper, 1, 0, 0, 0) == 0, "prctl")
+
+
+def end_orphans():
+    for stat in pathlib.Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            parent = int(stat.read_text().rpartition(")")[2].split()[1])
+            if parent == os.getpid():
+                child = int(stat.parent.name)
+                os.kill(child, signal.SIGKILL)
+                os.waitpid(child, 0)
+
+
 class Slurm:
     """A cluster of one machine, for as long as the block lasts."""
 
@@ -148,6 +165,8 @@ class Slurm:
 
     def __enter__(self):
         with contextlib.ExitStack() as undo:
+            adopt_orphans()
+            self.daemons.callback(end_orphans)  # When the daemons have ended.
             undo.enter_context(self.daemons)
             self.configure()
             munge = self.folder / "munge"
