@@ -146,6 +146,20 @@ ibv_qp* make_qp(ibv_context* context, ibv_qp_init_attr_ex& a) {
     return &qp.release()->base.qp_base;
 }
 
+using Membership = Result<void> (device::Engine::*)(transport::QueuePair&, const Gid&);
+
+int change_membership(const char* call, ibv_qp* base, const ibv_gid& gid, Membership change) {
+    return abi_call(call, [&]() -> int {
+        if (!alive(base->context)) return refuse(call, kDead);
+        Gid group;
+        std::memcpy(group.raw.data(), gid.raw, group.raw.size());
+        Qp& qp = qp_of(base);
+        process::Shard::Session session(*qp.shard);
+        const Result<void> changed = (session.engine().*change)(*qp.machine, group);
+        return changed ? 0 : refuse(call, changed.error());
+    });
+}
+
 }  // namespace
 
 ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* attributes) {
@@ -246,27 +260,11 @@ int ibv_destroy_qp(ibv_qp* base) {
 }
 
 int ibv_attach_mcast(ibv_qp* base, const ibv_gid* gid, std::uint16_t) {
-    return abi_call("ibv_attach_mcast", [&]() -> int {
-        if (!alive(base->context)) return refuse("ibv_attach_mcast", kDead);
-        Gid group;
-        std::memcpy(group.raw.data(), gid->raw, group.raw.size());
-        Qp& qp = qp_of(base);
-        process::Shard::Session session(*qp.shard);
-        Result<void> attached = session.engine().attach_multicast(*qp.machine, group);
-        return attached ? 0 : refuse("ibv_attach_mcast", attached.error());
-    });
+    return change_membership("ibv_attach_mcast", base, *gid, &device::Engine::attach_multicast);
 }
 
 int ibv_detach_mcast(ibv_qp* base, const ibv_gid* gid, std::uint16_t) {
-    return abi_call("ibv_detach_mcast", [&]() -> int {
-        if (!alive(base->context)) return refuse("ibv_detach_mcast", kDead);
-        Gid group;
-        std::memcpy(group.raw.data(), gid->raw, group.raw.size());
-        Qp& qp = qp_of(base);
-        process::Shard::Session session(*qp.shard);
-        Result<void> detached = session.engine().detach_multicast(*qp.machine, group);
-        return detached ? 0 : refuse("ibv_detach_mcast", detached.error());
-    });
+    return change_membership("ibv_detach_mcast", base, *gid, &device::Engine::detach_multicast);
 }
 
 int ibv_set_ece(ibv_qp*, ibv_ece* ece) {
