@@ -181,8 +181,9 @@ preset_ctest() { # PRESET [LABEL [WITHOUT...]]
 
 stage_clang() { preset_build clang; }
 
-# Simulations, scripts and captures run in one thread: there is nothing to find in them, and the
-# preset does not build them.
+# Simulations, scripts, captures and the unit tests of rooms that know no threads (ONE_THREAD) run
+# in one: there is nothing to find in them, and the preset does not build them, nor gas, nor what
+# stands beside programs of others, since it runs none of these.
 stage_tsan() {
     preset_build tsan
     TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1:die_after_fork=0 preset_ctest tsan

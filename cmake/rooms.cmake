@@ -77,12 +77,18 @@ function(feroce_room name)
   target_link_libraries(feroce_${name} PUBLIC ${ROOM_LIBRARIES})
 endfunction()
 
-# feroce_unit_test(room TESTS a_test.cpp ... [NEEDS rooms] [LIBRARIES libs]): a gtest binary a room.
+# feroce_unit_test(room TESTS a_test.cpp ... [NEEDS rooms] [LIBRARIES libs] [ONE_THREAD]
+# [FIGURES Suite.Test ...]): a gtest binary a room. ONE_THREAD: neither the room nor its tests begin
+# a second one. FIGURES: tests that repeat the same calls millions of times to judge a number or a
+# limit. Sanitizers see these calls in the other tests, and leave these out.
 function(feroce_unit_test name)
   if(NOT FEROCE_TESTS)
     return()
   endif()
-  cmake_parse_arguments(UNIT "" "" "TESTS;NEEDS;LIBRARIES" ${ARGN})
+  cmake_parse_arguments(UNIT "ONE_THREAD" "" "TESTS;NEEDS;LIBRARIES;FIGURES" ${ARGN})
+  if(UNIT_ONE_THREAD AND NOT FEROCE_SINGLE_THREADED_TESTS)
+    return()
+  endif()
   add_executable(${name}_test ${UNIT_TESTS})
   target_compile_options(${name}_test PRIVATE ${FEROCE_TEST_OPTIONS})
   feroce_precompile(${name}_test test)
@@ -90,7 +96,12 @@ function(feroce_unit_test name)
   foreach(need ${UNIT_NEEDS})
     target_link_libraries(${name}_test PRIVATE feroce_${need})
   endforeach()
-  add_test(NAME unit.${name} COMMAND ${name}_test)
+  set(filter)
+  if(UNIT_FIGURES AND FEROCE_SANITIZE)
+    list(JOIN UNIT_FIGURES : figures)
+    set(filter --gtest_filter=-${figures})
+  endif()
+  add_test(NAME unit.${name} COMMAND ${name}_test ${filter})
   set_tests_properties(unit.${name} PROPERTIES LABELS unit TIMEOUT 300)
 endfunction()
 

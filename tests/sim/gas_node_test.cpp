@@ -2,6 +2,7 @@
 // and say who is lost.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 
 #include "feroce/gas/sync/spin_lock.hpp"
@@ -62,7 +63,9 @@ TEST(GasNode, EverySeedRunsTwiceTheSame) {
             EXPECT_EQ(*node.read(*counter), node.size());
         });
     };
-    for (std::uint64_t seed = 0; seed < 12; ++seed) {
+    // No more than usual: some clusters are large, and their runs long.
+    const std::uint64_t count = std::min<std::uint64_t>(seeds(12), 12);
+    for (std::uint64_t seed = 0; seed < count; ++seed) {
         SCOPED_TRACE(seed);
         EXPECT_EQ(once(seed), once(seed));
     }
