@@ -9,7 +9,7 @@
 #include "gas/histories.hpp"
 #include "sim/gas_cluster.hpp"
 
-namespace feroce::sim {
+namespace feroce::sim::gas_crash {
 namespace {
 
 using gas::LeaseLock;
@@ -334,4 +334,4 @@ TEST(GasCrash, AQueueGoesOn) {
 }
 
 }  // namespace
-}  // namespace feroce::sim
+}  // namespace feroce::sim::gas_crash

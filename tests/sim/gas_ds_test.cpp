@@ -9,7 +9,7 @@
 #include "gas/histories.hpp"
 #include "sim/gas_cluster.hpp"
 
-namespace feroce::sim {
+namespace feroce::sim::gas_ds {
 namespace {
 
 using gas::nic;
@@ -371,4 +371,4 @@ TEST(GasNode, BroadcastsFromAnyNode) {
 }
 
 }  // namespace
-}  // namespace feroce::sim
+}  // namespace feroce::sim::gas_ds

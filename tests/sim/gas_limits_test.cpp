@@ -14,7 +14,7 @@
 #include "feroce/task_group.hpp"
 #include "sim/gas_cluster.hpp"
 
-namespace feroce::sim {
+namespace feroce::sim::gas_limits {
 namespace {
 
 using gas::NodeId;
@@ -463,4 +463,4 @@ TEST(GasNode, NamesAreManyAndWithdrawn) {
 }
 
 }  // namespace
-}  // namespace feroce::sim
+}  // namespace feroce::sim::gas_limits

@@ -10,7 +10,7 @@
 #include "feroce/gas/sync/spin_lock.hpp"
 #include "sim/gas_cluster.hpp"
 
-namespace feroce::sim {
+namespace feroce::sim::gas_lock {
 namespace {
 
 using gas::ALock;
@@ -303,4 +303,4 @@ TEST(GasLock, RoundTripsWhenFree) {
 }
 
 }  // namespace
-}  // namespace feroce::sim
+}  // namespace feroce::sim::gas_lock

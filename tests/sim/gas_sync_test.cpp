@@ -9,7 +9,7 @@
 #include "feroce/gas/sync/versioned.hpp"
 #include "sim/gas_cluster.hpp"
 
-namespace feroce::sim {
+namespace feroce::sim::gas_sync {
 namespace {
 
 using gas::Lanes;
@@ -271,4 +271,4 @@ TEST(GasSync, TornValuesAreSeenWithoutVersions) {
 }
 
 }  // namespace
-}  // namespace feroce::sim
+}  // namespace feroce::sim::gas_sync
