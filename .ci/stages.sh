@@ -399,10 +399,11 @@ run_stages() {
     begin_stage set-up
     set_up "${groups[@]}"
     end_stage
-    [[ " $* " != *" full "* ]] || build_ahead clang tsan
     for name in "${chosen[@]}"; do
         find_stage "$name"
         if [[ $kind == label ]]; then labels+=("$name"); continue; fi
+        # Not beside the product's build, which leaves nothing idle.
+        [[ " $* " != *" full "* || $name == build || ${#ahead[@]} -gt 0 ]] || build_ahead clang tsan
         say "stage $name"
         begin_stage "$name"
         # In a subshell of its own, so that -e holds inside: a function tested by || loses it.
