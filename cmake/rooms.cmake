@@ -16,6 +16,10 @@ if(FEROCE_SANITIZE)
   target_compile_options(feroce_options INTERFACE -fsanitize=${FEROCE_SANITIZE}
                          -fno-omit-frame-pointer -fno-sanitize-recover=all)
   target_link_options(feroce_options INTERFACE -fsanitize=${FEROCE_SANITIZE})
+  find_program(FEROCE_LLD ld.lld)  # A quarter of the time, for 150 programs.
+  if(FEROCE_LLD)
+    add_link_options(-fuse-ld=lld)
+  endif()
 else()
   set(FEROCE_NO_UNDEFINED -Wl,--no-undefined)  # A sanitizer's runtime is left to the program.
 endif()
