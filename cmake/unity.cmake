@@ -27,6 +27,13 @@ if(FEROCE_TESTS AND FEROCE_JOIN_TESTS)
   feroce_join_folder(${CMAKE_SOURCE_DIR}/fuzz)
 endif()
 if(CMAKE_UNITY_BUILD)
+  # Rooms without a name in common: the more fit together, the fewer times headers are read, which
+  # is most of what the linter does.
+  foreach(room transport device sim verbs rdmacm block)
+    if(TARGET feroce_${room})
+      set_target_properties(feroce_${room} PROPERTIES UNITY_BUILD_BATCH_SIZE 16)
+    endif()
+  endforeach()
   target_compile_options(feroce_options INTERFACE
                          $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
 endif()
