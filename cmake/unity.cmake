@@ -53,6 +53,7 @@ if(CMAKE_UNITY_BUILD OR FEROCE_JOIN_TESTS)
   if(FEROCE_TESTS AND FEROCE_SINGLE_THREADED_TESTS)
     feroce_apart(tests/abi calls_blocking.cpp calls_rdmacm.cpp calls_verbs.cpp)
     feroce_apart(tests/script rc_responder_test.cpp)
-    feroce_apart(tests/sim abi_storm_test.cpp abi_verbs_test.cpp)
+    feroce_apart(tests/sim abi_storm_test.cpp abi_verbs_test.cpp block_cancel_test.cpp
+                           block_history_test.cpp)
   endif()
 endif()
