@@ -48,7 +48,7 @@ if(CMAKE_UNITY_BUILD OR FEROCE_JOIN_TESTS)
   feroce_apart(src/cli export.cpp export_door.cpp session.cpp state.cpp trace.cpp trace_live.cpp
                        remarks_test.cpp)
   if(TARGET feroce_gas)
-    feroce_apart(src/gas node_core.cpp placement.cpp sync/mcs_lock.cpp)
+    feroce_apart(src/gas names.cpp node_core.cpp placement.cpp survivors.cpp sync/mcs_lock.cpp)
   endif()
   if(FEROCE_TESTS AND FEROCE_SINGLE_THREADED_TESTS)
     feroce_apart(tests/abi calls_blocking.cpp calls_rdmacm.cpp calls_verbs.cpp)

@@ -45,7 +45,7 @@ void Allocator::add_heap(NodeId node, const Heap& heap) {
 NodeId Allocator::next_node() {
     for (std::size_t i = 0; i < shares_.size(); ++i) {
         turn_ = (turn_ + 1) % shares_.size();
-        if (shares_[turn_].heap.bytes > 0) break;
+        if (reaches(NodeId{static_cast<std::uint16_t>(turn_)})) break;
     }
     return NodeId{static_cast<std::uint16_t>(turn_)};
 }

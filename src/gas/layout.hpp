@@ -29,8 +29,7 @@ struct Named {
     std::string_view text() const { return {name, ::strnlen(name, kNameBytes)}; }
 };
 
-// All of them, kept by node 0. Who publishes one locks them by a lease and writes it whole: a
-// publisher that dies has published it or not, and delays others by that lease at most.
+// All of them. Every node has them; the first node that lives keeps those that count (names.cpp).
 struct Names {
     std::array<Named, kNames> entries{};
 };
@@ -54,12 +53,13 @@ struct alignas(64) DirectoryEntry {
 
 struct alignas(64) Control {
     plain<std::uint64_t> barrier[kBarrierRounds];  // The epoch that its writer has reached.
-    plain<std::uint64_t> abort;                    // Not 0: a node is lost, its id + 1.
+    plain<std::uint64_t> arrived;                  // The barrier that this node has come to.
+    plain<std::uint64_t> warned;                   // Not 0: there are losses.
     nic<std::uint64_t> heap_next;                  // The first byte that no chunk has.
     nic<std::uint64_t> heap_pools[Allocator::kClasses];
     nic<std::uint64_t> heap_live;    // Blocks in use, if the node checks.
     plain<std::uint64_t> broadcast;  // Where what this node tells everybody is.
-    Guarded<Names>::Block names;     // Of node 0.
+    Guarded<Names>::Block names;
 };
 
 struct Layout {
@@ -67,7 +67,9 @@ struct Layout {
     std::size_t threads;
 
     static constexpr std::size_t directory() { return sizeof(Control); }
-    std::size_t buffers() const { return directory() + nodes * sizeof(DirectoryEntry); }
+    // A word for each node. Not 0: somebody has found it lost.
+    std::size_t losses() const { return directory() + nodes * sizeof(DirectoryEntry); }
+    std::size_t buffers() const { return losses() + (nodes * 8 + 63) / 64 * 64; }
     std::size_t pins() const { return buffers() + threads * Lanes::kBufferBytes; }
     std::size_t heap() const { return pins() + threads * sizeof(Epochs::Pinned); }
 };

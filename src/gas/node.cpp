@@ -55,12 +55,6 @@ std::uint64_t Node::blocks_in_use() const {
     return core_->control().heap_live.load();
 }
 
-Result<std::uint64_t> Node::tell(NodeId from, std::uint64_t bits) {
-    if (id() == from) core_->control().broadcast.store(bits);
-    if (const Result<> told = barrier(); !told) return told.error();
-    return read(core_->control_of(from).field<&detail::Control::broadcast>());
-}
-
 Result<> Node::publish_root(std::string_view name, std::uint64_t bits, std::size_t object_bytes) {
     return loop().run(core_->publish(name, bits, object_bytes));
 }
@@ -69,17 +63,30 @@ Result<> Node::withdraw(std::string_view name) {
     return loop().run(core_->withdraw(name));
 }
 
-Result<std::uint64_t> Node::find_root(std::string_view name, std::size_t object_bytes) {
-    return loop().run(core_->find(name, object_bytes));
+Result<std::uint64_t> Node::find_root(std::string_view name, std::size_t object_bytes,
+                                      bool may_make) {
+    return loop().run(core_->find(name, object_bytes, may_make));
+}
+
+Result<> Node::meet() {
+    return loop().run(core_->meet());
 }
 
 Result<> Node::barrier() {
-    return loop().run(core_->barrier());
+    if (const Result<> met = meet(); !met) return met;
+    return core_->report_losses();
+}
+
+Result<std::uint64_t> Node::tell(NodeId from, std::uint64_t bits) {
+    if (id() == from) core_->control().broadcast.store(bits);
+    if (const Result<> met = meet(); !met) return met.error();
+    return read(core_->control_of(from).field<&detail::Control::broadcast>());
 }
 
 Result<> Node::leave() {
-    Result<> all = barrier();
-    if (all) loop().run(core_->say_goodbye());
+    const Result<> met = meet();
+    if (met) loop().run(core_->say_goodbye());
+    const Result<> all = met ? core_->report_losses() : met;
     for (auto& set : core_->lanes) set->close();
     core_->accepted.clear();
     return all;

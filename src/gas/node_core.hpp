@@ -2,6 +2,7 @@
 // others, the memory they reach, the device, and the loops last.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -31,15 +32,21 @@ public:
     std::span<std::byte> segment() const;
     detail::Control& control() const;
     std::span<detail::DirectoryEntry> directory() const;
+    std::span<plain<std::uint64_t>> losses() const;
     void make_lanes(std::size_t thread);  // And what stands on them.
 
     ptr<detail::Control> control_of(NodeId node);
 
-    rdma::Task<Result<>> barrier();
+    // Of survivors.cpp. Returns when all nodes that live have called it.
+    rdma::Task<Result<>> meet();
+    // An error for nodes that were found lost since the last time.
+    Result<> report_losses();
     rdma::Task<void> say_goodbye();
+    // Of names.cpp.
     rdma::Task<Result<>> publish(std::string_view name, std::uint64_t bits, std::size_t bytes);
     rdma::Task<Result<>> withdraw(std::string_view name);
-    rdma::Task<Result<std::uint64_t>> find(std::string_view name, std::size_t bytes);
+    // Waits for the name. Who may make it, if it is this node's turn, gets null bits instead.
+    rdma::Task<Result<std::uint64_t>> find(std::string_view name, std::size_t bytes, bool may_make);
 
     NodeOptions options;
     std::vector<std::unique_ptr<rdma::Runtime>> runtimes;
@@ -57,12 +64,48 @@ public:
 
 private:
     void make_epochs(std::size_t thread);
-    rdma::Task<Result<>> await_flag(std::size_t round, NodeId from);
-    rdma::Task<Result<>> tell_of_loss(NodeId lost, Error why);
-    ptr<Guarded<detail::Names>::Block> names();
-    ptr<detail::Named> name_at(std::size_t index);
+    NodeId node_at(std::size_t index) const { return NodeId{static_cast<std::uint16_t>(index)}; }
+    bool is_lost(NodeId node) const { return losses()[static_cast<std::size_t>(node)].load() != 0; }
+    bool has_left(NodeId node) const {
+        return directory()[static_cast<std::size_t>(node)].left.load() != 0;
+    }
+    bool lives(NodeId node) const { return !is_lost(node) && !has_left(node); }
+    bool cannot_reach(NodeId node) { return lane_set(0).lane(node).lost.has_value(); }
+    // ESTALE if the others have found this node lost.
+    Result<> check_membership() const;
+    // What this node does no longer reach from here on.
+    void note_loss(NodeId lost);
+    void take_over_losses();  // That others have written here.
+    // Of a node that cannot be reached. If it has not left, the others are told.
+    rdma::Task<void> lose(NodeId node);
+    rdma::Task<bool> lose_unreachable();  // True if there were some.
+    rdma::Task<void> tell_of_losses(NodeId node);
+    rdma::Task<Result<std::uint64_t>> look_at(NodeId node);
+    rdma::Task<Result<bool>> pass_rounds();
+    rdma::Task<Result<bool>> await_flag(std::size_t round, NodeId from);
+    rdma::Task<Result<>> ask_all();
+    ptr<plain<std::uint64_t>> losses_of(NodeId node);
 
-    std::uint64_t epoch_ = 0;  // Of the barrier.
+    using NameTable = Guarded<detail::Names>;
+    // Changes the names, and says which one; nothing: they are as they should be.
+    using EditNames = std::function<Result<std::optional<std::size_t>>(detail::Names&, bool again)>;
+    ptr<NameTable::Block> names_of(NodeId node);
+    ptr<detail::Named> name_at(NodeId node, std::size_t index);
+    rdma::Task<Result<NodeId>> keeper();
+    rdma::Task<Result<>> change_names(EditNames edit);
+    rdma::Task<Result<>> change_names_at(NodeId node, const EditNames& edit, bool again);
+    struct Copy {
+        NodeId node;
+        NameTable::Hold hold;
+        detail::Names names;
+    };
+    rdma::Task<Result<>> copy_names(const detail::Names& names, NodeId keeper);  // To all others.
+    rdma::Task<Result<std::optional<Copy>>> lock_successor(NodeId keeper);
+    rdma::Task<Result<>> write_names(const detail::Names& names, NodeId node);
+
+    std::uint64_t epoch_ = 0;                  // Of the barrier.
+    std::vector<plain<std::uint64_t>> heard_;  // The losses that another node knows of.
+    std::vector<bool> reported_;               // Losses, by node.
 };
 
 }  // namespace feroce::gas

@@ -51,6 +51,16 @@ test_crash() {
     grep -q 'node 2 was ended by signal 9' <<<"$err" || fail "$err"
 }
 
+# Any node is killed, the first one too: the others have names, barriers and memory as before.
+test_first_dies() {
+    for lost in 0 1 3; do
+        call "$feroce" launch -n 4 -- "$build/tests/gas/gas_first_dies" $lost
+        equal "$status" $((128 + 9)) "$out $err"
+        equal "$(grep -c "node $lost is lost" <<<"$out")" 3 "$out"
+        equal "$(grep -c "went on without node $lost" <<<"$out")" 3 "$out"
+    done
+}
+
 # A node that was stopped for too long is lost for the others, and told so when it goes on.
 test_stopped() {
     succeed 3 "$build/tests/gas/gas_stopped"

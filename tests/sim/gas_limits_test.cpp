@@ -78,8 +78,10 @@ TEST(GasMemory, WhatIsNotMadeWholeIsGivenBack) {
         if (node.id() == NodeId{0}) {
             EXPECT_EQ(Map::create(node, 8).error().code, ENOMEM);
             EXPECT_EQ(node.blocks_in_use(), 0u);
-            ASSERT_TRUE(node.share<std::uint64_t>("word"));
-            EXPECT_EQ(node.share<std::uint64_t>("word").error().code, EEXIST);
+            const auto word = node.share<std::uint64_t>("word");
+            ASSERT_TRUE(word);
+            EXPECT_EQ(node.share<std::uint64_t>("word").value(), *word);
+            EXPECT_EQ(node.publish("word", *word).error().code, EEXIST);
             EXPECT_EQ(node.blocks_in_use(), 1u);
         }
         ASSERT_TRUE(node.barrier());

@@ -58,11 +58,23 @@ public:
         return free(object.template as<void>(), sizeof(T));
     }
 
+    // On the nodes in turn; on the next one where a node is found lost.
+    template <Shareable T>
+    rdma::Task<Result<ptr<T>>> make_in_turn(const T& value) {
+        for (NodeId node = next_node();;) {
+            const Result<ptr<T>> made = co_await make(node, value);
+            if (made || reaches(node)) co_return made;
+            node = next_node();
+            if (!reaches(node)) co_return made;
+        }
+    }
     bool has_memory(NodeId node) const {
         const auto index = static_cast<std::size_t>(node);
         return index < shares_.size() && shares_[index].heap.bytes > 0;
     }
-    // The nodes with memory in turn, for what is to be spread; at least one must have some.
+    // It has memory, and this thread has not found it lost.
+    bool reaches(NodeId node) const { return has_memory(node) && !lanes_.lane(node).lost; }
+    // Those in turn, for what is to be spread; at least one must have memory.
     NodeId next_node();
 
     // What a size is rounded up to; for tests and for who wants to waste nothing.

@@ -11,6 +11,7 @@
 // lanes(thread), whose operations can be awaited, and which only that thread may use.
 #pragma once
 
+#include <cerrno>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -102,37 +103,43 @@ public:
     // Waits until somebody has published it.
     template <Shareable T>
     Result<ptr<T>> find(std::string_view name) {
-        const Result<std::uint64_t> bits = find_root(name, sizeof(T));
+        const Result<std::uint64_t> bits = find_root(name, sizeof(T), false);
         if (!bits) return bits.error();
         return ptr<T>::from_bits(*bits);
     }
-    // One object for all: the first node makes it from its value, the others find it.
+    // One object for all: the first node that lives makes it from its value, the others find it.
     template <Shareable T>
     Result<ptr<T>> share(std::string_view name, const T& value = T()) {
-        if (id() != NodeId{0}) return find<T>(name);
-        const Result<ptr<T>> made = allocate(value);
-        if (!made) return made;
-        if (const Result<> done = publish(name, *made); !done) {
+        for (;;) {
+            const Result<std::uint64_t> found = find_root(name, sizeof(T), true);
+            if (!found) return found.error();
+            if (*found != 0) return ptr<T>::from_bits(*found);
+            const Result<ptr<T>> made = allocate(value);
+            if (!made) return made;
+            const Result<> done = publish(name, *made);
+            if (done) return made;
             static_cast<void>(free(*made));
-            return done.error();
+            if (done.error().code != EEXIST) return done.error();
         }
-        return made;
     }
 
-    // Returns when all nodes have called it; fails if one is lost.
+    // Returns when all nodes that live have called it. If a node was found lost since the last
+    // time, it fails with an error that names it, though the others have met all the same: the next
+    // one is theirs. Not all need to be told at the same barrier. ESTALE: the others have found
+    // this node lost, and go on without it.
     Result<> barrier();
-    // All nodes call it, and all get the value of that one.
+    // All nodes that live call it, and all get the value of that one.
     template <Shareable T>
     Result<T> broadcast(const T& value, NodeId from = NodeId{0}) {
         std::uint64_t bits = 0;  // Null if it does not succeed: then it does not for anybody.
         if (id() == from)
-            if (const auto made = allocate_on(allocator().next_node(), value); made)
+            if (const auto made = loop().run(allocator().make_in_turn(value)); made)
                 bits = made->bits();
         const auto told = tell(from, bits);
-        if (!told) return told.error();
-        const auto there = ptr<T>::from_bits(*told);
-        const Result<T> out = lanes().read(there).wait();
-        if (const Result<> read = barrier(); !read) return read.error();
+        const auto there = ptr<T>::from_bits(told ? *told : 0);
+        const Result<T> out = told ? lanes().read(there).wait() : Result<T>(told.error());
+        // Also where that failed, or the nodes would be at different barriers from here on.
+        if (const Result<> met = meet(); !met) return met.error();
         if (id() == from && there)
             if (const Result<> freed = free(there); !freed) return freed.error();
         return out;
@@ -147,7 +154,8 @@ private:
     explicit Node(std::unique_ptr<Core> core);
 
     Result<> publish_root(std::string_view name, std::uint64_t bits, std::size_t object_bytes);
-    Result<std::uint64_t> find_root(std::string_view name, std::size_t object_bytes);
+    Result<std::uint64_t> find_root(std::string_view name, std::size_t object_bytes, bool may_make);
+    Result<> meet();  // A barrier that does not tell of losses.
     Result<std::uint64_t> tell(NodeId from, std::uint64_t bits);
 
     std::unique_ptr<Core> core_;

@@ -31,7 +31,7 @@ public:
         const std::uint64_t blocks = (size + block - 1) / block;
         std::uint64_t nodes = 0;
         for (std::uint16_t i = 0; i < node.size(); ++i)
-            nodes += node.allocator().has_memory(NodeId{i}) ? 1 : 0;
+            nodes += node.allocator().reaches(NodeId{i}) ? 1 : 0;
         nodes = std::clamp<std::uint64_t>(nodes, 1, detail::Parts<T>::kMost);
         const std::uint64_t each = (blocks + nodes - 1) / nodes * block;
         const auto parts = detail::Parts<T>::create(node, each);

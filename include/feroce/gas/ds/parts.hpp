@@ -18,7 +18,7 @@ struct Parts {
     static Result<Parts> create(Node& node, std::size_t elements_each) {
         Parts out;
         for (std::uint16_t i = 0; i < node.size() && out.count < kMost; ++i) {
-            if (!node.allocator().has_memory(NodeId{i})) continue;
+            if (!node.allocator().reaches(NodeId{i})) continue;
             const auto memory = node.loop().run(
                 node.allocator().allocate(NodeId{i}, elements_each * sizeof(T), alignof(T)));
             if (!memory) return out.undone(node, elements_each, memory.error());

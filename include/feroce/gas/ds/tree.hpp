@@ -178,7 +178,7 @@ private:
         right.content = left.upper_half();
         const std::size_t half = Content::kEntries - right.content.count;
         if (place > half) right.content.insert(place - half, entry);
-        const auto made = co_await make(right);
+        const auto made = co_await allocator_->make_in_turn(right);
         if (!made) co_return co_await guard_.give_up(std::move(hold), made.error());
         left.count = half;
         if (place <= half) left.insert(place, entry);
@@ -199,7 +199,7 @@ private:
         top.content.count = 2;
         top.content.entries[0] = {K{}, std::bit_cast<V>(below.bits())};
         top.content.entries[1] = second;
-        const auto made = co_await make(top);
+        const auto made = co_await allocator_->make_in_turn(top);
         if (!made) co_return made.error();
         const auto found = co_await lanes_->compare_exchange(top_word_, below, *made);
         if (!found) co_return found.error();
@@ -216,11 +216,6 @@ private:
         co_return false;
     }
 
-    // On the nodes in turn.
-    rdma::Task<Result<ptr<Block>>> make(const Block& block) {
-        const NodeId node = allocator_->next_node();
-        co_return co_await allocator_->make(node, block);
-    }
     static ptr<Entry> entry_at(ptr<Block> block, std::size_t index) {
         return Guard::content_of(block)
             .template field<&Content::entries>()

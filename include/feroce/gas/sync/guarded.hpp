@@ -151,7 +151,19 @@ public:
         return {};
     }
 
-    // Writes a part of the content, or all of it, and unlocks.
+    // Writes a part of the content, or all of it, and keeps the lock.
+    template <Shareable T>
+    rdma::Task<Result<>> change(Hold& hold, ptr<T> where, const T& value) {
+        static_assert(sizeof(T) <= kChainBytes, "a change is one packet");
+        if (late(hold)) co_return lost();
+        auto step = lanes_->chain(hold.block.node());
+        step.write(version_of(hold.block), hold.version + 1).write(where, value);
+        step.write(version_of(hold.block), hold.version + 2);
+        hold.version += 2;
+        hold.repairs = false;
+        co_return co_await step.shielded();
+    }
+    // The same, and unlocks.
     template <Shareable T>
     rdma::Task<Result<>> store(Hold hold, ptr<T> where, const T& value) {
         static_assert(sizeof(T) <= kChainBytes, "a change is one packet");

@@ -1,0 +1,199 @@
+// Who of a cluster lives, and barriers among those. Nobody decides for the others: a node whose
+// lane to another fails notes that it is lost and writes so to all that it reaches, and whoever
+// waits for a node reads what that one has noted. A loss is final (ADR 0021), so all of them come
+// to know the same losses. A node that reads its own number there is told that it is no longer one
+// of them.
+//
+// While nobody is lost a barrier has log2(n) rounds. From the first loss on what one node heard
+// from another may be missing, so each looks at every other one that lives.
+#include <cerrno>
+#include <string>
+
+#include "feroce/gas/sync/mutex.hpp"
+#include "gas/node_core.hpp"
+
+namespace feroce::gas {
+
+using detail::Control;
+using detail::DirectoryEntry;
+
+namespace {
+
+// While a node waits at a barrier it makes sure that whom it waits for still lives.
+constexpr Duration kHeartbeat = std::chrono::milliseconds(100);
+
+}  // namespace
+
+ptr<plain<std::uint64_t>> Node::Core::losses_of(NodeId node) {
+    return {node, control_of(node).address() + layout().losses()};
+}
+
+Result<> Node::Core::check_membership() const {
+    if (!is_lost(id())) return {};
+    return Error(ESTALE,
+                 "the others have found this node lost, since it did not answer for some seconds: "
+                 "it is no longer one of them");
+}
+
+void Node::Core::note_loss(NodeId lost) {
+    losses()[static_cast<std::size_t>(lost)].store(1);
+    control().warned.store(1);
+    if (lost == id()) return;
+    auto& why = lane_set(0).lane(lost).lost;
+    if (!why) why = Error(ECONNRESET, "another node has found it lost");
+}
+
+void Node::Core::take_over_losses() {
+    for (std::size_t i = 0; i < size(); ++i)
+        if (is_lost(node_at(i))) note_loss(node_at(i));
+}
+
+rdma::Task<void> Node::Core::lose(NodeId lost) {
+    if (has_left(lost)) co_return;
+    note_loss(lost);
+    // Until nobody else is found lost on the way.
+    const auto count = [this] {
+        std::size_t out = 0;
+        for (std::size_t i = 0; i < size(); ++i) out += is_lost(node_at(i)) ? 1 : 0;
+        return out;
+    };
+    for (std::size_t known = 0; known != count();) {
+        known = count();
+        for (std::size_t i = 0; i < size(); ++i) {
+            const NodeId node = node_at(i);
+            if (node != id() && lives(node)) co_await tell_of_losses(node);
+        }
+    }
+}
+
+rdma::Task<bool> Node::Core::lose_unreachable() {
+    bool out = false;
+    for (std::size_t i = 0; i < size(); ++i) {
+        const NodeId node = node_at(i);
+        if (node == id() || !cannot_reach(node) || !lives(node)) continue;
+        out = true;
+        co_await lose(node);
+    }
+    co_return out;
+}
+
+rdma::Task<void> Node::Core::tell_of_losses(NodeId node) {
+    for (std::size_t i = 0; i < size(); ++i) {
+        if (!is_lost(node_at(i))) continue;
+        auto both = lane_set(0).chain(node);
+        both.write(losses_of(node)[i], 1);
+        both.write(control_of(node).field<&Control::warned>(), 1);
+        const auto told = co_await both;
+        if (told) continue;
+        if (cannot_reach(node) && !has_left(node)) note_loss(node);
+        co_return;
+    }
+}
+
+// Takes over the losses that a node knows of; gives the barrier that it has come to.
+rdma::Task<Result<std::uint64_t>> Node::Core::look_at(NodeId node) {
+    heard_.resize(size());
+    std::uint64_t arrived = 0;
+    auto both = lane_set(0).chain(node);
+    both.read(control_of(node).field<&Control::arrived>(), arrived);
+    both.read(span<plain<std::uint64_t>>(losses_of(node), size()), heard_.data());
+    if (const auto done = co_await both; !done) co_return done.error();
+    for (std::size_t i = 0; i < size(); ++i)
+        if (heard_[i].load() != 0 && !is_lost(node_at(i))) note_loss(node_at(i));
+    co_return arrived;
+}
+
+rdma::Task<Result<>> Node::Core::meet() {
+    control().arrived.store(++epoch_);
+    if (control().warned.load() == 0) {
+        const auto all = co_await pass_rounds();
+        if (!all) co_return all.error();
+        if (*all) co_return Result<>();
+    }
+    co_return co_await ask_all();
+}
+
+// Dissemination: in round k everybody tells the node 2^k further on. log2(n) rounds, and no word
+// that all of them poll. False if somebody is lost.
+rdma::Task<Result<bool>> Node::Core::pass_rounds() {
+    const auto own = static_cast<std::size_t>(id());
+    for (std::size_t round = 0, step = 1; step < size(); ++round, step *= 2) {
+        const NodeId to = node_at((own + step) % size());
+        const NodeId from = node_at((own + size() - step) % size());
+        const auto flags = control_of(to).field<&Control::barrier>().as<plain<std::uint64_t>>();
+        const auto told = co_await lane_set(0).write(flags[round], epoch_);
+        if (!told && !cannot_reach(to)) co_return told.error();
+        // Who has left had heard us: only the acknowledgement was lost.
+        if (!told && !has_left(to)) {
+            co_await lose(to);
+            co_return false;
+        }
+        const auto heard = co_await await_flag(round, from);
+        if (!heard || !*heard) co_return heard;
+    }
+    co_return true;
+}
+
+rdma::Task<Result<bool>> Node::Core::await_flag(std::size_t round, NodeId from) {
+    Backoff backoff(lane_set(0));
+    Instant next_heartbeat = loop().after(kHeartbeat);
+    while (control().barrier[round].load() < epoch_) {
+        if (control().warned.load() != 0) co_return false;
+        if (const auto paused = co_await backoff.pause(); !paused) co_return paused.error();
+        if (loop().now() < next_heartbeat) continue;
+        const auto seen = co_await look_at(from);
+        // It may have told us and left meanwhile.
+        if (!seen && control().barrier[round].load() < epoch_) {
+            if (!cannot_reach(from)) co_return seen.error();
+            co_await lose(from);
+        }
+        next_heartbeat = loop().after(kHeartbeat);
+    }
+    co_return true;
+}
+
+rdma::Task<Result<>> Node::Core::ask_all() {
+    for (std::size_t i = 0; i < size(); ++i) {
+        const NodeId node = node_at(i);
+        Backoff backoff(loop(), std::chrono::milliseconds(1));
+        while (node != id() && lives(node)) {
+            const auto arrived = co_await look_at(node);
+            if (const auto member = check_membership(); !member) co_return member;
+            if (arrived && *arrived >= epoch_) break;
+            if (!arrived && !cannot_reach(node)) co_return arrived.error();
+            if (!arrived) co_await lose(node);
+            if (const auto paused = co_await backoff.pause(); !paused) co_return paused;
+        }
+    }
+    take_over_losses();
+    co_return check_membership();
+}
+
+Result<> Node::Core::report_losses() {
+    reported_.resize(size());
+    std::string words;
+    for (std::size_t i = 0; i < size(); ++i) {
+        if (!is_lost(node_at(i)) || reported_[i]) continue;
+        reported_[i] = true;
+        const auto& why = lane_set(0).lane(node_at(i)).lost;
+        words += (words.empty() ? "node " : "; node ") + std::to_string(i) +
+                 " is lost: " + (why ? why->why : "another node has found it lost");
+    }
+    if (words.empty()) return {};
+    return Error(ECONNRESET, words);
+}
+
+// After the last barrier, before the lanes are closed.
+rdma::Task<void> Node::Core::say_goodbye() {
+    for (std::size_t i = 0; i < size(); ++i) {
+        const NodeId node = node_at(i);
+        if (node == id() || is_lost(node)) continue;
+        const ptr<DirectoryEntry> entries(node,
+                                          control_of(node).address() + detail::Layout::directory());
+        const auto own = entries[static_cast<std::size_t>(id())];
+        // Who cannot hear it has left as well.
+        static_cast<void>(co_await lane_set(0).write(own.field<&DirectoryEntry::left>(), 1));
+    }
+}
+
+}  // namespace feroce::gas
