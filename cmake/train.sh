@@ -8,10 +8,13 @@ shift 2
 build=$counters/build
 log=$counters/log
 
+# By UDP, and by rings between processes.
 traffic() {
     for kind in send_latency write_latency read_latency "message_rate 16" "bandwidth 65536"; do
-        # shellcheck disable=SC2086 # A kind and its size are two words.
-        FEROCE_DEVICES=lo timeout 60 "$build/trainer" $kind || return
+        for rings in off on; do
+            # shellcheck disable=SC2086 # A kind and its size are two words.
+            FEROCE_DEVICES=lo FEROCE_SAMEHOST=$rings timeout 60 "$build/trainer" $kind || return
+        done
     done
 }
 

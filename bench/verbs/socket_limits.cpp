@@ -1,5 +1,6 @@
 // The kernel's sockets on loopback as peers and limits of the drop-in: TCP stream and ping-pong,
-// UDP with segmentation offload, busy UDP ping-pong, and one datagram a system call.
+// UDP with segmentation offload, busy UDP ping-pong, and one datagram a system call. And the memory
+// itself: how fast one thread copies.
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <netinet/udp.h>
@@ -244,6 +245,21 @@ void udp_messages() {
     print_rate(static_cast<double>(received), elapsed);
 }
 
+// From one buffer to another, over and over, as verbs_limits does with its WRITEs.
+void memory_copy(std::size_t size) {
+    pin_to_core(0);
+    const std::vector<char> from(size, 'x');
+    std::vector<char> to(size);
+    double moved = 0;
+    const double before = cpu_seconds(RUSAGE_SELF);
+    const Clock::time_point start = Clock::now();
+    for (; seconds_since(start) < kSeconds; moved += static_cast<double>(size)) {
+        std::memcpy(to.data(), from.data(), size);
+        asm volatile("" : : "r"(to.data()) : "memory");  // The copy is used.
+    }
+    print_stream(moved, seconds_since(start), cpu_seconds(RUSAGE_SELF) - before);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -251,6 +267,8 @@ int main(int argc, char** argv) {
     const std::size_t size = argc > 2 ? std::strtoul(argv[2], nullptr, 10) : 0;
     if (what == "tcp_stream" && size > 0) {
         tcp_stream(size);
+    } else if (what == "memory_copy" && size > 0) {
+        memory_copy(size);
     } else if (what == "tcp_pingpong") {
         tcp_pingpong();
     } else if (what == "udp_pingpong") {

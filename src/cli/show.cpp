@@ -75,6 +75,7 @@ Json qp_record(Json record, const process::StateSnapshot& process, const process
     record["pid"] = process.pid;
     record["comm"] = process.command;
     add_peer(qp, record);
+    if (connected) record["by"] = qp.by_ring != 0 ? "ring" : "udp";
     return record;
 }
 

@@ -140,15 +140,25 @@ void Engine::apply_modify(Instant now, QueuePair& qp, const QpAttributes& attrib
     const bool begins =
         from == QpState::Init && qp.state() == QpState::Rtr && uses_window(qp.type());
     const bool moves = from == QpState::Sqd && mask.has(Attribute::AddressVector);
-    if (begins || (moves && qp.window != nullptr))
-        acquired =
-            &windows_.acquire(qp.attributes.address.destination, qp.attributes.destination_qpn);
+    if (begins || (moves && qp.window != nullptr)) acquired = &acquire_window(qp);
     qp.machine().reserve();
     restore.keep();
     if (begins) qp.window = acquired;
     if (moves) follow_path(qp, acquired);
     if (from == QpState::Sqe) qp.forget_reason();
     qp.machine().on_modify(now, from);
+}
+
+transport::SendWindow& Engine::acquire_window(const QueuePair& qp) {
+    transport::SendWindow& window =
+        windows_.acquire(qp.attributes.address.destination, qp.attributes.destination_qpn);
+    window.set_by_ring(goes_by_ring(qp));
+    return window;
+}
+
+bool Engine::goes_by_ring(const QueuePair& qp) const {
+    return qp.type() != QpType::Ud && qp.state() >= QpState::Rtr &&
+           parts_.port.goes_by_ring(qp.path(), slot_of(qp.attributes.destination_qpn));
 }
 
 // The peer may be somewhere else now, or come by another source port. What is in flight is counted
@@ -321,13 +331,24 @@ void Engine::settle(Instant now, QueuePair& qp) {
 
 void Engine::run(Instant now) {
     last_run_ = now;
+    if (parts_.port.ring_changes() != ring_changes_) [[unlikely]]
+        follow_rings();
     run_timers(now);
     windows_.wake(now, [this](QueuePair& qp) { make_ready(qp); });
     run_ready(now);
     transmit_.flush();
     while (QueuePair* qp = held_.release()) fail_overflowed(now, *qp);
-    counters_.values[static_cast<std::size_t>(transport::Counter::SentPackets)] =
-        transmit_.packets_sent();
+    counters_.set(transport::Counter::SentPackets, transmit_.packets_sent());
+    const RingCounts by_rings = parts_.port.ring_counts();
+    counters_.set(transport::Counter::RingSentPackets, by_rings.sent);
+    counters_.set(transport::Counter::RingFull, by_rings.overflowed);
+}
+
+void Engine::follow_rings() {
+    ring_changes_ = parts_.port.ring_changes();
+    qps_.for_each([this](QueuePair& qp) {
+        if (qp.window != nullptr) qp.window->set_by_ring(goes_by_ring(qp));
+    });
 }
 
 void Engine::run_timers(Instant now) {

@@ -93,6 +93,8 @@ public:
 
     const transport::Counters& counters() const { return counters_; }
     const transport::ReasonLog& reasons() const { return reasons_; }
+    // What is sent to the peer of a connected queue pair stays in this machine's memory.
+    bool goes_by_ring(const transport::QueuePair& qp) const;
     // Brings what is noticed of a queue pair up to date. Slow: for whoever looks at the reasons.
     void observe(transport::QueuePair& qp);
     // A source all of whose many packets were damaged: something on the way rewrites them. Slow.
@@ -113,6 +115,7 @@ private:
     void to_reset(Instant now, transport::QueuePair& qp);
     // engine_receive.cpp
     void receive_somewhere(Instant now, const wire::Packet& packet, const Datagram& datagram);
+    void receive_unsealed(Instant now, wire::Packet& packet, const Datagram& datagram);
     void examine(Instant now, const wire::Packet& packet, const Datagram& datagram);
     void dispatch(Instant now, const wire::Packet& packet, const Datagram& datagram);
     bool is_ours(Qpn qpn) const;  // Or another shard's.
@@ -135,11 +138,13 @@ private:
             fail_overflowed(now, qp);
     }
     void fail_overflowed(Instant now, transport::QueuePair& qp);
+    transport::SendWindow& acquire_window(const transport::QueuePair& qp);
     // Its address vector has changed; `next` is null if it has no window.
     void follow_path(transport::QueuePair& qp, transport::SendWindow* next);
     void settle(Instant now, transport::QueuePair& qp);   // After a call: ready list or timer.
     void line_up(Instant now, transport::QueuePair& qp);  // Ready, or waiting for its window.
     void make_ready(transport::QueuePair& qp);
+    void follow_rings();  // Some have come into use, or out of it.
     void run_timers(Instant now);
     void run_ready(Instant now);
 
@@ -160,7 +165,8 @@ private:
     IcrcCheck icrc_;
     Ring<transport::QueuePair*> ready_;  // First come first served.
     Instant last_run_{};
-    Qpn expected_;  // Of the last packet announced by expect().
+    std::uint64_t ring_changes_ = 0;  // Of the port, when the windows last followed them.
+    Qpn expected_;                    // Of the last packet announced by expect().
 };
 
 }  // namespace feroce::device

@@ -1,5 +1,9 @@
 // From a datagram to the queue pair it is for. Nothing of a packet is believed before its ICRC is
 // verified, and nothing of it reaches a queue pair unless it comes from that queue pair's peer.
+#include <algorithm>
+#include <array>
+
+#include "base/assert.hpp"
 #include "device/engine.hpp"
 #include "transport/packet_builder.hpp"
 
@@ -53,7 +57,18 @@ void Engine::receive(Instant now, const Datagram& datagram) {
     if (const wire::ParseError error = wire::parse_packet(datagram.bytes, packet);
         error != wire::ParseError::None)
         return counters_.drop(drop_reason(error));
+    if (!datagram.sealed) return receive_unsealed(now, packet, datagram);
     if (datagram.destination.is_zero()) return receive_somewhere(now, packet, datagram);
+    examine(now, packet, datagram);
+}
+
+// What is checked must be what is used later: a copy of the headers. The payload is copied once.
+void Engine::receive_unsealed(Instant now, wire::Packet& packet, const Datagram& datagram) {
+    std::array<std::byte, wire::kExtensionMax> headers;
+    ASSERT(packet.extension.size() <= headers.size());
+    std::copy(packet.extension.begin(), packet.extension.end(), headers.begin());
+    packet.extension = ByteView(headers).first(packet.extension.size());
+    counters_.add(Counter::RingReceivedPackets);
     examine(now, packet, datagram);
 }
 
@@ -75,7 +90,7 @@ void Engine::receive_somewhere(Instant now, const wire::Packet& packet, const Da
 }
 
 void Engine::examine(Instant now, const wire::Packet& packet, const Datagram& datagram) {
-    if (config_.verify_icrc) {
+    if (config_.verify_icrc && datagram.sealed) {
         const IcrcVerdict verdict = icrc_.verify(now, datagram);
         if (verdict == IcrcVerdict::Bad) return counters_.drop(DropReason::BadIcrc);
         if (verdict == IcrcVerdict::Unsolvable) return counters_.drop(DropReason::UnsolvableId);
@@ -135,6 +150,7 @@ bool Engine::comes_from_peer(QueuePair& qp, const wire::Packet& packet, const Da
         counters_.drop(DropReason::WrongSource);
         return false;
     }
+    if (!datagram.sealed) return true;
     // Learnt from a packet with the right PSN: a stranger who was first would lock the peer out.
     if (qp.peer_source_port == 0 && qp.machine().expects(packet))
         qp.peer_source_port = datagram.source_port;

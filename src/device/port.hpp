@@ -20,6 +20,15 @@ struct Datagram {
     std::uint16_t id_hint = 0;
     std::uint8_t traffic_class = 0;  // Low two bits: ECN.
     std::uint8_t hop_limit = 64;
+    // By a network: its ICRC is verified, and the source port is that of a socket. Not so by the
+    // memory of another process, which may also change what is read, at any time.
+    bool sealed = true;
+};
+
+// Packets that went by rings in shared memory, and those that found one full and went by UDP.
+struct RingCounts {
+    std::uint64_t sent = 0;
+    std::uint64_t overflowed = 0;
 };
 
 class Port : public transport::RunSink {
@@ -33,6 +42,11 @@ public:
     // A packet for another shard or process that landed here, as a NIC that merges packets may
     // cause: passes it to its owner. False if there is none, or no way.
     virtual bool hand_over(const Datagram&) { return false; }
+    // Whether packets of this path to that slot go by memory, where a late answer means a process
+    // that sleeps and not a full queue; and how often that may have changed.
+    virtual bool goes_by_ring(const transport::Path&, std::uint8_t) const { return false; }
+    virtual std::uint64_t ring_changes() const { return 0; }
+    virtual RingCounts ring_counts() const { return {}; }
 };
 
 }  // namespace feroce::device

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include "port/port_group.hpp"
@@ -14,18 +15,32 @@
 namespace feroce::port {
 namespace {
 
-// A zero byte and the five characters of a name that the kernel chose.
-constexpr socklen_t kNameBytes = offsetof(sockaddr_un, sun_path) + 6;
 // Strangers' parcels that one call throws away before it lets others have a turn.
 constexpr int kStrangersMax = 64;
 
-bool comes_from_member(msghdr& message, const PortGroup& group) {
-    const cmsghdr* c = CMSG_FIRSTHDR(&message);
-    if (c == nullptr || c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_CREDENTIALS)
-        return false;
-    ucred sender;
-    std::memcpy(&sender, CMSG_DATA(c), sizeof sender);
-    return group.has_member(sender);
+// Who sent a message, and the first descriptor that came with it.
+struct Sender {
+    std::optional<ucred> process;
+    Fd attached;
+};
+
+Sender sender_of(msghdr& message) {
+    Sender out;
+    for (cmsghdr* c = CMSG_FIRSTHDR(&message); c != nullptr; c = CMSG_NXTHDR(&message, c)) {
+        if (c->cmsg_level != SOL_SOCKET) continue;
+        if (c->cmsg_type == SCM_CREDENTIALS) {
+            std::memcpy(&out.process.emplace(), CMSG_DATA(c), sizeof(ucred));
+        } else if (c->cmsg_type == SCM_RIGHTS) {
+            // The kernel fills what room there is: more than one may have come.
+            for (std::size_t at = CMSG_LEN(0); at + sizeof(int) <= c->cmsg_len; at += sizeof(int)) {
+                int raw;
+                std::memcpy(&raw, reinterpret_cast<const char*>(c) + at, sizeof raw);
+                Fd fd(raw);
+                if (!out.attached.valid()) out.attached = std::move(fd);
+            }
+        }
+    }
+    return out;
 }
 
 }  // namespace
@@ -50,7 +65,7 @@ bool send_parcel(int fd, const sockaddr_un* to, const device::Datagram& datagram
                      {const_cast<std::byte*>(datagram.bytes.data()), datagram.bytes.size()}};
     msghdr message{};
     message.msg_name = const_cast<sockaddr_un*>(to);
-    message.msg_namelen = to == nullptr ? 0 : kNameBytes;
+    message.msg_namelen = to == nullptr ? 0 : kParcelNameBytes;
     message.msg_iov = vecs;
     message.msg_iovlen = 2;
     return send_message(fd, message, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0;
@@ -67,24 +82,26 @@ Fd make_parcel_socket(sockaddr_un& name) {
         ::bind(fd.get(), address, length) != 0)
         return Fd();
     length = sizeof name;
-    const bool named = ::getsockname(fd.get(), address, &length) == 0 && length == kNameBytes;
+    const bool named = ::getsockname(fd.get(), address, &length) == 0 && length == kParcelNameBytes;
     return named ? std::move(fd) : Fd();
 }
 
-ByteView receive_from_member(int fd, const PortGroup& group, ByteSpan buffer) {
+ByteView receive_from_member(int fd, const PortGroup& group, ByteSpan buffer, Fd* attached) {
     for (int i = 0; i < kStrangersMax; ++i) {
         iovec vec{buffer.data(), buffer.size()};
-        alignas(cmsghdr) char control[CMSG_SPACE(sizeof(ucred))];
+        alignas(cmsghdr) char control[CMSG_SPACE(sizeof(ucred)) + CMSG_SPACE(sizeof(int))];
         msghdr message{};
         message.msg_iov = &vec;
         message.msg_iovlen = 1;
         message.msg_control = control;
-        message.msg_controllen = sizeof control;
-        const long n = receive_message(fd, message, MSG_DONTWAIT);
+        message.msg_controllen = attached != nullptr ? sizeof control : CMSG_SPACE(sizeof(ucred));
+        const long n = receive_message(fd, message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
         if (n < 0) break;
-        const auto length = static_cast<std::size_t>(n);
-        if (length > sizeof(ParcelHeader) && comes_from_member(message, group))
-            return buffer.first(length);
+        Sender sender = sender_of(message);
+        if (n == 0 || !sender.process || !group.has_member(*sender.process)) continue;
+        if (attached != nullptr && sender.process->uid == group.user())
+            *attached = std::move(sender.attached);
+        return buffer.first(static_cast<std::size_t>(n));
     }
     return {};
 }

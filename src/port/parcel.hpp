@@ -3,6 +3,7 @@
 // parcel is what the kernel told with the datagram, then its bytes, as merged by UDP_GRO.
 #pragma once
 
+#include <sys/socket.h>
 #include <sys/un.h>
 
 #include <cstddef>
@@ -27,6 +28,8 @@ struct ParcelHeader {
 };
 
 inline constexpr std::size_t kParcelMax = sizeof(ParcelHeader) + 65536;
+// Of the address of a parcel socket: a zero byte and the five characters that the kernel chose.
+inline constexpr socklen_t kParcelNameBytes = offsetof(sockaddr_un, sun_path) + 6;
 
 // The slot in the destination QPN; 0 for a datagram too short to have one.
 inline std::uint8_t slot_of(ByteView packet) {
@@ -42,8 +45,9 @@ bool send_parcel(int fd, const sockaddr_un* to, const device::Datagram& datagram
 
 // A datagram socket with a name that the kernel chose, which knows who sends to it.
 Fd make_parcel_socket(sockaddr_un& name);
-// One parcel off such a socket, empty if there is none. Anybody can send to a unix name: what does
-// not come from a member of the group is thrown away.
-ByteView receive_from_member(int fd, const PortGroup& group, ByteSpan buffer);
+// One message off such a socket, empty if there is none. Anybody can send to a unix name: what does
+// not come from a member of the group is thrown away. A descriptor that came with it goes to
+// `attached`, if its sender still is of the group's user; null: none is taken.
+ByteView receive_from_member(int fd, const PortGroup& group, ByteSpan buffer, Fd* attached);
 
 }  // namespace feroce::port

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "port/socket_calls.hpp"
 
@@ -49,12 +50,16 @@ HandOverReceiver::HandOverReceiver(const PortGroup& group, std::uint8_t slot, Ca
       fd_(make_parcel_socket(name_)),
       buffer_(kParcelMax) {}
 
-bool HandOverReceiver::poll(Instant now, device::Engine& engine) {
+bool HandOverReceiver::poll(Instant now, device::Engine& engine, RingMessageSink& rings) {
     if (!fd_.valid()) return false;
     for (int i = 0; i < kHandOverBatch; ++i) {
-        const ByteView parcel = receive_from_member(fd_.get(), group_, buffer_);
+        Fd attached;
+        const ByteView parcel = receive_from_member(fd_.get(), group_, buffer_, &attached);
         if (parcel.empty()) return i > 0;
-        deliver(now, engine, parcel, slot_, capture_);
+        if (const auto message = parse_ring_message(parcel); message && attached.valid())
+            rings.take(now, engine, *message, std::move(attached));
+        else
+            deliver(now, engine, parcel, slot_, capture_);
     }
     return true;
 }

@@ -14,8 +14,19 @@
 #include "port/capture.hpp"
 #include "port/fd.hpp"
 #include "port/parcel.hpp"
+#include "port/ring_message.hpp"
 
 namespace feroce::port {
+
+// Where messages about rings go that come among parcels.
+class RingMessageSink {
+public:
+    virtual void take(Instant now, device::Engine& engine, const RingMessage& message,
+                      Fd attached) = 0;
+
+protected:
+    ~RingMessageSink() = default;
+};
 
 // What other members of the group hand to the owner of `slot`: rare, so one a system call.
 class HandOverReceiver {
@@ -24,7 +35,8 @@ public:
 
     int fd() const { return fd_.get(); }  // -1: none could be made.
     const sockaddr_un& name() const { return name_; }
-    bool poll(Instant now, device::Engine& engine);  // False if nothing had arrived.
+    // False if nothing had arrived.
+    bool poll(Instant now, device::Engine& engine, RingMessageSink& rings);
 
 private:
     const PortGroup& group_;

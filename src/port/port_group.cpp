@@ -17,7 +17,7 @@
 namespace feroce::port {
 namespace {
 
-constexpr std::uint32_t kMagic = 0xfe0c'e004;    // Changes with the layout of hand-over and table.
+constexpr std::uint32_t kMagic = 0xfe0c'e005;    // Changes with the layout of hand-over and table.
 constexpr std::size_t kFdsMax = 2 + 2 * kSlots;  // Listener, table, sockets.
 
 // How often members look whether one of them has died: its peers shall know within 2 s.

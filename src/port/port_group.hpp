@@ -72,6 +72,8 @@ public:
     void serve();
     void admit_guest(Fd connection, std::uint32_t user);  // Closed if there is no relay.
 
+    std::uint32_t user() const { return identity_.user; }
+    int parcel_sender() const { return parcels_.get(); }  // -1: none could be made.
     // A packet that landed in the wrong process goes to the owner of its slot; false if it cannot.
     bool hand_over(const device::Datagram& packet);
 

@@ -152,8 +152,9 @@ Result<std::unique_ptr<host::HostPort>> RealHost::open_port_in(
     if (!slot)
         return Error{EUSERS,
                      "all 47 slots of UDP port 4791 are taken by other processes of this user"};
-    return UdpPort::open(GroupMembership(std::move(entry->group), *slot),
-                         {network, random_, options_.port, meddlers, options_.devices});
+    return UdpPort::open(
+        GroupMembership(std::move(entry->group), *slot),
+        {network, random_, options_.port, meddlers, options_.devices, options_.rings});
 }
 
 Result<std::unique_ptr<host::Rendezvous>> RealHost::open_rendezvous(std::uint8_t slot,

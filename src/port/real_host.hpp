@@ -37,6 +37,7 @@ public:
         bool loopback_named = false;
         std::optional<FaultRates> faults;
         std::string capture_path;  // Empty: none.
+        bool rings = true;         // Members of the port group send to each other by memory.
         std::uint16_t port = wire::kRocePort;
         Sharing sharing = Sharing::Default;
         // Another user's process that we relay to needs somebody who reads connection requests.

@@ -346,8 +346,9 @@ void RelayServer::resume(Id id, Guest& guest) {
 void RelayServer::take_parcels() {
     // A bound, so that guests get their turn.
     for (int i = 0; i < 16; ++i) {
-        ByteView parcel = receive_from_member(parcels_.get(), group_, buffer_);
+        ByteView parcel = receive_from_member(parcels_.get(), group_, buffer_, nullptr);
         if (parcel.empty()) return;
+        if (parcel.size() <= sizeof(ParcelHeader)) continue;
         ParcelHeader header;
         std::memcpy(&header, parcel.data(), sizeof header);
         const std::uint8_t slot = slot_of(parcel.subspan(sizeof header));

@@ -2,12 +2,13 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <cstring>
 #include <utility>
+
+#include "port/memory_file.hpp"
 
 namespace feroce::port {
 namespace {
@@ -29,20 +30,18 @@ struct flock byte_lock(std::uint32_t slot, short type) {
 // A file that may not grow so large has no estates: then peers of the dead find out by themselves.
 off_t SlotTable::file_size() {
     constexpr off_t kWhole = kRecordBytes + kSlots * kBondsPerSlot * kBondBytes;
-    rlimit limit{};
-    const bool fits = ::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur >= kWhole;
-    return fits ? kWhole : static_cast<off_t>(kRecordBytes);
+    return may_make_file(kWhole) ? kWhole : static_cast<off_t>(kRecordBytes);
 }
 
 SlotTable::~SlotTable() {
-    if (records_ != nullptr) ::munmap(records_, kSlots * sizeof(Record));
+    if (records_ != nullptr) ::munmap(records_, kMapped);
 }
 
 bool SlotTable::map() {
-    void* pages =
-        ::mmap(nullptr, kSlots * sizeof(Record), PROT_READ | PROT_WRITE, MAP_SHARED, fd_.get(), 0);
+    void* pages = ::mmap(nullptr, kMapped, PROT_READ | PROT_WRITE, MAP_SHARED, fd_.get(), 0);
     if (pages == MAP_FAILED) return false;
     records_ = static_cast<Record*>(pages);  // A new file is all zero, which is an empty table.
+    doors_ = reinterpret_cast<Door*>(records_ + kSlots);
     return true;
 }
 
@@ -61,11 +60,13 @@ bool SlotTable::try_lock(std::uint32_t slot) {
     if (::fcntl(fd_.get(), F_SETLK, &lock) != 0) return false;
     records_[slot].parcel_name.store(0, kRelaxed);  // A dead owner's: anybody may have it by now.
     records_[slot].process.store(::getpid(), kRelaxed);
+    records_[slot].incarnation.store(0, kRelaxed);
     return true;
 }
 
 void SlotTable::unlock(std::uint32_t slot) {
     records_[slot].parcel_name.store(0, kRelaxed);
+    records_[slot].incarnation.store(0, std::memory_order_release);
     struct flock lock = byte_lock(slot, F_UNLCK);
     ::fcntl(fd_.get(), F_SETLK, &lock);
 }
@@ -86,6 +87,14 @@ bool SlotTable::has_owner(pid_t process) const {
             return true;
     }
     return false;
+}
+
+// The number last: with it come the rest.
+void SlotTable::set_owner(std::uint32_t slot, std::uint64_t incarnation, bool rings) {
+    doors_[slot].pending.store(0, kRelaxed);
+    doors_[slot].armed.store(0, kRelaxed);
+    records_[slot].rings.store(rings ? 1 : 0, kRelaxed);
+    records_[slot].incarnation.store(incarnation, std::memory_order_release);
 }
 
 void SlotTable::set_parcel_name(std::uint32_t slot, const sockaddr_un& name) {

@@ -66,6 +66,26 @@ public:
     void set_seat(std::uint32_t slot, const Seat& seat);
     std::vector<Seat> guests() const;  // Those that are seated.
 
+    // The owner of a slot, told from those before it by a number that the claim drew; 0: none.
+    // `rings`: it takes packets by rings (ring_receiver.hpp). Neither changes while it owns the
+    // slot.
+    void set_owner(std::uint32_t slot, std::uint64_t incarnation, bool rings);
+    std::uint64_t incarnation(std::uint32_t slot) const {
+        return records_[slot].incarnation.load(std::memory_order_acquire);
+    }
+    bool takes_rings(std::uint32_t slot) const { return records_[slot].rings.load(kRelaxed) != 0; }
+
+    // Where other members say that they have put something into a ring for the owner of a slot.
+    struct alignas(128) Door {
+        std::atomic<std::uint64_t> pending;  // Bit per slot that has.
+        std::atomic<std::uint32_t> armed;    // The owner's tag: it sleeps, and wants to be woken.
+    };
+    // Of an incarnation, never 0: a late writer must not take what the next owner put there.
+    static std::uint32_t tag_of(std::uint64_t incarnation) {
+        return static_cast<std::uint32_t>(incarnation) | 1;
+    }
+    Door& door(std::uint32_t slot) const { return doors_[slot]; }
+
     // How many places of the slot's estate count. Not 0 without an owner: somebody died.
     std::uint32_t bonds(std::uint32_t slot) const { return records_[slot].bonds.load(kRelaxed); }
     void set_bonds(std::uint32_t slot, std::uint32_t count) {
@@ -74,7 +94,8 @@ public:
 
 private:
     // Shared between processes, so lock-free atomics only. Relaxed: a record is only believed by
-    // the holder of its lock, and taking a lock is a system call; hand-over checks the packet.
+    // the holder of its lock, and taking a lock is a system call; hand-over checks the packet. The
+    // incarnation is different: with it come the rest, and the end of what its owner has written.
     struct alignas(64) Record {
         std::atomic<std::uint64_t> parcel_name;  // The five characters, 0 if none.
         std::atomic<std::int64_t> since_ns;
@@ -83,16 +104,21 @@ private:
         std::atomic<std::uint32_t> guest;
         std::atomic<std::int32_t> process;  // Of the owner, in its own pid namespace.
         std::atomic<std::uint32_t> bonds;
+        std::atomic<std::uint64_t> incarnation;
+        std::atomic<std::uint32_t> rings;
     };
     static constexpr std::memory_order kRelaxed = std::memory_order_relaxed;
     static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
-    static_assert(kSlots * sizeof(Record) <= kRecordBytes);
+    static_assert(kSlots <= 64);  // A bit each in Door::pending.
+    static constexpr std::size_t kMapped = kSlots * (sizeof(Record) + sizeof(Door));
+    static_assert(sizeof(Record) == 64 && kMapped <= kRecordBytes);
 
     static off_t file_size();
     bool map();
 
     Fd fd_;
     Record* records_ = nullptr;
+    Door* doors_ = nullptr;  // Behind the records.
 };
 
 }  // namespace feroce::port

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <new>
 #include <utility>
@@ -14,10 +15,23 @@
 #include "port/interfaces.hpp"
 
 namespace feroce::port {
+namespace {
+
+// While packets come by rings, sockets are mostly silent, and an empty look costs a system call.
+constexpr Duration kRingsAreHot = std::chrono::milliseconds(1);
+constexpr Duration kSocketGap = std::chrono::microseconds(20);
+// How often rings of members that are gone are looked for.
+constexpr Duration kSweepGap = std::chrono::seconds(1);
+// Batches that a socket can hold, about.
+constexpr int kDrainMax = 256;
+
+}  // namespace
+
 Result<std::unique_ptr<host::HostPort>> UdpPort::open(GroupMembership membership,
                                                       Settings settings) {
     std::unique_ptr<UdpPort> out(new UdpPort(std::move(membership), std::move(settings)));
     if (!out->open_waiting()) return Error{errno, "no epoll set for the UDP port"};
+    out->learn_addresses();
     return std::unique_ptr<host::HostPort>(std::move(out));
 }
 
@@ -29,27 +43,62 @@ UdpPort::UdpPort(GroupMembership membership, Settings settings)
       v4_(membership_.socket_v4(), settings.meddlers.capture),
       v6_(membership_.socket_v6(), settings.meddlers.capture),
       handed_over_(membership_.group(), membership_.slot(), settings.meddlers.capture),
-      capture_(settings.meddlers.capture) {
+      capture_(settings.meddlers.capture),
+      ring_sender_({membership_.group().table(), addresses_, settings.random,
+                    membership_.group().parcel_sender(), uses_rings(settings)},
+                   membership_.slot()),
+      ring_receiver_(membership_.group().table(), membership_.slot()) {
     v4_.tell_destinations(false);
     v6_.tell_destinations(false);
     if (handed_over_.fd() >= 0)
         membership_.group().table().set_parcel_name(membership_.slot(), handed_over_.name());
+    membership_.group().table().set_owner(membership_.slot(), settings.random.next() | 1,
+                                          uses_rings(settings));
+}
+
+bool UdpPort::uses_rings(const Settings& settings) {
+    return settings.rings && settings.meddlers.capture == nullptr &&
+           settings.meddlers.faults == nullptr;
 }
 
 bool UdpPort::open_waiting() {
-    return waiter_.open() && waiter_.add_arrivals(membership_.socket_v4()) &&
-           waiter_.add_arrivals(membership_.socket_v6()) && waiter_.add_rare(handed_over_.fd()) &&
+    return waiter_.open() && ring_receiver_.open() &&
+           waiter_.add_arrivals(membership_.socket_v4()) &&
+           waiter_.add_arrivals(membership_.socket_v6()) &&
+           waiter_.add_arrivals(ring_receiver_.bell()) && waiter_.add_rare(handed_over_.fd()) &&
            waiter_.add_listener(membership_.group().listener());
 }
 
 bool UdpPort::poll(Instant now, device::Engine& engine) {
-    UdpReceiver& hot = v6_is_hot_ ? v6_ : v4_;
-    UdpReceiver& cold = v6_is_hot_ ? v4_ : v6_;
     // Most polls find nothing there, and a load is cheaper than an exchange.
     std::uint8_t look = look_.load(std::memory_order_relaxed);
     if (look != 0) look = look_.exchange(0, std::memory_order_relaxed);
+    const bool by_ring = poll_rings(now, engine);
+    const bool hot = now - last_ring_packet_ < kRingsAreHot;
+    if (look == 0 && hot && now - last_socket_look_ < kSocketGap) return by_ring;
+    last_socket_look_ = now;
+    if (hot) look |= kLookAtBoth;  // It was long ago.
+    return poll_sockets(now, engine, look) || by_ring;
+}
+
+bool UdpPort::poll_rings(Instant now, device::Engine& engine) {
+    if (ring_receiver_.take_begun())
+        for (int i = 0; i < kDrainMax && poll_sockets(now, engine, kLookAtBoth); ++i) continue;
+    const bool received = ring_receiver_.poll(now, engine);  // What has begun is there.
+    if (received) last_ring_packet_ = now;
+    if (now < next_sweep_) return received;
+    next_sweep_ = now + kSweepGap;
+    ring_sender_.forget_departed();
+    ring_receiver_.forget_departed();
+    return received;
+}
+
+bool UdpPort::poll_sockets(Instant now, device::Engine& engine, std::uint8_t look) {
+    UdpReceiver& hot = v6_is_hot_ ? v6_ : v4_;
+    UdpReceiver& cold = v6_is_hot_ ? v4_ : v6_;
     bool received = hot.poll(now, engine);
-    if ((look & kLookAtHandedOver) != 0) received = handed_over_.poll(now, engine) || received;
+    if ((look & kLookAtHandedOver) != 0)
+        received = handed_over_.poll(now, engine, *this) || received;
     // An empty look costs a system call: the family that is silent gets one in sixteen.
     if ((look & kLookAtBoth) == 0 && ++cold_polls_ % 16 != 0) return received;
     if (!cold.poll(now, engine)) return received;
@@ -75,13 +124,68 @@ bool UdpPort::wait(Instant until) {
     const PortWaiter::Woken woken = waiter_.wait(std::min(until, membership_.group().next_look()));
     membership_.group().look_for_deaths(monotonic_now());
     if (woken.newcomer) membership_.group().serve();
-    if (woken.arrived) look_.fetch_or(kLookAtBoth, std::memory_order_relaxed);
+    if (woken.arrived) {
+        ring_receiver_.answer_bell();
+        look_.fetch_or(kLookAtBoth, std::memory_order_relaxed);
+    }
     if (woken.rare) look_.fetch_or(kLookAtHandedOver, std::memory_order_relaxed);
-    return woken.arrived || woken.rare;
+    const bool arrived = woken.arrived || woken.rare || ring_receiver_.overlooked();
+    if (arrived) ring_receiver_.woken();
+    return arrived;
 }
 
+void UdpPort::arm() {
+    waiter_.arm();
+    ring_receiver_.arm();
+}
+
+void UdpPort::disarm(bool for_long) {
+    ring_receiver_.disarm();
+    waiter_.disarm(for_long);
+}
+
+bool UdpPort::interfaces_changed() {
+    const bool changed = waiter_.interfaces_changed();
+    if (changed) learn_addresses();
+    return changed;
+}
+
+// Without memory for the list the last one stays.
+void UdpPort::learn_addresses() try {
+    addresses_.set(interfaces({}));
+} catch (const std::bad_alloc&) {
+}
+
+void UdpPort::take(Instant now, device::Engine& engine, const RingMessage& message, Fd attached) {
+    if (message.kind == RingMessage::Kind::Acceptance) {
+        ring_sender_.accepted(message, std::move(attached));
+        sender_.forget_refusals();  // They may be of a path that it will not see again.
+    } else {
+        ring_receiver_.accept(now, engine, message, std::move(attached),
+                              membership_.group().parcel_sender());
+    }
+}
+
+// Packets to one destination keep their order, but for a ring that is full; between destinations
+// there is none.
 void UdpPort::transmit(std::span<const transport::TransmitRun> runs) {
-    sender_.transmit(runs);
+    std::size_t by_udp = 0;  // Where those begin that were not sent yet.
+    for (std::size_t i = 0; i < runs.size(); ++i) {
+        const std::uint32_t by_ring = ring_sender_.send(runs[i]);
+        if (by_ring == 0) continue;
+        if (by_udp < i) sender_.transmit(runs.subspan(by_udp, i - by_udp));
+        by_udp = i + 1;
+        if (by_ring < runs[i].packet_count) transmit_rest(runs[i], by_ring);
+    }
+    ring_sender_.publish();
+    if (by_udp < runs.size()) sender_.transmit(runs.subspan(by_udp));
+}
+
+// What is left of a run that a ring had no room for.
+void UdpPort::transmit_rest(transport::TransmitRun run, std::uint32_t sent) {
+    run.bytes = run.bytes.subspan(std::size_t{sent} * run.segment_size);
+    run.packet_count -= sent;
+    sender_.transmit({&run, 1});
 }
 
 void UdpPort::tell_destinations() {
@@ -107,20 +211,21 @@ bool UdpPort::change_membership(const Gid& group, std::uint32_t interface, bool 
                         sizeof request) == 0;
 }
 
-std::vector<host::Interface> UdpPort::interfaces() const {
-    return network_->run([this] { return list_interfaces(devices_); });
+std::vector<host::Interface> UdpPort::interfaces(std::string_view only) const {
+    return network_->run([only] { return list_interfaces(only); });
 }
 
 bool UdpPort::join_group(const Gid& group) {
     // On all of them: a queue pair hears its group through whichever device it belongs to.
     bool joined = false;
-    for (const host::Interface& i : interfaces()) joined |= change_membership(group, i.index, true);
+    for (const host::Interface& i : interfaces(devices_))
+        joined |= change_membership(group, i.index, true);
     return joined;
 }
 
 // Without memory for the list it stays a member, as long as the socket is open.
 void UdpPort::leave_group(const Gid& group) try {
-    for (const host::Interface& i : interfaces()) change_membership(group, i.index, false);
+    for (const host::Interface& i : interfaces(devices_)) change_membership(group, i.index, false);
 } catch (const std::bad_alloc&) {
 }
 

@@ -1,6 +1,8 @@
 // UdpPort: one slot of the shared UDP port. Receives in batches (a UDP_GRO datagram holds the
 // segments of one send), sends through UdpSender, and sleeps in epoll_wait for the driver's thread.
-// All but wait() and wake() under the shard's lock.
+// Packets between members of the port group go by rings in shared memory instead, once a ring is
+// agreed on (RingSender, RingReceiver).
+// All but wait(), wake() and interfaces_changed() under the shard's lock.
 #pragma once
 
 #include <atomic>
@@ -8,19 +10,23 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "host/host.hpp"
 #include "port/group_membership.hpp"
+#include "port/local_addresses.hpp"
 #include "port/parcel_receiver.hpp"
 #include "port/port_waiter.hpp"
 #include "port/request_receiver.hpp"
+#include "port/ring_receiver.hpp"
+#include "port/ring_sender.hpp"
 #include "port/udp_receiver.hpp"
 #include "port/udp_sender.hpp"
 
 namespace feroce::port {
 
-class UdpPort final : public host::HostPort {
+class UdpPort final : public host::HostPort, private RingMessageSink {
 public:
     struct Settings {
         std::shared_ptr<Network> network;
@@ -28,6 +34,7 @@ public:
         std::uint16_t port;
         Meddlers meddlers;
         std::string devices;  // The interfaces on which multicast groups are joined; empty: all.
+        bool rings = true;    // Unless meddlers want to see every packet.
     };
     static Result<std::unique_ptr<host::HostPort>> open(GroupMembership membership,
                                                         Settings settings);
@@ -35,13 +42,13 @@ public:
     std::uint8_t slot() const override { return membership_.slot(); }
     bool poll(Instant now, device::Engine& engine) override;
     bool poll_all(Instant now, device::Engine& engine) override;
-    void arm() override { waiter_.arm(); }
-    void disarm(bool for_long) override { waiter_.disarm(for_long); }
+    void arm() override;
+    void disarm(bool for_long) override;
     bool wait(Instant until) override;
     void wake() override { waiter_.wake(); }
     int requests_fd() override;
     bool poll_requests(Instant now, device::Engine& engine) override;
-    bool interfaces_changed() override { return waiter_.interfaces_changed(); }
+    bool interfaces_changed() override;
 
     void transmit(std::span<const transport::TransmitRun> runs) override;
     int send_error(const transport::Path& path) const override { return sender_.send_error(path); }
@@ -51,13 +58,27 @@ public:
     bool hand_over(const device::Datagram& packet) override {
         return membership_.group().hand_over(packet);
     }
+    bool goes_by_ring(const transport::Path& path, std::uint8_t slot) const override {
+        return ring_sender_.reaches(path, slot);
+    }
+    std::uint64_t ring_changes() const override { return ring_sender_.changes(); }
+    device::RingCounts ring_counts() const override {
+        return {ring_sender_.packets_sent(), ring_sender_.packets_overflowed()};
+    }
 
 private:
     UdpPort(GroupMembership membership, Settings settings);
+    static bool uses_rings(const Settings& settings);
     bool open_waiting();
     bool change_membership(const Gid& group, std::uint32_t interface, bool join);
 
-    std::vector<host::Interface> interfaces() const;
+    std::vector<host::Interface> interfaces(std::string_view only) const;
+    void take(Instant now, device::Engine& engine, const RingMessage& message,
+              Fd attached) override;
+    void learn_addresses();
+    void transmit_rest(transport::TransmitRun run, std::uint32_t sent);
+    bool poll_rings(Instant now, device::Engine& engine);
+    bool poll_sockets(Instant now, device::Engine& engine, std::uint8_t look);
 
     GroupMembership membership_;
     std::shared_ptr<Network> network_;
@@ -67,6 +88,12 @@ private:
     UdpReceiver v6_;
     HandOverReceiver handed_over_;
     Capture* capture_;
+    LocalAddresses addresses_;
+    RingSender ring_sender_;
+    RingReceiver ring_receiver_;
+    Instant last_ring_packet_{};
+    Instant last_socket_look_{};
+    Instant next_sweep_{};
     std::optional<RequestReceiver> requests_;  // Once somebody asked for requests.
     // The family that had the last packet; the other is polled less often.
     bool v6_is_hot_ = false;

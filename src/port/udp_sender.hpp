@@ -40,6 +40,7 @@ public:
     std::uint64_t dropped_packets() const { return dropped_packets_; }
     // The errno with which the last packets of this path were refused; 0 if they were not.
     int send_error(const transport::Path& path) const;
+    void forget_refusals() { trouble_count_ = 0; }
 
 private:
     static constexpr std::size_t kSocketsPerAddress = 4;

@@ -50,10 +50,18 @@ DrivePolicy::Answer DrivePolicy::poll_ends(const Situation& situation, Found fou
     const bool spinning = situation.now - last_empty_poll_ < kSpinGap;
     last_empty_poll_ = situation.now;
     empty_polls_ = spinning ? empty_polls_ + 1 : 1;
+    if (empty_polls_ == 1) restart_spin(situation.now);
     Answer answer;
     if (empty_polls_ >= 2 && !sleep_expected_) answer = disarm(situation);
-    answer.give_way = empty_polls_ % kPollsBeforeYield == 0;
+    answer.give_way = situation.now - spins_since_ >= kSpinBeforeYield &&
+                      empty_polls_ - polls_at_yield_ >= kPollsBeforeYield;
+    if (answer.give_way) restart_spin(situation.now);
     return answer;
+}
+
+void DrivePolicy::restart_spin(Instant now) {
+    spins_since_ = now;
+    polls_at_yield_ = empty_polls_;
 }
 
 DrivePolicy::Answer DrivePolicy::sleep_expected(const Situation& situation) {

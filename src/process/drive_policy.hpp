@@ -50,8 +50,11 @@ public:
     // Arrivals in a row that a program must have answered, and how soon.
     static constexpr int kAnswersNeeded = 16;
     static constexpr Duration kAnswerGap = std::chrono::microseconds(50);
-    // A program spins for what another process on the same core may be about to send.
-    static constexpr std::uint32_t kPollsBeforeYield = 32;
+    // A program spins for what another process on the same core may be about to send. By time, as
+    // an empty poll costs a system call, or next to nothing where packets come by memory; and by
+    // number, as a program that works between polls does not spin.
+    static constexpr Duration kSpinBeforeYield = std::chrono::microseconds(5);
+    static constexpr std::uint32_t kPollsBeforeYield = 16;
 
     // What the shard knows when it asks.
     struct Situation {
@@ -107,6 +110,7 @@ public:
     bool expects_sleep() const { return sleep_expected_; }
 
 private:
+    void restart_spin(Instant now);
     Answer disarm(const Situation& situation);
     Arming arm(bool armed);
 
@@ -124,6 +128,8 @@ private:
     bool unanswered_ = false;  // Something arrived that we owe for, and no post followed.
     Instant arrived_at_{};
     Instant last_empty_poll_{};
+    Instant spins_since_{};             // Or gave way last.
+    std::uint32_t polls_at_yield_ = 0;  // Value of empty_polls_ then.
 };
 
 }  // namespace feroce::process

@@ -319,5 +319,19 @@ TEST(DrivePolicy, KeepsItsInvariantsUnderRandomEvents) {
     }
 }
 
+TEST(DrivePolicy, AProgramThatSpinsGivesItsCoreAwayNowAndThen) {
+    Stage stage;
+    const auto given_away = [&stage](int polls, Duration gap) {
+        int count = 0;
+        for (int i = 0; i < polls; ++i) count += stage.poll({}, gap).give_way ? 1 : 0;
+        return count;
+    };
+    EXPECT_EQ(given_away(1000, 50ns), 9) << "every five microseconds";
+    stage.full_poll();
+    EXPECT_EQ(given_away(160, 1us), 9) << "every sixteen polls";
+    stage.full_poll();
+    EXPECT_EQ(given_away(1000, 30us), 0) << "it works between its polls";
+}
+
 }  // namespace
 }  // namespace feroce::process

@@ -16,6 +16,8 @@ namespace {
 constexpr int kRunsMax = 16;
 // Rounds of receiving and running that the thread does before others get a chance at the lock.
 constexpr int kRoundsMax = 8;
+// Turns without a sleep after which the thread looks around.
+constexpr int kBusyTurnsMax = 64;
 // Batches that take_arrived() takes at most: more datagrams of some size fit no receive buffer.
 constexpr int kTakeMax = 256;
 // When to do again what there was no memory for.
@@ -233,10 +235,20 @@ void Shard::look_at_interfaces() {
     if (look_again_) look_again_ = !with_memory(parts_.interfaces_changed);
 }
 
+// While there is always more to do the thread never sleeps, but what ends a sleep must be seen to:
+// processes that want to join, rings that are offered, deaths, changes of addresses.
+void Shard::look_around() {
+    if (++busy_turns_ < kBusyTurnsMax) return;
+    busy_turns_ = 0;
+    if (port_->wait(Instant{})) armed_.store(false, std::memory_order_relaxed);
+    look_at_interfaces();
+}
+
 void Shard::body_turn() {
     std::uint64_t polls_seen = 0;
     Instant until = drive_until_idle(polls_seen);
-    if (until == Instant{}) return;
+    if (until == Instant{}) return look_around();
+    busy_turns_ = 0;
     for (;;) {
         if (look_again_) until = std::min(until, parts_.host.now() + kShortage);
         const bool arrived = port_->wait(until);

@@ -87,6 +87,7 @@ private:
     void body();
     void look_at_interfaces();
     void body_turn();
+    void look_around();
     // When to look again, and how many polls were counted until now. Instant{}: there is more to
     // do.
     Instant drive_until_idle(std::uint64_t& polls);
@@ -114,6 +115,7 @@ private:
     // Set once; the wake-up that follows orders it.
     std::atomic<bool> stop_{false};
     bool look_again_ = false;  // Of the thread: interfaces have changed and nobody knows yet.
+    int busy_turns_ = 0;  // The thread's own: in a row.
     std::unique_ptr<host::Task> thread_;
 };
 

@@ -178,7 +178,8 @@ std::uint8_t StateExport::device_index(const char* name) {
     return static_cast<std::uint8_t>(index);
 }
 
-StateQp StateExport::record_of(transport::QueuePair& qp, Instant now) {
+StateQp StateExport::record_of(const device::Engine& engine, transport::QueuePair& qp,
+                               Instant now) {
     const transport::QpAttributes& a = qp.attributes;
     const bool general_services = qp.qpn() == kGeneralServicesQpn;
     StateQp out;
@@ -199,6 +200,7 @@ StateQp StateExport::record_of(transport::QueuePair& qp, Instant now) {
     out.first_reason = qp.first_reason();
     out.source = a.address.source;
     out.destination = a.address.destination;
+    out.by_ring = engine.goes_by_ring(qp) ? 1 : 0;
     add_progress(qp, now, out);
     return out;
 }
@@ -210,7 +212,7 @@ void StateExport::collect(device::Engine& engine, StateSnapshot& out) {
     for (StateReason& reason : reasons_of(engine)) out.reasons.push_back(std::move(reason));
     engine.qps().for_each([&](transport::QueuePair& qp) {
         if (out.qps.size() < kSnapshotMax / 2 / sizeof(StateQp))
-            out.qps.push_back(record_of(qp, now));
+            out.qps.push_back(record_of(engine, qp, now));
         else
             ++out.qps_left_out;
     });

@@ -46,7 +46,7 @@ public:
 private:
     void body();
     void collect(device::Engine& engine, StateSnapshot& out);
-    StateQp record_of(transport::QueuePair& qp, Instant now);
+    StateQp record_of(const device::Engine& engine, transport::QueuePair& qp, Instant now);
     std::uint8_t device_index(const char* name);
 
     DeviceName device_name_;

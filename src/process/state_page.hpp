@@ -57,7 +57,8 @@ struct StateQp {
     std::uint32_t path_mtu = 0;
     std::uint8_t retries_left = 0;
     std::uint8_t rnr_retries_left = 0;
-    std::uint16_t reserved = 0;
+    std::uint8_t by_ring = 0;  // 1: what it sends stays in this machine's memory.
+    std::uint8_t reserved = 0;
     std::int32_t timer_us = -1;  // Until its timer runs out; -1 if none runs.
     std::uint64_t rtt_ns = 0;    // Smoothed; 0 before the first sample.
 };

@@ -42,6 +42,12 @@ const char* name(Counter counter) {
             return "rcvd_cnp";
         case Counter::HandedOver:
             return "handed_over";
+        case Counter::RingSentPackets:
+            return "ring_sent_pkts";
+        case Counter::RingReceivedPackets:
+            return "ring_rcvd_pkts";
+        case Counter::RingFull:
+            return "ring_full_pkts";
         case Counter::Count:
             break;
     }

@@ -26,6 +26,9 @@ enum class Counter : std::uint8_t {
     Retransmitted,
     CongestionNotifications,
     HandedOver,  // Landed here but were another process's.
+    RingSentPackets,
+    RingReceivedPackets,
+    RingFull,  // Packets that a ring had no room for; they went by UDP.
     Count,
 };
 
@@ -68,6 +71,7 @@ struct Counters {
     std::array<std::uint64_t, static_cast<std::size_t>(DropReason::Count)> drops{};
 
     void add(Counter c, std::uint64_t n = 1) { values[static_cast<std::size_t>(c)] += n; }
+    void set(Counter c, std::uint64_t n) { values[static_cast<std::size_t>(c)] = n; }
     void drop(DropReason r) { ++drops[static_cast<std::size_t>(r)]; }
     std::uint64_t operator[](Counter c) const { return values[static_cast<std::size_t>(c)]; }
     std::uint64_t operator[](DropReason r) const { return drops[static_cast<std::size_t>(r)]; }

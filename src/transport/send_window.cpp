@@ -58,6 +58,7 @@ Instant SendWindow::blocked_until(Instant now) const {
 }
 
 std::uint32_t SendWindow::size() const {
+    if (by_ring_) return limits_.ring_bytes;
     return std::max(static_cast<std::uint32_t>(window_bytes_), limits_.bytes_min);
 }
 
@@ -67,7 +68,7 @@ std::uint32_t SendWindow::available() const {
 
 // Never in the start phase: there the window must find out what the path can take.
 bool SendWindow::is_pacing(Instant now) const {
-    if (!has_decreased_) return false;
+    if (!has_decreased_ || by_ring_) return false;
     return window_bytes_ < limits_.bytes_min ||
            now - last_decrease_ < smoothed_rtt_ * kPacingRounds;
 }
@@ -106,6 +107,7 @@ void SendWindow::on_acked(Instant now, std::uint32_t bytes) {
     // A window that is not used proves nothing and does not grow.
     const bool is_limited = in_flight_ >= window_bytes_ / 2;
     in_flight_ -= bytes;
+    if (by_ring_) return;
     if (now - round_start_ >= smoothed_rtt_) end_round(now);
     if (!is_limited || queueing_delay(recent_rtt_) > target_delay()) return;
     const auto packets_a_round = 1 + rounds_since_decrease_ / kRoundsPerStep;  // Whole ones only.
@@ -178,6 +180,7 @@ void SendWindow::learn_target(Instant now, Duration seen) {
 }
 
 void SendWindow::on_loss(Instant now) {
+    if (by_ring_) return;
     in_slow_start_ = false;
     const Duration seen = queueing_delay(recent_rtt_);
     const bool is_congested = seen > std::max(kJitter, base_rtt_ / 2);
@@ -187,6 +190,7 @@ void SendWindow::on_loss(Instant now) {
 }
 
 void SendWindow::on_congestion_mark(Instant now) {
+    if (by_ring_) return;
     in_slow_start_ = false;
     if (queueing_delay(recent_rtt_) > kJitter) learn_target(now, queueing_delay(recent_rtt_));
     decrease(now, kCutAtMark, limits_.bytes_min);

@@ -22,10 +22,16 @@ public:
         std::uint32_t initial_bytes = 64 * 1024;
         std::uint32_t bytes_min = 4096;
         std::uint32_t bytes_max = 2 * 1024 * 1024;
+        // By a ring, always: so much fits one twice, with what a packet is counted for.
+        std::uint32_t ring_bytes = 448 * 1024;
     };
 
     SendWindow() : SendWindow(Limits{}) {}
     explicit SendWindow(const Limits& limits);
+
+    // Packets go by memory. A late answer means that the peer does not run: no reason to send less.
+    void set_by_ring(bool by_ring) { by_ring_ = by_ring; }
+    bool is_by_ring() const { return by_ring_; }
 
     bool may_send(Instant now) const;  // At least one more packet.
     // When may_send can turn true by itself (pacing); kNever if only an acknowledgement helps.
@@ -55,6 +61,7 @@ private:
     Duration burst() const;                       // How far ahead of its pace a sender may be.
 
     Limits limits_;
+    bool by_ring_ = false;
     double window_bytes_;
     std::uint32_t in_flight_ = 0;
     std::uint32_t packet_bytes_ = 1024;        // The largest sent recently: the unit of growth.

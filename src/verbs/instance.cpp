@@ -87,6 +87,14 @@ void read_keepalive(Instance::Wishes& wishes) {
         wishes.refusal = {EINVAL, "FEROCE_KEEPALIVE is not a number of seconds from 0 to 86400"};
 }
 
+// Whether processes that share the port send to each other by memory.
+bool rings_wanted(Instance::Wishes& wishes) {
+    const std::string wanted = setting("FEROCE_SAMEHOST");
+    if (!wanted.empty() && wanted != "on" && wanted != "off")
+        wishes.refusal = {EINVAL, "FEROCE_SAMEHOST is neither on nor off"};
+    return wanted != "off";
+}
+
 std::vector<process::StateResources> inventory() {
     std::vector<process::StateResources> out;
     Instance* instance = Instance::current();
@@ -123,6 +131,8 @@ Instance* make_real() {
                          faults.c_str());
     }
     options.sharing = sharing_wanted();
+    Instance::Wishes wishes{.shards = shards_wanted()};
+    options.rings = rings_wanted(wishes);
     options.requests_wanted = [] {
         if (Instance* instance = Instance::current()) instance->want_cm_server();
     };
@@ -130,7 +140,6 @@ Instance* make_real() {
         if (Instance* instance = Instance::current()) instance->on_death();
     };
     auto host = std::make_unique<port::RealHost>(std::move(options));
-    Instance::Wishes wishes{.shards = shards_wanted()};
     read_keepalive(wishes);
     auto instance = std::make_unique<Instance>(std::move(host), wishes);
     instance->export_state(device_name, inventory);

@@ -11,6 +11,7 @@
 namespace feroce::wire {
 
 inline constexpr std::size_t kIcrcSize = 4;
+inline constexpr std::size_t kExtensionMax = 64;  // No opcode has longer extension headers.
 
 enum class ParseError : std::uint8_t {
     None,

@@ -198,5 +198,10 @@ TEST(PacketSize, Examples) {
     static_assert(packet_size(Opcode::Cnp, 16) == 32);
 }
 
+TEST(Packet, NoOpcodeHasLongerExtensionHeadersThanTheMaximum) {
+    for (unsigned raw = 0; raw < 256; ++raw)
+        EXPECT_LE(opcode_info(static_cast<Opcode>(raw)).extension_size, kExtensionMax) << raw;
+}
+
 }  // namespace
 }  // namespace feroce::wire

@@ -19,6 +19,8 @@ Duration ack_timeout(std::uint8_t timeout) {
 
 // Longer than a busy machine takes to schedule the peer, shorter than most timeouts.
 constexpr Duration kEarlyResendMin = std::chrono::milliseconds(3);
+// By memory nothing is lost but what finds a ring full: a peer that is late is waiting for a core.
+constexpr Duration kEarlyResendByRing = std::chrono::milliseconds(20);
 constexpr std::uint8_t kEarlyResendsMax = 6;
 
 }  // namespace
@@ -342,7 +344,8 @@ void Requester::arm(Instant now) {
     if (retry_deadline_ == kNever) retry_deadline_ = now + ack_timeout(timeout);
     const Duration round_trip = qp_.window->smoothed_rtt();
     if (round_trip == Duration{0} || probe_.sent > kEarlyResendsMax) return;
-    const Duration patience = std::max<Duration>(4 * round_trip, kEarlyResendMin);
+    const Duration least = qp_.window->is_by_ring() ? kEarlyResendByRing : kEarlyResendMin;
+    const Duration patience = std::max<Duration>(4 * round_trip, least);
     probe_.deadline = now + patience * (1 << probe_.sent);
 }
 

@@ -1,0 +1,33 @@
+// LocalAddresses: which addresses are this network's own, so that what is sent to them never leaves
+// the machine. Kept up to date by one thread, asked by others.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "host/host.hpp"
+
+namespace feroce::port {
+
+class LocalAddresses {
+public:
+    // None: the list could not be had, and the last one stays.
+    void set(const std::vector<host::Interface>& interfaces);
+    // Changes with each set(): what connect() said before may not be true any more.
+    std::uint32_t version() const { return version_.load(std::memory_order_acquire); }
+    // Whether packets from one to the other stay here.
+    bool connect(const Gid& source, const Gid& destination) const;
+
+private:
+    bool has(const Gid& gid) const;
+    bool share_a_link(const Gid& a, const Gid& b) const;
+
+    mutable std::mutex mutex_;                              // Guards what follows.
+    std::vector<std::pair<Gid, std::uint32_t>> addresses_;  // With the index of the interface.
+    std::atomic<std::uint32_t> version_{0};
+};
+
+}  // namespace feroce::port

@@ -1,0 +1,128 @@
+// PacketRing: packets from one member of a port group to another through memory that both map. One
+// writer, one reader, in order, none twice; a full ring takes nothing more, as a full socket. What
+// travels is what an engine built, from the BTH to the place of the ICRC, which nobody fills:
+// memory is no network.
+//
+// A slot is a line of its own for each packet, with its bytes if they are few; larger ones lie in a
+// byte area behind the slots, one after the other and each in one piece, so that both sides know
+// where. A slot counts once its stamp says the lap of the writer, so a
+// writer that dies in the middle leaves nothing that could be taken for a packet, and bytes of a
+// packet are never where a stamp is looked for. The reader tells how far it has read, so that
+// the writer knows its room.
+//
+// Both sides are processes of one user. The reader believes nothing all the same: it reads
+// each word once and bounds it before use, and a ring that makes no sense is dead for good.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+#include "base/bytes.hpp"
+#include "base/gid.hpp"
+
+namespace feroce::port {
+
+// The addresses of a packet, and what else the IP header would have said.
+struct RingPath {
+    Gid source;
+    Gid destination;
+    std::uint8_t traffic_class = 0;
+
+    bool operator==(const RingPath&) const = default;
+};
+
+namespace detail {
+
+inline constexpr std::size_t kRingLine = 128;  // Adjacent lines are fetched in pairs.
+
+struct alignas(kRingLine) RingSlot {
+    std::atomic<std::uint32_t> stamp;
+    std::uint32_t size;
+    std::uint32_t path;
+    std::array<std::byte, 116> bytes;
+};
+static_assert(sizeof(RingSlot) == kRingLine);
+
+inline constexpr std::uint32_t kRingSlots = 2048;
+inline constexpr std::uint32_t kRingBytes = 1 << 20;
+// One member talks to another between few addresses of their machine. A further path takes the
+// place of none: its packets do not go by the ring.
+inline constexpr std::uint32_t kRingPaths = 62;
+
+struct RingMemory {
+    // The reader's: where it will read next.
+    struct alignas(kRingLine) {
+        std::atomic<std::uint64_t> packets;
+        std::atomic<std::uint64_t> bytes;
+    } read;
+    // Written before the first packet that names it, and never again.
+    alignas(kRingLine) std::array<RingPath, kRingPaths> paths;
+    std::array<RingSlot, kRingSlots> slots;
+    alignas(kRingLine) std::array<std::byte, kRingBytes> bytes;
+};
+static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
+
+}  // namespace detail
+
+// How much memory a ring is. All zero: nothing was ever sent.
+inline constexpr std::size_t kRingSize = sizeof(detail::RingMemory);
+// The largest packet: what a run may hold.
+inline constexpr std::uint32_t kRingPacketMax = 65536;
+
+class RingWriter {
+public:
+    explicit RingWriter(void* memory) : ring_(*static_cast<detail::RingMemory*>(memory)) {}
+
+    // The number of a path in this ring; none if there are too many.
+    std::optional<std::uint32_t> path(const RingPath& path);
+    bool has_room_for(const RingPath& path) const;  // path() would find it a number.
+    // Room for one more packet, empty if there is none. What it holds is the caller's to write
+    // until publish().
+    ByteSpan place(std::uint32_t path, std::uint32_t size);
+    // Shows the reader all that was placed. False if there was nothing.
+    bool publish();
+
+private:
+    detail::RingSlot& slot(std::uint64_t number) const;
+    std::optional<std::uint64_t> bytes_for(std::uint32_t size);
+
+    detail::RingMemory& ring_;
+    std::uint32_t paths_ = 0;
+    std::uint32_t last_path_ = 0;
+    // How many were ever: placed, and of these published; and read, when last looked at.
+    std::uint64_t placed_ = 0;
+    std::uint64_t published_ = 0;
+    std::uint64_t read_ = 0;
+    // The same of the byte area; its numbers pass over what is left of a lap that is too short.
+    std::uint64_t bytes_placed_ = 0;
+    std::uint64_t bytes_read_ = 0;
+};
+
+class RingReader {
+public:
+    explicit RingReader(void* memory) : ring_(*static_cast<detail::RingMemory*>(memory)) {}
+
+    struct Packet {
+        ByteView bytes;  // Where they lie in the ring, until release().
+        RingPath path;
+    };
+    // Whether next() would find something.
+    bool waiting() const;
+    std::optional<Packet> next();
+    // Gives the writer the room of all that next() returned.
+    void release();
+    bool dead() const { return dead_; }  // What its writer wrote makes no sense.
+
+private:
+    const detail::RingSlot& slot() const;
+
+    detail::RingMemory& ring_;
+    std::uint64_t taken_ = 0;
+    std::uint64_t bytes_taken_ = 0;
+    bool dead_ = false;
+};
+
+}  // namespace feroce::port

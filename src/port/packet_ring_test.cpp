@@ -1,0 +1,179 @@
+#include "port/packet_ring.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "base/random.hpp"
+
+namespace feroce::port {
+namespace {
+
+class PacketRing : public testing::Test {
+protected:
+    static std::byte pattern(std::uint64_t number, std::size_t i) {
+        return static_cast<std::byte>(number * 31 + i);
+    }
+    bool send(std::uint64_t number, std::uint32_t size) {
+        const ByteSpan room = writer.place(path, size);
+        for (std::size_t i = 0; i < room.size(); ++i) room[i] = pattern(number, i);
+        return !room.empty();
+    }
+    void expect(std::uint64_t number, std::uint32_t size) {
+        const auto packet = reader.next();
+        ASSERT_TRUE(packet) << number;
+        ASSERT_EQ(packet->bytes.size(), size) << number;
+        for (std::size_t i = 0; i < size; ++i)
+            ASSERT_EQ(packet->bytes[i], pattern(number, i)) << number << ", byte " << i;
+    }
+
+    std::unique_ptr<detail::RingMemory> memory = std::make_unique<detail::RingMemory>();
+    RingWriter writer{memory.get()};
+    RingReader reader{memory.get()};
+    std::uint32_t path = *writer.path({});
+};
+
+TEST_F(PacketRing, NothingIsSeenBeforeItIsPublished) {
+    EXPECT_FALSE(reader.next());
+    EXPECT_FALSE(writer.publish());
+    ASSERT_TRUE(send(1, 40));
+    EXPECT_FALSE(reader.waiting());
+    EXPECT_TRUE(writer.publish());
+    EXPECT_TRUE(reader.waiting());
+    expect(1, 40);
+    EXPECT_FALSE(reader.next());
+}
+
+TEST_F(PacketRing, SizesAroundTheLimits) {
+    constexpr std::uint32_t kSizes[] = {1, 115, 116, 117, 4096, 65535, kRingPacketMax};
+    for (std::uint64_t lap = 0; lap < 40; ++lap) {
+        for (const std::uint32_t size : kSizes) ASSERT_TRUE(send(lap, size)) << size;
+        writer.publish();
+        for (const std::uint32_t size : kSizes) expect(lap, size);
+        reader.release();
+    }
+}
+
+TEST_F(PacketRing, AFullRingTakesNothingUntilItIsRead) {
+    for (const std::uint32_t size : {40u, 4096u}) {
+        std::uint64_t count = 0;
+        while (send(count, size)) ++count;
+        writer.publish();
+        EXPECT_FALSE(send(count, size)) << "nothing was read";
+        for (std::uint64_t i = 0; i < count; ++i) expect(i, size);
+        EXPECT_FALSE(send(count, size)) << "the reader has not released it";
+        reader.release();
+        EXPECT_TRUE(send(count, size));
+        writer.publish();
+        expect(count, size);
+        reader.release();
+    }
+}
+
+// Of any sizes, over many laps, with a reader that is behind by any number of packets.
+TEST_F(PacketRing, RandomTrafficComesInOrder) {
+    Prng random(7);
+    std::vector<std::uint32_t> sizes;
+    std::uint64_t read = 0;
+    for (int turn = 0; turn < 4'000; ++turn) {
+        for (std::uint64_t n = random.below(30); n > 0; --n) {
+            const auto size = static_cast<std::uint32_t>(
+                random.below(8) == 0 ? 1 + random.below(9000) : 1 + random.below(150));
+            if (!send(sizes.size(), size)) break;
+            sizes.push_back(size);
+        }
+        writer.publish();
+        for (std::uint64_t n = random.below(30); n > 0 && read < sizes.size(); --n, ++read)
+            expect(read, sizes[read]);
+        if (HasFatalFailure()) return;
+        if (random.below(3) == 0) reader.release();
+    }
+    EXPECT_GT(sizes.size(), 4u * detail::kRingSlots);
+}
+
+TEST_F(PacketRing, TellsThePathOfEachPacket) {
+    std::vector<RingPath> paths(detail::kRingPaths);  // The first is that of the fixture.
+    for (std::size_t i = 0; i < paths.size(); ++i)
+        paths[i].traffic_class = static_cast<std::uint8_t>(i);
+    for (const RingPath& each : paths) {
+        const auto number = writer.path(each);
+        ASSERT_TRUE(number);
+        EXPECT_EQ(writer.path(each), number) << "known by now";
+        ASSERT_FALSE(writer.place(*number, 40).empty());
+    }
+    RingPath further;
+    further.traffic_class = 200;
+    EXPECT_FALSE(writer.has_room_for(further));
+    EXPECT_FALSE(writer.path(further)) << "there is no room for one more";
+    EXPECT_TRUE(writer.has_room_for(paths.back()));
+    writer.publish();
+    for (const RingPath& each : paths) EXPECT_EQ(reader.next()->path, each);
+}
+
+TEST_F(PacketRing, AWriterThatLostItsMindEndsTheRing) {
+    struct Damage {
+        std::uint32_t size;
+        std::uint32_t path;
+    };
+    for (const Damage& damage : {Damage{0, 0}, Damage{kRingPacketMax + 1, 0}, Damage{~0u, 0},
+                                 Damage{40, detail::kRingPaths}, Damage{40, ~0u}}) {
+        const auto fresh = std::make_unique<detail::RingMemory>();
+        RingWriter mad(fresh.get());
+        RingReader sound(fresh.get());
+        ASSERT_FALSE(mad.place(*mad.path({}), 40).empty());
+        fresh->slots[0].size = damage.size;
+        fresh->slots[0].path = damage.path;
+        mad.publish();
+        EXPECT_FALSE(sound.next());
+        EXPECT_TRUE(sound.dead());
+        EXPECT_FALSE(sound.waiting());
+    }
+}
+
+// Whatever is in the memory, the reader stays inside it and ends.
+TEST_F(PacketRing, NoiseIsReadWithinBounds) {
+    Prng random(3);
+    for (int round = 0; round < 20; ++round) {
+        auto* const words = reinterpret_cast<std::uint32_t*>(memory->slots.data());
+        for (std::size_t i = 0; i < sizeof(memory->slots) / sizeof *words; ++i)
+            words[i] = static_cast<std::uint32_t>(random.below(4) == 0 ? random.next() : 1);
+        RingReader victim(memory.get());
+        std::size_t bytes = 0;
+        while (const auto packet = victim.next())
+            for (const std::byte b : packet->bytes) bytes += std::to_integer<std::size_t>(b) + 1;
+        EXPECT_GE(bytes, 0u);
+    }
+}
+
+TEST_F(PacketRing, TwoThreads) {
+    constexpr std::uint64_t kPackets = 20'000;
+    const auto size_of = [](std::uint64_t i) {
+        return static_cast<std::uint32_t>(1 + i * 7 % 5000);
+    };
+    std::thread sending([&] {
+        for (std::uint64_t i = 0; i < kPackets;) {
+            if (send(i, size_of(i))) {
+                writer.publish();
+                ++i;
+            } else {
+                std::this_thread::yield();
+            }
+        }
+    });
+    for (std::uint64_t i = 0; i < kPackets && !HasFatalFailure();) {
+        if (reader.waiting()) {
+            expect(i, size_of(i));
+            if (i++ % 16 == 0) reader.release();
+        } else {
+            reader.release();
+            std::this_thread::yield();
+        }
+    }
+    sending.join();
+}
+
+}  // namespace
+}  // namespace feroce::port

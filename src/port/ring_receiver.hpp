@@ -1,0 +1,79 @@
+// RingReceiver: the rings by which other members of the port group send to one slot, and the bell
+// that wakes its owner. All but answer_bell() and overlooked() under the shard's lock.
+//
+// A member that has put something into its ring sets its bit in the slot's door. While its packets
+// keep coming the bit stays set, so that it has nothing more to do there: such a ring is *hot*, and
+// poll() looks into it. A ring that was found empty for a while gets its bit cleared, and is looked
+// at again when the bit is set.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <optional>
+
+#include "base/time.hpp"
+#include "device/engine.hpp"
+#include "port/fd.hpp"
+#include "port/packet_ring.hpp"
+#include "port/ring_file.hpp"
+#include "port/ring_message.hpp"
+#include "port/slot_table.hpp"
+
+namespace feroce::port {
+
+class RingReceiver {
+public:
+    RingReceiver(SlotTable& table, std::uint8_t slot) : table_(table), slot_(slot) {}
+    bool open();
+    int bell() const { return bell_.get(); }
+
+    // An offer with its memory. What is left in the ring of the slot's owner before is delivered.
+    // The answer leaves by `socket`.
+    void accept(Instant now, device::Engine& engine, const RingMessage& message, Fd memory,
+                int socket);
+    // True if a ring has its first packets: those that its writer has sent by UDP before come
+    // first. From then on poll() reads it.
+    bool take_begun();
+    bool poll(Instant now, device::Engine& engine);  // False if nothing had arrived.
+    void forget_departed();                          // Rings of members that are gone.
+
+    // Whether a writer rings the bell. What has arrived already rings it at once.
+    void arm();
+    void disarm();
+    void answer_bell();                                                // It has rung.
+    void woken() { sleeps_.store(false, std::memory_order_relaxed); }  // Once for each arm().
+    // Something arrived since arm(), nobody was woken, and its writer may have died before it could
+    // ring. Any thread.
+    bool overlooked() const;
+
+private:
+    static constexpr int kBatch = 64;
+
+    struct Link {
+        std::uint64_t writer = 0;  // Its incarnation.
+        RingFile file;
+        std::optional<RingReader> reader;
+        std::uint32_t empty_looks = 0;  // In a row.
+    };
+    bool read(Instant now, device::Engine& engine, Link& link);
+    void drop(std::uint32_t slot);
+    std::uint64_t mapped() const { return mapped_.load(std::memory_order_relaxed); }
+    void set_mapped(std::uint64_t bits) { mapped_.store(bits, std::memory_order_relaxed); }
+    void warm_up(std::uint64_t bits);
+    void warm_up_untold(std::uint64_t bits);  // Their writers have not set the bits.
+    void cool_down(std::uint64_t bits);
+    SlotTable::Door& door() const { return table_.door(slot_); }
+
+    SlotTable& table_;
+    std::uint8_t slot_;
+    Fd bell_;
+    std::array<Link, kFirstGuestSlot> links_;
+    std::atomic<std::uint64_t> mapped_{0};  // Bit per slot with a ring. Written under the lock.
+    std::uint64_t hot_ = 0;                 // Of these; their bits in the door are set.
+    std::uint64_t new_ = 0;                 // Of these: nothing was read from them.
+    // Since arm() nobody was woken. The door does not say: a writer disarms it before it rings.
+    std::atomic<bool> sleeps_{false};
+};
+
+}  // namespace feroce::port

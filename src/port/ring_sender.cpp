@@ -1,0 +1,179 @@
+#include "port/ring_sender.hpp"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <utility>
+
+#include "port/socket_calls.hpp"
+
+namespace feroce::port {
+namespace {
+
+using transport::Path;
+using transport::TransmitRun;
+
+// A member that does not accept is asked again after so many runs, and then ever less often.
+constexpr std::uint32_t kPatienceMin = 256;
+constexpr std::uint32_t kPatienceMax = 65536;
+// How many runs must find room after one that did not.
+constexpr std::uint32_t kOverflowRuns = 1024;
+
+RingPath ring_path(const Path& path) {
+    return {path.source, path.destination, path.traffic_class};
+}
+
+// An eventfd that does not block: we write to it under a lock. Whatever else has no inode of its
+// own refuses eight bytes.
+bool is_bell(int fd) {
+    struct stat about {};
+    const int flags = ::fcntl(fd, F_GETFL);
+    return flags >= 0 && (flags & O_NONBLOCK) != 0 && ::fstat(fd, &about) == 0 &&
+           (about.st_mode & S_IFMT) == 0;
+}
+
+// Calls f(number) for each bit.
+template <class F>
+void for_each_bit(std::uint64_t bits, F&& f) {
+    for (; bits != 0; bits &= bits - 1) f(static_cast<std::uint32_t>(std::countr_zero(bits)));
+}
+
+}  // namespace
+
+bool RingSender::stays_here(Link& link, const Path& path) const {
+    const std::uint32_t version = parts_.addresses.version();
+    if (link.version == version && link.path == path) return link.stays_here;
+    link.path = path;
+    link.version = version;
+    return link.stays_here = parts_.addresses.connect(path.source, path.destination);
+}
+
+std::uint32_t RingSender::send(const TransmitRun& run) {
+    const std::uint8_t slot = run.destination_slot;
+    if (!parts_.enabled || slot == 0 || slot >= kFirstGuestSlot) return 0;
+    Link& link = links_[slot];
+    if (!stays_here(link, run.path)) return 0;
+    if (link.stage != Stage::Accepted || parts_.table.incarnation(slot) != link.reader) {
+        offer(slot);
+        return 0;
+    }
+    const auto path = link.writer->path(ring_path(run.path));
+    if (!path) return 0;
+    const std::uint32_t put_there = put(*link.writer, *path, run);
+    sent_ += put_there;
+    if (put_there < run.packet_count || link.overflow != 0) [[unlikely]]
+        note_overflow(link, run.packet_count - put_there);
+    touched_ |= std::uint64_t{1} << slot;
+    return put_there;
+}
+
+std::uint32_t RingSender::put(RingWriter& writer, std::uint32_t path, const TransmitRun& run) {
+    std::uint32_t count = 0;
+    for (ByteSpan rest = run.bytes; !rest.empty(); ++count) {
+        const std::size_t size = std::min<std::size_t>(run.segment_size, rest.size());
+        const ByteSpan room = writer.place(path, static_cast<std::uint32_t>(size));
+        if (room.empty()) break;
+        std::memcpy(room.data(), rest.data(), size);
+        rest = rest.subspan(size);
+    }
+    return count;
+}
+
+// Too much was sent for a window of fixed size: it must learn from losses for a while.
+void RingSender::note_overflow(Link& link, std::uint32_t packets) {
+    overflowed_ += packets;
+    const std::uint32_t before = link.overflow;
+    link.overflow = packets != 0 ? kOverflowRuns : before - 1;
+    if ((before == 0) != (link.overflow == 0)) ++changes_;
+}
+
+void RingSender::offer(std::uint8_t slot) {
+    Link& link = links_[slot];
+    const std::uint64_t reader = parts_.table.incarnation(slot);
+    if (link.reader != reader) {
+        drop(slot);
+        link.reader = reader;
+        link.patience = 0;
+        link.patience_next = kPatienceMin;
+    }
+    if (link.patience > 0) {
+        --link.patience;
+        return;
+    }
+    drop(slot);
+    link.patience = link.patience_next;
+    link.patience_next = std::min(2 * link.patience_next, kPatienceMax);
+    if (reader == 0 || !parts_.table.takes_rings(slot)) return;
+    const Fd memory = link.file.make();
+    if (!memory.valid()) return link.file.unmap();
+    link.ring = parts_.random.next();
+    const RingMessage message{.kind = RingMessage::Kind::Offer,
+                              .from = slot_,
+                              .incarnation = parts_.table.incarnation(slot_),
+                              .ring = link.ring};
+    if (!send_ring_message(parts_.socket, parts_.table, slot, message, memory.get()))
+        return link.file.unmap();
+    link.writer.emplace(link.file.memory());
+    link.stage = Stage::Offered;
+}
+
+void RingSender::accepted(const RingMessage& message, Fd bell) {
+    Link& link = links_[message.from];
+    if (link.stage != Stage::Offered || link.ring != message.ring ||
+        link.reader != message.incarnation || !is_bell(bell.get()))
+        return;
+    link.bell = std::move(bell);
+    link.stage = Stage::Accepted;
+    ++changes_;
+}
+
+void RingSender::drop(std::uint32_t slot) {
+    Link& link = links_[slot];
+    if (link.stage == Stage::Accepted) ++changes_;
+    touched_ &= ~(std::uint64_t{1} << slot);  // The last batch may have begun to fill it.
+    link.stage = Stage::None;
+    link.overflow = 0;
+    link.writer.reset();
+    link.file.unmap();
+    link.bell.reset();
+}
+
+void RingSender::forget_departed() {
+    for (std::uint32_t slot = 1; slot < links_.size(); ++slot)
+        if (links_[slot].stage != Stage::None &&
+            parts_.table.incarnation(slot) != links_[slot].reader)
+            drop(slot);
+}
+
+void RingSender::publish() {
+    if (touched_ == 0) return;
+    const std::uint64_t touched = std::exchange(touched_, 0);
+    for_each_bit(touched, [this](std::uint32_t slot) { links_[slot].writer->publish(); });
+    for_each_bit(touched, [this](std::uint32_t slot) { call(slot); });
+}
+
+// The reader clears our bit and then looks into the ring; we have put something there and now look
+// at the bit. It arms itself and then looks at the bits; we set ours and then look whether it is
+// armed. Sequential consistency of these accesses, and of the last stamp, means that one of us sees
+// the other (models/ring_wakeup.pml).
+void RingSender::call(std::uint32_t slot) {
+    SlotTable::Door& door = parts_.table.door(slot);
+    if ((door.pending.load() & own_bit()) != 0) return;
+    door.pending.fetch_or(own_bit());
+    std::uint32_t sleeper = SlotTable::tag_of(links_[slot].reader);
+    if (door.armed.load() == sleeper && door.armed.compare_exchange_strong(sleeper, 0))
+        ring(links_[slot].bell.get());
+}
+
+bool RingSender::reaches(const Path& path, std::uint8_t slot) const {
+    if (slot == 0 || slot >= kFirstGuestSlot) return false;
+    const Link& link = links_[slot];
+    return link.stage == Stage::Accepted && link.overflow == 0 &&
+           link.writer->has_room_for(ring_path(path)) &&
+           parts_.addresses.connect(path.source, path.destination);
+}
+
+}  // namespace feroce::port

@@ -1,0 +1,88 @@
+// RingSender: the rings by which one slot sends to other members of its port group
+// (packet_ring.hpp). A ring is made and offered with the first packets for a member; they and what
+// follows go by UDP until it has accepted. From then on all packets for it go by the ring while
+// both live and the address is this machine's, so that none overtakes another; but for those that
+// find it full.
+// Under its shard's lock. Allocates nothing but the rings.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+
+#include "base/random.hpp"
+#include "port/fd.hpp"
+#include "port/local_addresses.hpp"
+#include "port/packet_ring.hpp"
+#include "port/ring_file.hpp"
+#include "port/ring_message.hpp"
+#include "port/slot_table.hpp"
+#include "transport/transmit_batch.hpp"
+
+namespace feroce::port {
+
+class RingSender {
+public:
+    struct Parts {
+        SlotTable& table;
+        const LocalAddresses& addresses;
+        RandomSource& random;
+        int socket;    // That offers leave by.
+        bool enabled;  // False: nothing goes by rings.
+    };
+    RingSender(const Parts& parts, std::uint8_t slot) : parts_(parts), slot_(slot) {}
+
+    // Puts its packets into a ring, not yet seen by the reader; how many of them. The rest must go
+    // by UDP: there is no ring, or it is full.
+    std::uint32_t send(const transport::TransmitRun& run);
+    // Shows the readers what send() has put there, and wakes those that sleep.
+    void publish();
+    // The answer to an offer, with the reader's bell.
+    void accepted(const RingMessage& message, Fd bell);
+    void forget_departed();  // Rings to members that are gone.
+
+    // Whether packets of this path go by a ring that has had room for all of late.
+    bool reaches(const transport::Path& path, std::uint8_t slot) const;
+    // Changes whenever reaches() may have.
+    std::uint64_t changes() const { return changes_ + parts_.addresses.version(); }
+    std::uint64_t packets_sent() const { return sent_; }
+    std::uint64_t packets_overflowed() const { return overflowed_; }  // The ring was full.
+
+private:
+    enum class Stage : std::uint8_t { None, Offered, Accepted };
+    struct Link {
+        Stage stage = Stage::None;
+        std::uint64_t reader = 0;  // Its incarnation.
+        std::uint64_t ring = 0;
+        RingFile file;
+        std::optional<RingWriter> writer;
+        Fd bell;
+        // Runs to go before the next offer, and after that one.
+        std::uint32_t patience = 0;
+        std::uint32_t patience_next = 0;
+        std::uint32_t overflow = 0;  // Runs to go until it counts as one that has room again.
+        // The last path asked for, and the answer while the addresses have this version.
+        transport::Path path;
+        std::uint32_t version = 0;
+        bool stays_here = false;
+    };
+
+    bool stays_here(Link& link, const transport::Path& path) const;
+    void offer(std::uint8_t slot);
+    void drop(std::uint32_t slot);
+    static std::uint32_t put(RingWriter& writer, std::uint32_t path,
+                             const transport::TransmitRun& run);
+    void note_overflow(Link& link, std::uint32_t packets);
+    void call(std::uint32_t slot);
+    std::uint64_t own_bit() const { return std::uint64_t{1} << slot_; }
+
+    Parts parts_;
+    std::uint8_t slot_;
+    std::array<Link, kFirstGuestSlot> links_;
+    std::uint64_t touched_ = 0;  // Bit per slot: sent to since publish().
+    std::uint64_t changes_ = 0;
+    std::uint64_t sent_ = 0;
+    std::uint64_t overflowed_ = 0;
+};
+
+}  // namespace feroce::port

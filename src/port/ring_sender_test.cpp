@@ -1,0 +1,92 @@
+// A sender and the moments at which its neighbour may vanish.
+#include "port/ring_sender.hpp"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <cstring>
+
+#include "base/random.hpp"
+
+namespace feroce::port {
+namespace {
+
+constexpr std::uint8_t kOwn = 1, kPeer = 2;
+const Gid kLoopback = Gid::from_v4(0x7f000001);
+
+class RingSenderTest : public testing::Test {
+protected:
+    void SetUp() override {
+        ASSERT_TRUE(table.create());
+        ASSERT_TRUE(table.try_lock(kOwn) && table.try_lock(kPeer));
+        sockaddr_un name;
+        peers_socket = make_parcel_socket(name);
+        table.set_parcel_name(kPeer, name);
+        table.set_owner(kOwn, 11, true);
+        table.set_owner(kPeer, 13, true);
+        run.path = {kLoopback, kLoopback, 0, 64, 0};
+        run.bytes = bytes;
+        run.segment_size = bytes.size();
+        run.packet_count = 1;
+        run.destination_slot = kPeer;
+    }
+    // The peer accepts what was offered last.
+    void accept(int bell) {
+        RingMessage offer;
+        ASSERT_EQ(::recv(peers_socket.get(), &offer, sizeof offer, MSG_DONTWAIT),
+                  static_cast<ssize_t>(sizeof offer));
+        sender.accepted({.kind = RingMessage::Kind::Acceptance,
+                         .from = kPeer,
+                         .incarnation = table.incarnation(kPeer),
+                         .ring = offer.ring},
+                        Fd(bell));
+    }
+
+    SlotTable table;
+    LocalAddresses addresses;
+    Prng random{1};
+    Fd own_socket{::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0)};
+    Fd peers_socket;
+    RingSender sender{{table, addresses, random, own_socket.get(), true}, kOwn};
+    std::array<std::byte, 40> bytes{};
+    transport::TransmitRun run;
+};
+
+TEST_F(RingSenderTest, ANeighbourThatGoesBetweenTwoRunsOfABatch) {
+    EXPECT_EQ(sender.send(run), 0U);
+    accept(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+    EXPECT_EQ(sender.send(run), 1U);
+    table.set_owner(kPeer, 17, true);
+    EXPECT_EQ(sender.send(run), 0U);
+    sender.publish();
+    EXPECT_EQ(table.door(kPeer).pending.load(), 0U) << "the next owner has no ring of ours";
+}
+
+TEST_F(RingSenderTest, ALateWriterDoesNotDisarmTheNextOwner) {
+    EXPECT_EQ(sender.send(run), 0U);
+    accept(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+    EXPECT_EQ(sender.send(run), 1U);
+    table.set_owner(kPeer, 17, true);
+    table.door(kPeer).armed.store(SlotTable::tag_of(17));
+    sender.publish();
+    EXPECT_EQ(table.door(kPeer).armed.load(), SlotTable::tag_of(17));
+}
+
+TEST_F(RingSenderTest, OnlyAnEventfdThatDoesNotBlockIsABell) {
+    std::array<int, 2> pipe{};
+    ASSERT_EQ(::pipe2(pipe.data(), O_NONBLOCK), 0);
+    ::close(pipe[0]);
+    EXPECT_EQ(sender.send(run), 0U);
+    accept(pipe[1]);
+    EXPECT_EQ(sender.send(run), 0U);
+    // It asks again after a while.
+    for (int i = 0; i < 1000; ++i) EXPECT_EQ(sender.send(run), 0U);
+    accept(::eventfd(0, EFD_CLOEXEC));
+    EXPECT_EQ(sender.send(run), 0U);
+}
+
+}  // namespace
+}  // namespace feroce::port
