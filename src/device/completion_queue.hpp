@@ -61,13 +61,19 @@ public:
     std::uint32_t overflowed_at() const override;
     void* owner() const { return owner_; }
 
+    // Of which shards completions may come, a bit for each: a poller has to drive no others. A bit
+    // stays when the queue pair that brought it is gone.
+    static constexpr std::uint32_t kAllShards = ~std::uint32_t{0};
+    void add_shards(std::uint32_t bits) { shards_.fetch_or(bits, std::memory_order_release); }
+    std::uint32_t shards() const { return shards_.load(std::memory_order_acquire); }
+
 private:
     bool enter(const transport::Completion& completion, bool& event);  // False if it is full.
     void note_size() {
         size_.store(static_cast<std::uint32_t>(ring_.size()), std::memory_order_release);
     }
 
-    mutable Spinlock lock_;  // Guards everything below but owner_ and listener_.
+    mutable Spinlock lock_;  // Guards everything below but owner_, listener_ and shards_.
     CompletionRing ring_;
     std::uint32_t capacity_;
     std::atomic<std::uint32_t> size_{0};  // Of ring_; written under the lock.
@@ -75,6 +81,7 @@ private:
     bool overflowed_ = false;
     CompletionListener* listener_;
     void* owner_;
+    std::atomic<std::uint32_t> shards_{0};
 };
 
 }  // namespace feroce::device

@@ -11,7 +11,7 @@
 
 #include "base/random.hpp"
 
-namespace feroce::port {
+namespace feroce::port::ring_sender_test {
 namespace {
 
 constexpr std::uint8_t kOwn = 1, kPeer = 2;
@@ -89,4 +89,4 @@ TEST_F(RingSenderTest, OnlyAnEventfdThatDoesNotBlockIsABell) {
 }
 
 }  // namespace
-}  // namespace feroce::port
+}  // namespace feroce::port::ring_sender_test

@@ -16,7 +16,7 @@
 #include "port/port_entry.hpp"
 #include "transport/packet_builder.hpp"
 
-namespace feroce::port {
+namespace feroce::port::udp_port_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -285,4 +285,4 @@ TEST_F(UdpPortTest, HostileOffers) {
 }
 
 }  // namespace
-}  // namespace feroce::port
+}  // namespace feroce::port::udp_port_test

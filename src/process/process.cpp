@@ -59,27 +59,41 @@ void Process::close() {
     shards_.clear();
 }
 
-Shard& Process::pick_shard() {
+std::uint32_t Process::pick_shard() {
     // Round robin: any order would do, so relaxed.
-    return *shards_[next_shard_.fetch_add(1, std::memory_order_relaxed) % shards_.size()];
+    const std::uint32_t turn = next_shard_.fetch_add(1, std::memory_order_relaxed);
+    return turn % static_cast<std::uint32_t>(shards_.size());
 }
+
+namespace {
+
+// A look at a shard that has nothing for the poller costs a system call.
+template <class F>
+void each_shard_of(const device::CompletionQueue& cq,
+                   const std::vector<std::unique_ptr<Shard>>& shards, F&& f) {
+    const std::uint32_t bits = cq.shards();
+    for (std::size_t i = 0; i < shards.size(); ++i)
+        if ((bits >> i & 1) != 0) f(*shards[i]);
+}
+
+}  // namespace
 
 void Process::drive(device::CompletionQueue& cq) {
-    for (const std::unique_ptr<Shard>& shard : shards_) shard->drive(cq);
+    each_shard_of(cq, shards_, [&cq](Shard& shard) { shard.drive(cq); });
 }
 
-void Process::expect_sleep() {
-    for (const std::unique_ptr<Shard>& shard : shards_) shard->expect_sleep();
+void Process::expect_sleep(const device::CompletionQueue& cq) {
+    each_shard_of(cq, shards_, [](Shard& shard) { shard.expect_sleep(); });
 }
 
-void Process::note_poll() {
-    for (const std::unique_ptr<Shard>& shard : shards_) shard->note_poll();
+void Process::note_poll(const device::CompletionQueue& cq) {
+    each_shard_of(cq, shards_, [](Shard& shard) { shard.note_poll(); });
 }
 
-bool Process::armed() const {
-    for (const std::unique_ptr<Shard>& shard : shards_)
-        if (!shard->armed()) return false;
-    return true;
+bool Process::armed(const device::CompletionQueue& cq) const {
+    bool all = true;
+    each_shard_of(cq, shards_, [&all](const Shard& shard) { all = all && shard.armed(); });
+    return all;
 }
 
 void Process::quiesce() {

@@ -60,13 +60,14 @@ public:
     bool plays_foreign() const { return options_.plays_foreign; }
     std::uint32_t shard_count() const { return options_.shards; }
     Shard& shard(std::size_t index) { return *shards_[index]; }
-    Shard& pick_shard();  // For a new queue pair.
+    std::uint32_t pick_shard();  // For a new queue pair: an index.
 
-    // Progress for a thread that polls `cq`, whose completions may come from any shard.
+    // Of the shards that `cq` gets completions from: progress for a thread that polls it, what a
+    // poller does that does not drive, and a program that is about to sleep.
     void drive(device::CompletionQueue& cq);
-    void expect_sleep();
-    void note_poll();  // For a poller that does not drive.
-    bool armed() const;
+    void note_poll(const device::CompletionQueue& cq);
+    bool armed(const device::CompletionQueue& cq) const;
+    void expect_sleep(const device::CompletionQueue& cq);
     // After memory was deregistered: nobody touches it any more when this returns.
     void quiesce();
     // As quiesce(), and what is still held for this queue is dropped: no queue pair uses it.

@@ -61,8 +61,8 @@ bool look_for_completions(Cq& cq) {
     if (!cq.queue->empty()) {
         const unsigned taken = cq.taken_without_look.load(std::memory_order_relaxed);
         cq.taken_without_look.store(taken + 1, std::memory_order_relaxed);
-        if (process.armed() || taken % kTakenWithoutLookMax != 0) {
-            process.note_poll();
+        if (process.armed(*cq.queue) || taken % kTakenWithoutLookMax != 0) {
+            process.note_poll(*cq.queue);
             return true;
         }
     }
@@ -97,7 +97,7 @@ int req_notify_cq(ibv_cq* base, int solicited_only) {
     if (!alive(base->context)) return refuse("ibv_req_notify_cq", kDead);
     using Arm = device::CompletionQueue::Arm;
     cq_of(base).queue->arm(solicited_only != 0 ? Arm::Solicited : Arm::Next);
-    process_of(base->context).expect_sleep();
+    process_of(base->context).expect_sleep(*cq_of(base).queue);
     return 0;
 }
 

@@ -88,6 +88,13 @@ transport::QpInit engine_init(const ibv_qp_init_attr_ex& a, Qp& qp) {
     return init;
 }
 
+// A poller of its completion queues drives its shard.
+void note_shard(const ibv_qp_init_attr_ex& a, std::uint32_t shard) {
+    const std::uint32_t bit = std::uint32_t{1} << shard;
+    if (a.qp_type != IBV_QPT_XRC_RECV) cq_of(a.send_cq).queue->add_shards(bit);
+    if (!is_xrc(a.qp_type)) cq_of(a.recv_cq).queue->add_shards(bit);
+}
+
 void fill_public(const ibv_qp_init_attr_ex& a, Qp& qp) {
     ibv_qp& out = qp.base.qp_base;
     out.qp_context = a.qp_context;
@@ -126,7 +133,9 @@ ibv_qp* make_qp(ibv_context* context, ibv_qp_init_attr_ex& a) {
         return refuse_null("ibv_create_qp", {ENOMEM, "as many queue pairs as max_qp"});
     Rollback give_back([&quota] { quota.give(); });
     auto qp = std::make_unique<Qp>();
-    qp->shard = &process_of(context).pick_shard();
+    const std::uint32_t shard = process_of(context).pick_shard();
+    qp->shard = &process_of(context).shard(shard);
+    note_shard(a, shard);
     // Before the engine knows it: from then on the state page reads it, under the shard's lock.
     qp->base.qp_base.context = context;
     {

@@ -49,6 +49,7 @@ ibv_srq* create_srq_ex(ibv_context* context, ibv_srq_init_attr_ex* attributes) {
         Srq* srq = make_srq(attributes->pd, attributes->srq_context, attributes->attr);
         if (srq == nullptr) return nullptr;
         srq->cq = &cq_of(attributes->cq);
+        srq->cq->queue->add_shards(device::CompletionQueue::kAllShards);  // XRC targets are on any.
         srq->xrcd = &object_of<Xrcd>(attributes->xrcd);
         Rollback unmake([&] {
             leave_pd(attributes->pd);
