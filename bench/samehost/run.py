@@ -5,7 +5,6 @@ beside UCX and libfabric over shared memory, TCP, and a thread that copies memor
 Every round measures each row once, in turn; the table shows medians of the rounds, and ratios of
 those.
 """
-import argparse
 import importlib.util
 import os
 import pathlib
@@ -105,20 +104,8 @@ RATIOS = [
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--build", required=True)
-    parser.add_argument("--json", action="store_true")
-    parser.add_argument("--rounds", type=int, default=5)
-    arguments = parser.parse_args()
-    measures = Measures(os.path.abspath(arguments.build))
-    found = {}
-    for number in range(arguments.rounds):
-        print(f"round {number + 1} of {arguments.rounds}", file=sys.stderr)
-        for source in (measures.rings, measures.udp, measures.limits, measures.ucx_posix,
-                       measures.libfabric_shm):
-            for row, value in source().items():
-                found.setdefault(row, []).append(value)
-    verbs.report(found, RATIOS, arguments.json)
+    verbs.measure(__doc__, Measures, [Measures.rings, Measures.udp, Measures.limits,
+                                      Measures.ucx_posix, Measures.libfabric_shm], RATIOS)
 
 
 if __name__ == "__main__":

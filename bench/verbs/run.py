@@ -19,8 +19,9 @@ LIMIT_SECONDS = 60
 
 
 def environment(build):
+    libraries = [os.path.join(build, "lib"), os.environ.get("LD_LIBRARY_PATH")]
     return dict(os.environ, FEROCE_DEVICES="lo", FEROCE_SAMEHOST="off",
-                LD_LIBRARY_PATH=os.path.join(build, "lib"))
+                LD_LIBRARY_PATH=":".join(filter(None, libraries)))
 
 
 def run(command, env=None):
@@ -200,21 +201,26 @@ def report(found, wanted, as_json):
         print(f"{name:42} {ratio:6.2f}  {verdict(ratio, bar)}")
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__)
+def measure(about, measures_of, sources, ratios):
+    """Every source of every round once, then the table."""
+    parser = argparse.ArgumentParser(description=about)
     parser.add_argument("--build", required=True)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--rounds", type=int, default=5)
     arguments = parser.parse_args()
-    measures = Measures(os.path.abspath(arguments.build))
+    measures = measures_of(os.path.abspath(arguments.build))
     found = {}
     for number in range(arguments.rounds):
         print(f"round {number + 1} of {arguments.rounds}", file=sys.stderr)
-        for source in (measures.sockets, measures.verbs, measures.programs, measures.ucx,
-                       measures.libfabric):
-            for row, value in source().items():
+        for source in sources:
+            for row, value in source(measures).items():
                 found.setdefault(row, []).append(value)
-    report(found, RATIOS, arguments.json)
+    report(found, ratios, arguments.json)
+
+
+def main():
+    measure(__doc__, Measures, [Measures.sockets, Measures.verbs, Measures.programs, Measures.ucx,
+                                Measures.libfabric], RATIOS)
 
 
 if __name__ == "__main__":
