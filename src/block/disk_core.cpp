@@ -236,8 +236,9 @@ rdma::Task<rdma::Result<>> DiskCore::request(IoRequest io, std::span<std::byte> 
         // An answer may overtake that to a reopening, and only that tells what was lost.
         while (opening_)
             if (auto waited = co_await changed_.wait(); !waited) co_return waited;
-        if (done && unsure_ && promises(io))
-            if (auto opened = co_await reopen(life); !opened) co_return opened;
+        // Of the life that is now: another request may have begun one since this one was sent.
+        while (done && unsure_ && promises(io))
+            if (auto opened = co_await reopen(life_); !opened) co_return opened;
         if (done)
             if (auto fine = check_alive(io); !fine) co_return fine;
         // The answer may be one of the server that has lost its cache since: nothing says which of

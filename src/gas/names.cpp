@@ -63,10 +63,13 @@ rdma::Task<Result<>> Node::Core::change_names(EditNames edit) {
         const auto node = co_await keeper();
         if (!node) co_return node.error();
         const auto done = co_await change_names_at(*node, edit, again);
-        // Once more where somebody was lost meanwhile, or this thread was stopped in the middle.
         const bool lost = co_await lose_unreachable();
+        // All others have it, the successor and the keeper too: whoever dies now, it is kept. A
+        // second time it might undo what another node has done since.
+        if (done) co_return done;
+        // Once more where somebody was lost meanwhile, or this thread was stopped in the middle.
         if (lost || is_lost(*node)) continue;
-        if (done || done.error().code != ESTALE) co_return done;
+        if (done.error().code != ESTALE) co_return done;
     }
 }
 
@@ -88,6 +91,9 @@ rdma::Task<Result<>> Node::Core::copy_names(const Names& names, NodeId keeper) {
     auto successor = co_await lock_successor(keeper);
     if (!successor) co_return successor.error();
     if (!*successor) co_return check_membership();  // There is nobody else.
+    // Under this lock: a node that has found the keeper lost tells the successor before it locks
+    // its table. So one that was stopped with the keeper's lock does not undo what came after.
+    if (const auto kept = co_await look_again(keeper, (*successor)->node); !kept) co_return kept;
     for (std::size_t i = 0; i < size(); ++i) {
         const NodeId node = node_at(i);
         if (node == keeper || node == (*successor)->node || !lives(node)) continue;
@@ -107,6 +113,15 @@ rdma::Task<Result<>> Node::Core::copy_names(const Names& names, NodeId keeper) {
         if (!changed) co_return changed;
     }
     co_return co_await table.unlock(std::move(copy.hold));
+}
+
+rdma::Task<Result<>> Node::Core::look_again(NodeId keeper, NodeId successor) {
+    const auto seen = co_await look_at(successor == id() ? keeper : successor);
+    if (!seen) co_return seen.error();
+    take_over_losses();
+    if (const auto member = check_membership(); !member) co_return member;
+    if (!lives(keeper)) co_return Error(ESTALE, "another node keeps the names by now");
+    co_return Result<>();
 }
 
 rdma::Task<Result<std::optional<Node::Core::Copy>>> Node::Core::lock_successor(NodeId keeper) {

@@ -101,6 +101,8 @@ private:
     };
     rdma::Task<Result<>> copy_names(const detail::Names& names, NodeId keeper);  // To all others.
     rdma::Task<Result<std::optional<Copy>>> lock_successor(NodeId keeper);
+    // ESTALE if others have given up that keeper, as its successor was told.
+    rdma::Task<Result<>> look_again(NodeId keeper, NodeId successor);
     rdma::Task<Result<>> write_names(const detail::Names& names, NodeId node);
 
     std::uint64_t epoch_ = 0;                  // Of the barrier.

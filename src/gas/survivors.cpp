@@ -138,7 +138,10 @@ rdma::Task<Result<bool>> Node::Core::await_flag(std::size_t round, NodeId from) 
     Backoff backoff(lane_set(0));
     Instant next_heartbeat = loop().after(kHeartbeat);
     while (control().barrier[round].load() < epoch_) {
-        if (control().warned.load() != 0) co_return false;
+        // One that has left passed this barrier, and told us before: or it found a loss, as we
+        // will.
+        if (control().warned.load() != 0 || has_left(from))
+            co_return control().barrier[round].load() >= epoch_;
         if (const auto paused = co_await backoff.pause(); !paused) co_return paused.error();
         if (loop().now() < next_heartbeat) continue;
         const auto seen = co_await look_at(from);

@@ -10,6 +10,7 @@
 #include <new>
 #include <utility>
 
+#include "base/shortage.hpp"
 #include "port/address.hpp"
 #include "port/clock.hpp"
 #include "port/interfaces.hpp"
@@ -122,8 +123,9 @@ bool UdpPort::poll_requests(Instant now, device::Engine& engine) {
 
 bool UdpPort::wait(Instant until) {
     const PortWaiter::Woken woken = waiter_.wait(std::min(until, membership_.group().next_look()));
-    membership_.group().look_for_deaths(monotonic_now());
-    if (woken.newcomer) membership_.group().serve();
+    // What there is no memory for comes again: the next look, and the newcomer.
+    (void)with_memory([this] { membership_.group().look_for_deaths(monotonic_now()); });
+    if (woken.newcomer) (void)with_memory([this] { membership_.group().serve(); });
     if (woken.arrived) {
         ring_receiver_.answer_bell();
         look_.fetch_or(kLookAtBoth, std::memory_order_relaxed);
@@ -151,9 +153,8 @@ bool UdpPort::interfaces_changed() {
 }
 
 // Without memory for the list the last one stays.
-void UdpPort::learn_addresses() try {
-    addresses_.set(interfaces({}));
-} catch (const std::bad_alloc&) {
+void UdpPort::learn_addresses() {
+    (void)with_memory([this] { addresses_.set(interfaces({})); });
 }
 
 void UdpPort::take(Instant now, device::Engine& engine, const RingMessage& message, Fd attached) {

@@ -1,6 +1,7 @@
 // EventQueue: events that a program fetches through a descriptor, as of a completion channel or an
 // asynchronous event queue. An event is about an object, whose account holds the memory for it, so
-// that telling of it needs none; an event that is told again before it was fetched is counted.
+// that telling of it needs none; an event that is told again before it was fetched is counted, and
+// comes after those told before it: the last of each kind keep their order.
 // Destroying the object drops its events that are not yet fetched and waits until those that are
 // have been acknowledged. Any thread.
 #pragma once
@@ -72,13 +73,12 @@ public:
         const std::lock_guard lock(mutex_);
         Account& whose = account == nullptr ? general_ : *account;
         Node& node = node_for(event, whose);
-        if (node.count++ == 0) {
-            node.event = event;
-            node.account = &whose;
-            node.next = nullptr;
-            *end_ = &node;
-            end_ = &node.next;
-        }
+        if (node.count++ > 0) unlink(*link_of(node));
+        node.event = event;
+        node.account = &whose;
+        node.next = nullptr;
+        *end_ = &node;
+        end_ = &node.next;
         counter_.post();  // Under the lock: a count for every event that can be taken.
     }
 
@@ -130,6 +130,11 @@ private:
         }
         ASSERT(unused != nullptr);  // The object has as many nodes as kinds of events.
         return *unused;
+    }
+    Node** link_of(const Node& node) {
+        Node** link = &first_;
+        while (*link != &node) link = &(*link)->next;
+        return link;
     }
     void unlink(Node*& link) {
         Node& node = *link;

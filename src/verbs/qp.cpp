@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/assert.hpp"
 #include "verbs/common.hpp"
 #include "verbs/events.hpp"
 #include "verbs/instance.hpp"
@@ -90,6 +91,7 @@ transport::QpInit engine_init(const ibv_qp_init_attr_ex& a, Qp& qp) {
 
 // A poller of its completion queues drives its shard.
 void note_shard(const ibv_qp_init_attr_ex& a, std::uint32_t shard) {
+    ASSERT(shard < 32);
     const std::uint32_t bit = std::uint32_t{1} << shard;
     if (a.qp_type != IBV_QPT_XRC_RECV) cq_of(a.send_cq).queue->add_shards(bit);
     if (!is_xrc(a.qp_type)) cq_of(a.recv_cq).queue->add_shards(bit);

@@ -29,7 +29,7 @@ struct NodeOptions {
     Placement placement;
     std::uint64_t memory = 16 << 20;  // Shared with the others. 0: a node that only computes.
     std::uint16_t threads = 1;
-    Duration patience = std::chrono::seconds(30);  // For the others to come, and for a barrier.
+    Duration patience = std::chrono::seconds(30);  // For the others to come, and for a name.
     // How long a thread that waits polls before it sleeps. A round trip between processes that
     // share their cores with others takes 10 to 60 us, and who has slept is late.
     Duration spin = std::chrono::microseconds(100);
