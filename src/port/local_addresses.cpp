@@ -26,7 +26,8 @@ void LocalAddresses::set(const std::vector<host::Interface>& interfaces) {
 }
 
 bool LocalAddresses::has(const Gid& gid) const {
-    return std::any_of(addresses_.begin(), addresses_.end(),
+    return is_loopback(gid) ||
+           std::any_of(addresses_.begin(), addresses_.end(),
                        [&gid](const auto& address) { return address.first == gid; });
 }
 
@@ -40,9 +41,9 @@ bool LocalAddresses::share_a_link(const Gid& a, const Gid& b) const {
 }
 
 bool LocalAddresses::connect(const Gid& source, const Gid& destination) const {
-    if (is_loopback(destination)) return true;
     const std::lock_guard lock(mutex_);
-    return is_link_local(destination) ? share_a_link(source, destination) : has(destination);
+    if (is_link_local(destination)) return share_a_link(source, destination);
+    return has(source) && has(destination);
 }
 
 }  // namespace feroce::port

@@ -18,7 +18,7 @@ public:
     void set(const std::vector<host::Interface>& interfaces);
     // Changes with each set(): what connect() said before may not be true any more.
     std::uint32_t version() const { return version_.load(std::memory_order_acquire); }
-    // Whether packets from one to the other stay here.
+    // Whether packets from one to the other stay here, and may be sent: both are ours.
     bool connect(const Gid& source, const Gid& destination) const;
 
 private:

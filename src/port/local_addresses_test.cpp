@@ -32,15 +32,17 @@ TEST(LocalAddresses, KnowsTheOnesItWasGiven) {
     EXPECT_FALSE(addresses.connect(kA, kB));
     addresses.set({interface(3, {kB})});
     EXPECT_FALSE(addresses.connect(kA, kA));
-    EXPECT_TRUE(addresses.connect(kA, kB));
-    addresses.set({});  // As if there were no memory for the list.
-    EXPECT_TRUE(addresses.connect(kA, kB));
+    EXPECT_FALSE(addresses.connect(kA, kB));  // Nothing can be sent from an address that is gone.
+    addresses.set({});                        // As if there were no memory for the list.
+    EXPECT_TRUE(addresses.connect(kB, kB));
 }
 
 TEST(LocalAddresses, AllOfLoopbackIsHere) {
     const LocalAddresses addresses;
-    EXPECT_TRUE(addresses.connect(kA, Gid::from_v4(0x7f000105)));
-    EXPECT_FALSE(addresses.connect(kA, Gid::from_v4(0x80000001)));
+    const Gid loopback = Gid::from_v4(0x7f000001);
+    EXPECT_TRUE(addresses.connect(loopback, Gid::from_v4(0x7f000105)));
+    EXPECT_FALSE(addresses.connect(loopback, Gid::from_v4(0x80000001)));
+    EXPECT_FALSE(addresses.connect(kA, loopback));
 }
 
 TEST(LocalAddresses, ALinkLocalAddressBelongsToItsLink) {

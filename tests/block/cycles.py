@@ -7,6 +7,7 @@ what it has at the end.
 import os
 import sys
 import tempfile
+import time
 
 from disks import attached, exported, fail
 
@@ -21,6 +22,16 @@ def held(pid):
     return int(line.split()[1]), len(os.listdir(f"/proc/{pid}/fd"))
 
 
+def settled(pid, early):
+    """What is held when the server has done with the last clients: it looks once a second."""
+    deadline = time.monotonic() + 10
+    while True:
+        now = held(pid)
+        if now[1] <= early[1] or time.monotonic() > deadline:
+            return now
+        time.sleep(0.1)
+
+
 def main(folder, count):
     feroce = os.path.join(os.path.abspath(folder), "feroce")
     with tempfile.TemporaryDirectory() as scratch:
@@ -33,7 +44,7 @@ def main(folder, count):
                     pass
                 if done == max(1, count // 10):
                     early = held(server.process.pid)
-            late = held(server.process.pid)
+            late = settled(server.process.pid, early)
     print(f"{count} cycles, none refused; after a tenth {early[0] >> 10} MB and {early[1]} files, "
           f"at the end {late[0] >> 10} MB and {late[1]} files")
     if late[0] > early[0] + SPARE_KB or late[1] > early[1]:
