@@ -115,7 +115,7 @@ private:
     // Set once; the wake-up that follows orders it.
     std::atomic<bool> stop_{false};
     bool look_again_ = false;  // Of the thread: interfaces have changed and nobody knows yet.
-    int busy_turns_ = 0;  // The thread's own: in a row.
+    int busy_turns_ = 0;       // The thread's own: in a row.
     std::unique_ptr<host::Task> thread_;
 };
 
