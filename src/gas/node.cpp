@@ -73,7 +73,7 @@ Result<> Node::meet() {
 }
 
 Result<> Node::barrier() {
-    if (const Result<> met = meet(); !met) return met;
+    if (Result<> met = meet(); !met) return met;
     return core_->report_losses();
 }
 
@@ -86,7 +86,7 @@ Result<std::uint64_t> Node::tell(NodeId from, std::uint64_t bits) {
 Result<> Node::leave() {
     const Result<> met = meet();
     if (met) loop().run(core_->say_goodbye());
-    const Result<> all = met ? core_->report_losses() : met;
+    Result<> all = met ? core_->report_losses() : met;
     for (auto& set : core_->lanes) set->close();
     core_->accepted.clear();
     return all;
