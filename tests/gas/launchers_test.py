@@ -260,22 +260,7 @@ TESTS = {"openmpi": test_openmpi, "mpich": test_mpich, "slurm": test_slurm,
          "allocated": test_allocated}
 
 
-# Launchers listen on every address of the machine. Slurm finds none where there is only loopback.
-OWN_NETWORK = """ip link set lo up && ip link add net0 type veth peer name net1 &&
-ip addr add 10.99.0.1/24 dev net0 && ip link set net0 up && ip link set net1 up && exec "$@" """
-
-
-def enter_own_network():
-    """Begins this program again in a network of its own; an ordinary user has none."""
-    if os.geteuid() != 0 or "FEROCE_OWN_NETWORK" in os.environ:
-        return
-    os.environ["FEROCE_OWN_NETWORK"] = "yes"
-    os.execvp("unshare", ["unshare", "-n", "sh", "-c", OWN_NETWORK, "sh", sys.executable,
-                          *sys.argv])
-
-
 def main():
-    enter_own_network()
     name, build = sys.argv[1], pathlib.Path(sys.argv[2]).resolve()
     with tempfile.TemporaryDirectory(prefix="feroce-launchers-") as folder:
         try:
