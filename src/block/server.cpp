@@ -91,7 +91,8 @@ rdma::Result<Server> Server::open(rdma::Loop& loop, rtrs::ServerOptions options,
                                   std::vector<Export> exports) {
     if (!options.workers.empty())
         return rdma::Error(EINVAL, "disks are served by one loop; leave the workers out");
-    constexpr std::uint32_t kBufferAlignment = 4096;  // Of memory for reads and writes around the cache.
+    // Of memory for reads and writes around the cache.
+    constexpr std::uint32_t kBufferAlignment = 4096;
     if (options.chunk_size % kBufferAlignment != 0 || options.header_size >= options.chunk_size ||
         (options.chunk_size - options.header_size) % kBufferAlignment != 0)
         return rdma::Error(EINVAL,
