@@ -10,9 +10,6 @@
 #include <cstdint>
 #include <span>
 
-#include "base/bytes.hpp"
-#include "port/address.hpp"
-
 namespace feroce::port {
 
 inline long receive_message(int fd, msghdr& message, int flags) {
@@ -28,9 +25,10 @@ inline long send_message(int fd, const msghdr& message, int flags) {
     return ::syscall(SYS_sendmsg, fd, &message, flags);
 }
 
-// Without control messages.
-inline long send_plain(int fd, ByteView bytes, const SocketAddress& to, int flags) {
-    return ::syscall(SYS_sendto, fd, bytes.data(), bytes.size(), flags, &to.any, to.length);
+// A message of one piece without control messages, by the cheapest call there is for it.
+inline long send_plain(int fd, const msghdr& message, int flags) {
+    return ::syscall(SYS_sendto, fd, message.msg_iov->iov_base, message.msg_iov->iov_len, flags,
+                     message.msg_name, message.msg_namelen);
 }
 
 inline int send_messages(int fd, std::span<mmsghdr> messages) {

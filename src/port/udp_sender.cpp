@@ -81,10 +81,13 @@ bool blames_segments(int error) {
     return error == EINVAL || error == EIO || error == EMSGSIZE;
 }
 
-// As sendmmsg(), which costs a lone message something.
+// As sendmmsg(), which costs a lone message something, and so do control messages that it lacks.
 int send_some(int fd, std::span<mmsghdr> messages) {
     if (messages.size() > 1) return send_messages(fd, messages);
-    return send_message(fd, messages[0].msg_hdr, MSG_DONTWAIT) < 0 ? -1 : 1;
+    const msghdr& lone = messages[0].msg_hdr;
+    const long sent = lone.msg_controllen == 0 ? send_plain(fd, lone, MSG_DONTWAIT)
+                                               : send_message(fd, lone, MSG_DONTWAIT);
+    return sent < 0 ? -1 : 1;
 }
 
 std::uint32_t interface_of(const Gid& gid) {
@@ -159,6 +162,13 @@ void UdpSender::note_sent(const TransmitRun& run, std::size_t bytes) {
 }
 
 void UdpSender::transmit(std::span<const TransmitRun> runs) {
+    if (!disturber_) return send_runs(runs, 0);
+    for (const TransmitRun& run : runs)
+        for (const Disturber::Packet& packet : disturber_->disturb(run))
+            send_runs(std::span(&packet.run, 1), packet.flip_seed);
+}
+
+void UdpSender::send_runs(std::span<const TransmitRun> runs, std::uint64_t damage) {
     while (!runs.empty()) {
         Address* address = address_of(runs.front().path.source);
         Outlet* outlet = outlet_for(address, runs.front());
@@ -173,166 +183,91 @@ void UdpSender::transmit(std::span<const TransmitRun> runs) {
                 note_refused(run, run.segment_size, open_error_);
             }
         } else {
-            send_through(*outlet, runs.first(count));
+            send_through(*outlet, runs.first(count), damage);
         }
         runs = runs.subspan(count);
     }
 }
 
-void UdpSender::seal(const Outlet& outlet, const TransmitRun& run, bool segmented) {
-    if (segmented) {
-        wire::seal_run(wire_address(outlet, run), run.bytes, run.segment_size);
-    } else {
-        wire::seal(wire_address(outlet, run), 0, run.bytes);
+// What is sealed is sent in this form, or cut by finds_another_way() and sealed again. A damaged
+// packet comes alone, so it is not: damage is done once.
+void UdpSender::send_through(Outlet& outlet, std::span<const TransmitRun> runs,
+                             std::uint64_t damage) {
+    if (!segmentation_) outlet.forgo_segments();
+    Segmenter segmenter(runs,
+                        segmentation_ ? Segmenter::Cutting::ByKernel : Segmenter::Cutting::Here);
+    while (!segmenter.finished()) {
+        std::array<Send, kBatchMax> room;
+        const std::span<const Send> sends = segmenter.upcoming(room);
+        outlet.expect(manner_of(*sends[0].run, sends[0].is_segmented()), sends[0].bytes.size());
+        for (const Send& send : sends) {
+            seal(outlet, send, damage);
+            if (capture_ != nullptr) capture(outlet, send);
+        }
+        send_batch(outlet, segmenter, sends);
     }
-    if (meddlers_.capture != nullptr) capture(outlet, run, segmented);
 }
 
-// The short way for what needs no control message. False if it does, or another way may help.
-bool UdpSender::send_plainly(Outlet& outlet, const TransmitRun& run, const Manner& wanted) {
-    if (!outlet.suits(wanted, run.bytes.size())) return false;
-    const bool segmented = wanted.segment_size != 0;
-    seal(outlet, run, segmented);
-    if (send_plain(outlet.fd(), run.bytes, target(outlet, run), MSG_DONTWAIT) >= 0) {
-        if (trouble_count_ > 0) note_sent(run, run.segment_size);
-        return true;
+// Until all are sent or dropped, or what is left has changed its form.
+void UdpSender::send_batch(Outlet& outlet, Segmenter& segmenter, std::span<const Send> sends) {
+    std::array<Message, kBatchMax> messages;
+    std::array<mmsghdr, kBatchMax> headers;
+    for (std::size_t i = 0; i < sends.size(); ++i)
+        fill(outlet, manner_of(*sends[i].run, sends[i].is_segmented()),
+             target(outlet, *sends[i].run), sends[i].bytes, messages[i], headers[i].msg_hdr);
+    std::span<mmsghdr> left = std::span(headers).first(sends.size());
+    while (!left.empty()) {
+        const int taken = send_some(outlet.fd(), left);
+        const int error = errno;
+        std::size_t done = 1;
+        if (taken > 0) {
+            done = static_cast<std::size_t>(taken);
+            for (std::size_t i = 0; i < done && trouble_count_ > 0; ++i)
+                note_sent(*sends[i].run, sends[i].packet_bytes());
+        } else if (finds_another_way(outlet, segmenter, sends[0], error)) {
+            return;
+        } else {
+            note_refused(*sends[0].run, sends[0].packet_bytes(), error);
+            dropped_packets_ += sends[0].packets;
+        }
+        segmenter.advance(done);
+        sends = sends.subspan(done);
+        left = left.subspan(done);
     }
-    const int error = errno;
-    if (blames_segments(error) && outlet.forgo_segments()) return false;
-    note_refused(run, run.segment_size, error);
-    dropped_packets_ += run.packet_count;
+}
+
+bool UdpSender::finds_another_way(Outlet& outlet, Segmenter& segmenter, const Send& refused,
+                                  int error) {
+    if (!blames_segments(error)) return false;
+    // The others were filled for a socket that segments by itself, too.
+    if (outlet.forgo_segments()) return true;
+    if (!refused.is_segmented()) return false;
+    if (error == EMSGSIZE) {  // Another run may be shorter.
+        segmenter.cut_next();
+    } else {
+        segmentation_ = false;
+        segmenter.cut_all();
+    }
     return true;
 }
 
-void UdpSender::send_through(Outlet& outlet, std::span<const TransmitRun> runs) {
-    if (meddlers_.faults != nullptr) {
-        for (const TransmitRun& run : runs) send_faultily(outlet, run);
-        return;
+void UdpSender::seal(const Outlet& outlet, const Send& send, std::uint64_t damage) const {
+    const wire::DatagramAddress address = wire_address(outlet, *send.run);
+    if (send.is_segmented()) {
+        wire::seal_run(address, send.bytes, send.run->segment_size);
+    } else {
+        wire::seal(address, 0, send.bytes);
     }
-    const TransmitRun& first = runs.front();
-    const bool segmented = first.packet_count > 1;
-    if (!segmentation_) outlet.forgo_segments();
-    if (!segmented || segmentation_) {
-        const Manner wanted = manner_of(first, segmented);
-        outlet.expect(wanted, first.bytes.size());
-        if (runs.size() == 1 && send_plainly(outlet, first, wanted)) return;
-    }
-    send_batch(outlet, runs);
+    if (damage != 0) FaultInjector::flip_bits(send.bytes, damage);
 }
 
-void UdpSender::send_batch(Outlet& outlet, std::span<const TransmitRun> runs) {
-    std::array<Message, kBatchMax> messages;
-    std::array<mmsghdr, kBatchMax> headers;
-    std::array<const TransmitRun*, kBatchMax> queued;
-    std::size_t count = 0;
-    for (const TransmitRun& run : runs) {
-        const bool segmented = run.packet_count > 1;
-        if (segmented && !segmentation_) {
-            send_singly(outlet, run);
-            continue;
-        }
-        seal(outlet, run, segmented);
-        fill(outlet, manner_of(run, segmented), target(outlet, run), run.bytes, messages[count],
-             headers[count].msg_hdr);
-        queued[count++] = &run;
-    }
-    std::size_t sent = 0;
-    while (sent < count) {
-        const int n = send_some(outlet.fd(), std::span(headers).subspan(sent, count - sent));
-        if (n > 0) {
-            const std::size_t end = sent + static_cast<std::size_t>(n);
-            for (; sent < end && trouble_count_ > 0; ++sent)
-                note_sent(*queued[sent], queued[sent]->segment_size);
-            sent = end;
-            continue;
-        }
-        const TransmitRun& failed = *queued[sent];
-        const int error = errno;
-        // What is left was filled for a socket that segments by itself. If one does, every run was
-        // queued, each in its place.
-        if (blames_segments(error) && outlet.forgo_segments())
-            return send_batch(outlet, runs.subspan(sent));
-        if (failed.packet_count > 1 && blames_segments(error)) {
-            if (error != EMSGSIZE) segmentation_ = false;
-            send_singly(outlet, failed);
-        } else {
-            note_refused(failed, failed.segment_size, error);
-            dropped_packets_ += failed.packet_count;
-        }
-        ++sent;
-    }
-}
-
-namespace {
-
-// The packets of a run, one after the other.
-template <class Each>
-void for_each_packet(const TransmitRun& run, Each&& each) {
-    ByteSpan rest = run.bytes;
-    while (!rest.empty()) {
-        const ByteSpan packet = rest.first(std::min<std::size_t>(run.segment_size, rest.size()));
-        rest = rest.subspan(packet.size());
-        each(packet);
-    }
-}
-
-}  // namespace
-
-void UdpSender::send_singly(const Outlet& outlet, const TransmitRun& run) {
-    for_each_packet(run, [&](ByteSpan packet) {
-        wire::seal(wire_address(outlet, run), 0, packet);
-        send_packet(outlet, run, packet);
-    });
-}
-
-bool UdpSender::send_one(const Outlet& outlet, const TransmitRun& run, ByteSpan packet) const {
-    Message message;
-    msghdr header;
-    fill(outlet, manner_of(run, false), target(outlet, run), packet, message, header);
-    return send_message(outlet.fd(), header, MSG_DONTWAIT) >= 0;
-}
-
-void UdpSender::send_packet(const Outlet& outlet, const TransmitRun& run, ByteSpan packet) {
-    if (meddlers_.capture != nullptr)
-        meddlers_.capture->write({.address = wire_address(outlet, run),
-                                  .ipv4_id = 0,
-                                  .traffic_class = run.path.traffic_class,
-                                  .udp_payload = packet});
-    if (send_one(outlet, run, packet)) {
-        if (trouble_count_ > 0) note_sent(run, packet.size());
-        return;
-    }
-    note_refused(run, packet.size(), errno);
-    ++dropped_packets_;
-}
-
-void UdpSender::send_faultily(const Outlet& outlet, const TransmitRun& run) {
-    constexpr std::size_t kHeldMax = 64;
-    for_each_packet(run, [&](ByteSpan packet) {
-        wire::seal(wire_address(outlet, run), 0, packet);
-        const FaultInjector::Fate fate = meddlers_.faults->next(packet);
-        if (fate.drop) return;
-        if (fate.flip_seed != 0) FaultInjector::flip_bits(packet, fate.flip_seed);
-        if (fate.hold && held_.size() < kHeldMax) {
-            held_.push_back({run, {packet.begin(), packet.end()}});
-            return;
-        }
-        send_packet(outlet, run, packet);
-        if (fate.duplicate) send_packet(outlet, run, packet);
-        for (Held& held : held_)
-            if (Outlet* its = outlet_for(address_of(held.run.path.source), held.run))
-                send_one(*its, held.run, ByteSpan(held.bytes));
-        held_.clear();
-    });
-}
-
-void UdpSender::capture(const Outlet& outlet, const TransmitRun& run, bool segmented) {
+void UdpSender::capture(const Outlet& outlet, const Send& send) const {
     std::uint16_t id = 0;
-    for_each_packet(run, [&](ByteSpan packet) {
-        meddlers_.capture->write({.address = wire_address(outlet, run),
-                                  .ipv4_id = segmented ? id++ : std::uint16_t{0},
-                                  .traffic_class = run.path.traffic_class,
-                                  .udp_payload = packet});
+    for_each_packet(send.bytes, send.run->segment_size, [&](ByteSpan packet) {
+        capture_->write({.address = wire_address(outlet, *send.run),
+                         .ipv4_id = id++,
+                         .traffic_class = send.run->path.traffic_class,
+                         .udp_payload = packet});
     });
 }
 

@@ -7,6 +7,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -15,9 +16,11 @@
 #include "base/random.hpp"
 #include "port/address.hpp"
 #include "port/capture.hpp"
+#include "port/disturber.hpp"
 #include "port/faults.hpp"
 #include "port/network.hpp"
 #include "port/outlet.hpp"
+#include "port/segmenter.hpp"
 #include "transport/transmit_batch.hpp"
 #include "wire/icrc.hpp"
 
@@ -33,7 +36,9 @@ class UdpSender {
 public:
     UdpSender(std::shared_ptr<Network> network, RandomSource& random, std::uint16_t port,
               const Meddlers& meddlers = {})
-        : network_(std::move(network)), random_(random), port_(port), meddlers_(meddlers) {}
+        : network_(std::move(network)), random_(random), port_(port), capture_(meddlers.capture) {
+        if (meddlers.faults != nullptr) disturber_.emplace(*meddlers.faults);
+    }
     void forgo_segmentation() { segmentation_ = false; }  // As if the kernel had refused it.
 
     void transmit(std::span<const transport::TransmitRun> runs);
@@ -65,15 +70,15 @@ private:
     // Null, with open_error_ set, if there is none to be had.
     Address* address_of(const Gid& source);
     Outlet* outlet_for(Address* address, const transport::TransmitRun& run);
-    void seal(const Outlet& outlet, const transport::TransmitRun& run, bool segmented);
-    void send_through(Outlet& outlet, std::span<const transport::TransmitRun> runs);
-    void send_batch(Outlet& outlet, std::span<const transport::TransmitRun> runs);
-    bool send_plainly(Outlet& outlet, const transport::TransmitRun& run, const Manner& wanted);
-    void send_singly(const Outlet& outlet, const transport::TransmitRun& run);
-    void send_faultily(const Outlet& outlet, const transport::TransmitRun& run);
-    void send_packet(const Outlet& outlet, const transport::TransmitRun& run, ByteSpan packet);
-    bool send_one(const Outlet& outlet, const transport::TransmitRun& run, ByteSpan packet) const;
-    void capture(const Outlet& outlet, const transport::TransmitRun& run, bool segmented);
+    // Damage: 0, or the seed by which sealed packets are damaged.
+    void send_runs(std::span<const transport::TransmitRun> runs, std::uint64_t damage);
+    void send_through(Outlet& outlet, std::span<const transport::TransmitRun> runs,
+                      std::uint64_t damage);
+    void send_batch(Outlet& outlet, Segmenter& segmenter, std::span<const Send> sends);
+    // Whether the sends that are left may succeed in another form, which they have from now on.
+    bool finds_another_way(Outlet& outlet, Segmenter& segmenter, const Send& refused, int error);
+    void seal(const Outlet& outlet, const Send& send, std::uint64_t damage) const;
+    void capture(const Outlet& outlet, const Send& send) const;
     wire::DatagramAddress wire_address(const Outlet& outlet,
                                        const transport::TransmitRun& run) const;
     SocketAddress target(const Outlet& outlet, const transport::TransmitRun& run) const;
@@ -88,13 +93,8 @@ private:
     std::array<Trouble, kTroublesMax> troubles_{};
     std::size_t trouble_count_ = 0;
 
-    // A packet that fault injection sends later than its turn.
-    struct Held {
-        transport::TransmitRun run;  // Its bytes are not valid any more; these are:
-        std::vector<std::byte> bytes;
-    };
-    Meddlers meddlers_;
-    std::vector<Held> held_;
+    Capture* capture_;  // Or null.
+    std::optional<Disturber> disturber_;
 };
 
 }  // namespace feroce::port

@@ -6,15 +6,22 @@
 #include <netinet/udp.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
 #include <vector>
 
 #include "base/random.hpp"
 #include "port/address.hpp"
 #include "wire/packet.hpp"
+#include "wire/pcapng.hpp"
 
 namespace feroce::port {
 namespace {
@@ -237,6 +244,86 @@ TEST(UdpSender, ASegmentedSendThatIsRefusedLateIsSentOneByOne) {
         EXPECT_EQ(sender.dropped_packets(), 0u);
         EXPECT_FALSE(receiver.has_more());
     }
+}
+
+// What cannot be segmented does not overtake what it was posted behind.
+TEST(UdpSender, KeepsTheOrderWhereSomeRunsAreCut) {
+    const Gid gid = Gid::from_v4(0x7f00'0001);
+    Receiver receiver(gid);
+    Prng random(7);
+    UdpSender sender(*Network::enter(), random, receiver.port());
+    sender.forgo_segmentation();
+    std::vector<std::byte> bytes(1000, std::byte{0x5a});
+    std::vector<transport::TransmitRun> runs;
+    for (const std::uint32_t packets : {1u, 2u, 1u, 3u}) {
+        transport::TransmitRun run;
+        run.path.source = run.path.destination = gid;
+        run.segment_size = static_cast<std::uint32_t>(60 + 4 * runs.size());
+        run.bytes = ByteSpan(bytes).first(packets * run.segment_size);
+        run.packet_count = packets;
+        runs.push_back(run);
+    }
+    sender.transmit(runs);
+    std::vector<std::size_t> sizes;
+    for (int i = 0; i < 7; ++i) sizes.push_back(receiver.take().bytes.size());
+    EXPECT_EQ(sizes, (std::vector<std::size_t>{60, 64, 64, 68, 72, 72, 72}));
+    EXPECT_FALSE(receiver.has_more());
+}
+
+// Damage is done to what is sealed, or the receiver could not see it; a duplicate has the same.
+TEST(UdpSender, DamagesWhatIsSealed) {
+    const Gid gid = Gid::from_v4(0x7f00'0001);
+    Receiver receiver(gid);
+    Prng random(7);
+    FaultInjector faults({.duplicate = 1, .corrupt = 1});
+    UdpSender sender(*Network::enter(), random, receiver.port(), {.faults = &faults});
+    std::vector<std::byte> bytes(4 * 64, std::byte{0x5a});
+    transport::TransmitRun run;
+    run.path.source = run.path.destination = gid;
+    run.bytes = bytes;
+    run.segment_size = 64;
+    run.packet_count = 4;
+    sender.transmit(std::span(&run, 1));
+    for (int i = 0; i < 4; ++i) {
+        const Received first = receiver.take();
+        const wire::DatagramAddress address{gid, gid, first.source_port, receiver.port()};
+        EXPECT_FALSE(wire::verify(address, 0, first.bytes)) << i;
+        EXPECT_EQ(receiver.take().bytes, first.bytes) << i;
+    }
+    EXPECT_FALSE(receiver.has_more());
+}
+
+// A capture shows what left, in its order: what faults held back as well.
+TEST(UdpSender, CapturesWhatLeavesLate) {
+    const Gid gid = Gid::from_v4(0x7f00'0001);
+    Receiver receiver(gid);
+    Prng random(7);
+    FaultInjector faults({.reorder = 0.5});
+    const std::string path = testing::TempDir() + "sender." + std::to_string(::getpid());
+    const std::unique_ptr<Capture> capture = Capture::open(path);
+    ASSERT_NE(capture, nullptr);
+    UdpSender sender(*Network::enter(), random, receiver.port(), {capture.get(), &faults});
+    std::vector<std::byte> bytes(32 * 64, std::byte{0x5a});
+    transport::TransmitRun run;
+    run.path.source = run.path.destination = gid;
+    run.bytes = bytes;
+    run.segment_size = 64;
+    run.packet_count = 32;
+    for (std::size_t i = 0; i < 32; ++i) bytes[i * 64 + 20] = static_cast<std::byte>(i);
+    sender.transmit(std::span(&run, 1));
+    std::ifstream file(path, std::ios::binary);
+    const std::string captured{std::istreambuf_iterator<char>(file), {}};
+    std::filesystem::remove(path);
+    wire::PcapngReader reader(std::as_bytes(std::span(captured)));
+    int packets = 0;
+    for (; const std::optional<wire::CapturedFrame> frame = reader.next(); ++packets) {
+        const Received got = receiver.take();
+        ASSERT_EQ(got.bytes.size(), 64u);
+        const ByteView payload = ByteView(frame->bytes).last(64);
+        EXPECT_TRUE(std::ranges::equal(payload, got.bytes)) << packets;
+    }
+    EXPECT_GT(packets, 24);
+    EXPECT_FALSE(receiver.has_more());
 }
 
 TEST(UdpSender, EveryPacketLeavesInItsOwnMannerOverIpv4) {
