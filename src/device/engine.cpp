@@ -26,6 +26,12 @@ bool uses_window(QpType type) {
     return type == QpType::Rc || type == QpType::XrcInitiator;
 }
 
+QpAttributes fresh_attributes(const transport::QpInit& init) {
+    QpAttributes out;
+    out.path_mtu = init.datagram_mtu;
+    return out;
+}
+
 Result<void> check_values(const QpAttributes& to, AttributeMask mask) {
     if (mask.has(Attribute::PkeyIndex) && to.pkey_index != 0)
         return Error{EINVAL, "there is only one P_Key: index 0"};
@@ -78,7 +84,7 @@ QueuePair& Engine::add_qp(Qpn qpn, const transport::QpInit& init) {
     // An XRC target has no protection domain of its own.
     if (init.type != transport::QpType::XrcTarget)
         ASSERT(parts_.memory.pin_pd(init.pd).has_value());
-    qp->attributes.path_mtu = init.datagram_mtu;
+    qp->set_attributes(fresh_attributes(init));
     if (init.type == transport::QpType::Ud) parts_.port.tell_destinations();
     QueuePair& made = *qp;
     qps_.insert(std::move(qp));
@@ -89,7 +95,8 @@ void Engine::destroy_qp(QueuePair& qp) {
     observe(qp);
     to_reset(last_run_, qp);
     groups_.remove_all(qp, [this](const Gid& group) { parts_.port.leave_group(group); });
-    if (qp.is_ready) remove_if(ready_, [&qp](const QueuePair* other) { return other == &qp; });
+    if (qp.device().is_ready)
+        remove_if(ready_, [&qp](const QueuePair* other) { return other == &qp; });
     timers_.remove(qp);
     parts_.memory.unbind_windows_of(qp.qpn());
     if (qp.type() != transport::QpType::XrcTarget) parts_.memory.unpin_pd(qp.init().pd);
@@ -129,21 +136,23 @@ Result<void> Engine::modify_qp(Instant now, QueuePair& qp, const QpAttributes& a
 // To a state other than RESET and ERR. Where memory is wanting nothing has changed.
 void Engine::apply_modify(Instant now, QueuePair& qp, const QpAttributes& attributes,
                           AttributeMask mask) {
-    const QpAttributes before = qp.attributes;
+    const QpAttributes before = qp.attributes();
     const QpState from = qp.state();
     transport::SendWindow* acquired = nullptr;
     Rollback restore([&] {
-        qp.attributes = before;
+        qp.set_attributes(before);
         if (acquired != nullptr) windows_.release(*acquired);
     });
-    transport::apply(attributes, mask, qp.attributes);
+    QpAttributes after = before;
+    transport::apply(attributes, mask, after);
+    qp.set_attributes(after);
     const bool begins =
         from == QpState::Init && qp.state() == QpState::Rtr && uses_window(qp.type());
     const bool moves = from == QpState::Sqd && mask.has(Attribute::AddressVector);
-    if (begins || (moves && qp.window != nullptr)) acquired = &acquire_window(qp);
+    if (begins || (moves && qp.window() != nullptr)) acquired = &acquire_window(qp);
     qp.machine().reserve();
     restore.keep();
-    if (begins) qp.window = acquired;
+    if (begins) qp.set_window(acquired);
     if (moves) follow_path(qp, acquired);
     if (from == QpState::Sqe) qp.forget_reason();
     qp.machine().on_modify(now, from);
@@ -151,39 +160,39 @@ void Engine::apply_modify(Instant now, QueuePair& qp, const QpAttributes& attrib
 
 transport::SendWindow& Engine::acquire_window(const QueuePair& qp) {
     transport::SendWindow& window =
-        windows_.acquire(qp.attributes.address.destination, qp.attributes.destination_qpn);
+        windows_.acquire(qp.attributes().address.destination, qp.attributes().destination_qpn);
     window.set_by_ring(goes_by_ring(qp));
     return window;
 }
 
 bool Engine::goes_by_ring(const QueuePair& qp) const {
     return qp.type() != QpType::Ud && qp.state() >= QpState::Rtr &&
-           parts_.port.goes_by_ring(qp.path(), slot_of(qp.attributes.destination_qpn));
+           parts_.port.goes_by_ring(qp.path(), slot_of(qp.attributes().destination_qpn));
 }
 
 // The peer may be somewhere else now, or come by another source port. What is in flight is counted
 // where the next acknowledgement will take it off.
 void Engine::follow_path(QueuePair& qp, transport::SendWindow* next) {
-    qp.peer_source_port = 0;
+    qp.device().peer_source_port = 0;
     if (next == nullptr) return;
     const std::uint32_t in_flight = qp.machine().progress().in_flight_bytes;
     windows_.remove_waiter(qp);
-    qp.window->on_forgotten(in_flight);
-    windows_.release(*qp.window);
-    qp.window = next;
+    qp.window()->on_forgotten(in_flight);
+    windows_.release(*qp.window());
+    qp.set_window(next);
     next->adopt(in_flight);
 }
 
 // As IBTA has it for a completion queue that is overrun: a queue pair that cannot report what it
 // did goes to ERR. The completion queue has told its owner itself; see CompletionListener.
 void Engine::fail_overflowed(Instant now, QueuePair& qp) {
-    qp.completion_lost = false;
+    qp.forget_lost_completion();
     if (qp.state() == QpState::Err || qp.state() == QpState::Reset) return;
     transport::Reason reason;
     reason.rule = transport::Rule::CompletionOverflow;
     reason.status = transport::WcStatus::FlushError;
     qp.fail(now, reason);
-    qp.completion_lost = false;  // Flushing may lose more.
+    qp.forget_lost_completion();  // Flushing may lose more.
     qp_event(qp, transport::AsyncEventType::QpFatal);
 }
 
@@ -206,7 +215,7 @@ void Engine::observe(QueuePair& qp) {
     transport::Notice notice;
     notice.state = qp.state();
     notice.qpn = qp.qpn();
-    notice.peer = qp.attributes.destination_qpn;
+    notice.peer = qp.attributes().destination_qpn;
     const transport::CompletionSink* const queues[] = {qp.init().send_cq, qp.init().receive_cq};
     for (const transport::CompletionSink* queue : queues) {
         if (queue == nullptr || queue->overflowed_at() == 0) continue;
@@ -218,24 +227,24 @@ void Engine::observe(QueuePair& qp) {
     notice.error = parts_.port.send_error(qp.path());
     if (notice.error == 0) return;
     notice.kind = transport::NoticeKind::SendRefused;
-    notice.source = qp.attributes.address.source;
-    notice.destination = qp.attributes.address.destination;
+    notice.source = qp.attributes().address.source;
+    notice.destination = qp.attributes().address.destination;
     log.note(notice);
 }
 
 void Engine::to_reset(Instant now, QueuePair& qp) {
     const QpState from = qp.state();
-    qp.attributes = QpAttributes{};
-    qp.attributes.path_mtu = qp.init().datagram_mtu;
+    qp.set_attributes(fresh_attributes(qp.init()));
     qp.machine().on_modify(now, from);
     qp.clear();
+    qp.device().peer_source_port = 0;
     held_.drop(qp);
     if (qp.init().send_cq != nullptr) qp.init().send_cq->purge(qp.qpn());
     if (qp.init().receive_cq != nullptr) qp.init().receive_cq->purge(qp.qpn());
-    if (qp.window == nullptr) return;
+    if (qp.window() == nullptr) return;
     windows_.remove_waiter(qp);
-    windows_.release(*qp.window);
-    qp.window = nullptr;
+    windows_.release(*qp.window());
+    qp.set_window(nullptr);
 }
 
 Result<void> Engine::attach_multicast(QueuePair& qp, const Gid& group) {
@@ -260,13 +269,13 @@ Result<void> Engine::detach_multicast(QueuePair& qp, const Gid& group) {
 }
 
 Result<void> Engine::post_send(Instant now, QueuePair& qp, const transport::SendWr& wr) {
-    if (!qp.is_ready) qp.prefetch();  // Else it was used a moment ago.
+    if (!qp.device().is_ready) qp.prefetch();  // Else it was used a moment ago.
     const Result<void> posted = qp.post_send(now, wr);
     if (!posted) {
         note_refusal("ibv_post_send", qp, posted.error());
         return posted;
     }
-    if (qp.completion_lost) [[unlikely]]
+    if (qp.lost_completion()) [[unlikely]]
         fail_overflowed(now, qp);
     make_ready(qp);
     return {};
@@ -309,8 +318,8 @@ void Engine::give_up_peer(Instant now, QueuePair& qp) {
 }
 
 void Engine::make_ready(QueuePair& qp) {
-    if (qp.is_ready) return;
-    qp.is_ready = true;
+    if (qp.device().is_ready) return;
+    qp.device().is_ready = true;
     ready_.push(&qp);
 }
 
@@ -324,8 +333,8 @@ void Engine::line_up(Instant now, QueuePair& qp) {
 }
 
 void Engine::settle(Instant now, QueuePair& qp) {
-    if (!qp.is_ready) line_up(now, qp);
-    if (qp.is_ready) return;  // Its turn comes, and the timer is seen to after it.
+    if (!qp.device().is_ready) line_up(now, qp);
+    if (qp.device().is_ready) return;  // Its turn comes, and the timer is seen to after it.
     timers_.update(qp, qp.machine().deadline());
 }
 
@@ -347,7 +356,7 @@ void Engine::run(Instant now) {
 void Engine::follow_rings() {
     ring_changes_ = parts_.port.ring_changes();
     qps_.for_each([this](QueuePair& qp) {
-        if (qp.window != nullptr) qp.window->set_by_ring(goes_by_ring(qp));
+        if (qp.window() != nullptr) qp.window()->set_by_ring(goes_by_ring(qp));
     });
 }
 
@@ -366,7 +375,7 @@ void Engine::run_ready(Instant now) {
         QueuePair* qp = ready_.front();
         ready_.pop();
         if (!ready_.empty()) ready_.front()->prefetch();
-        qp->is_ready = false;
+        qp->device().is_ready = false;
         call_machine(now, *qp,
                      [now](transport::Machine& machine) { machine.pump(now, kTurnPackets); });
         if (turns == 1) transmit_.flush();  // The peer need not wait for what follows.

@@ -133,8 +133,8 @@ private:
     void call_machine(Instant now, transport::QueuePair& qp, F&& call) {
         const std::uint64_t before = transmit_.packets_sent();
         call(qp.machine());
-        qp.packets_sent += transmit_.packets_sent() - before;
-        if (qp.completion_lost) [[unlikely]]
+        qp.count_sent(transmit_.packets_sent() - before);
+        if (qp.lost_completion()) [[unlikely]]
             fail_overflowed(now, qp);
     }
     void fail_overflowed(Instant now, transport::QueuePair& qp);

@@ -77,7 +77,7 @@ void Engine::receive_unsealed(Instant now, wire::Packet& packet, const Datagram&
 // dropped here is repeated if it matters.
 void Engine::receive_somewhere(Instant now, const wire::Packet& packet, const Datagram& datagram) {
     const QueuePair* qp = qps_.find(packet.bth.destination);
-    const Gid own = qp != nullptr ? qp->attributes.address.source : Gid{};
+    const Gid own = qp != nullptr ? qp->attributes().address.source : Gid{};
     if (!own.is_zero() && own.is_v4() == datagram.source.is_v4()) {
         Datagram complete = datagram;
         complete.destination = own;
@@ -131,11 +131,11 @@ void Engine::deliver(Instant now, QueuePair& qp, const wire::Packet& packet,
     if (qp.type() != QpType::Ud && !comes_from_peer(qp, packet, datagram)) return;
     if (packet.info->verb == wire::Verb::Cnp) {
         counters_.add(Counter::CongestionNotifications);
-        if (qp.window != nullptr) qp.window->on_congestion_mark(now);
+        if (qp.window() != nullptr) qp.window()->on_congestion_mark(now);
         return;
     }
     if ((datagram.traffic_class & 3) == kCongestionExperienced) notify_congestion(now, qp);
-    ++qp.packets_received;
+    qp.count_received();
     const transport::Arrival arrival{datagram.source, datagram.destination, datagram.source_port,
                                      datagram.traffic_class, datagram.hop_limit};
     call_machine(now, qp,
@@ -144,7 +144,7 @@ void Engine::deliver(Instant now, QueuePair& qp, const wire::Packet& packet,
 }
 
 bool Engine::comes_from_peer(QueuePair& qp, const wire::Packet& packet, const Datagram& datagram) {
-    const transport::AddressVector& peer = qp.attributes.address;
+    const transport::AddressVector& peer = qp.attributes().address;
     if (datagram.source != peer.destination || datagram.destination != peer.source) {
         note_drop(NoticeKind::WrongSource, packet, datagram, &qp);
         counters_.drop(DropReason::WrongSource);
@@ -152,9 +152,10 @@ bool Engine::comes_from_peer(QueuePair& qp, const wire::Packet& packet, const Da
     }
     if (!datagram.sealed) return true;
     // Learnt from a packet with the right PSN: a stranger who was first would lock the peer out.
-    if (qp.peer_source_port == 0 && qp.machine().expects(packet))
-        qp.peer_source_port = datagram.source_port;
-    if (qp.peer_source_port == 0 || qp.peer_source_port == datagram.source_port) return true;
+    if (qp.device().peer_source_port == 0 && qp.machine().expects(packet))
+        qp.device().peer_source_port = datagram.source_port;
+    if (qp.device().peer_source_port == 0 || qp.device().peer_source_port == datagram.source_port)
+        return true;
     counters_.drop(DropReason::WrongSourcePort);
     return false;
 }
@@ -173,20 +174,20 @@ void Engine::note_drop(NoticeKind kind, const wire::Packet& packet, const Datagr
     notice.source = datagram.source;
     if (qp != nullptr) {
         notice.state = qp->state();
-        notice.destination = qp->attributes.address.destination;
+        notice.destination = qp->attributes().address.destination;
     }
     reasons_.notices.note(notice);
 }
 
 void Engine::notify_congestion(Instant now, QueuePair& qp) {
-    const bool first = qp.last_congestion_notice == Instant{};
+    const bool first = qp.device().last_congestion_notice == Instant{};
     if (qp.type() == QpType::Ud ||
-        (!first && now - qp.last_congestion_notice < kCongestionNoticeGap))
+        (!first && now - qp.device().last_congestion_notice < kCongestionNoticeGap))
         return;
-    qp.last_congestion_notice = now;
+    qp.device().last_congestion_notice = now;
     transport::PacketSpec spec;
     spec.opcode = wire::Opcode::Cnp;
-    spec.destination = qp.attributes.destination_qpn;
+    spec.destination = qp.attributes().destination_qpn;
     spec.payload_size = 16;  // Reserved bytes, zero.
     const ByteSpan payload = transport::append_packet(transmit_, qp.path(), spec);
     std::fill(payload.begin(), payload.end(), std::byte{0});

@@ -31,20 +31,20 @@ void Windows::release(transport::SendWindow& window) {
 }
 
 void Windows::add_waiter(transport::QueuePair& qp) {
-    if (qp.waits_for_window) return;
-    ASSERT(qp.window != nullptr);
-    Entry& entry = entry_of(*qp.window);
+    if (qp.device().waits_for_window) return;
+    ASSERT(qp.window() != nullptr);
+    Entry& entry = entry_of(*qp.window());
     entry.waiters.push(&qp);
-    qp.waits_for_window = true;
+    qp.device().waits_for_window = true;
     if (entry.listed) return;
     entry.listed = true;
     blocked_.push_back(&entry);
 }
 
 void Windows::remove_waiter(transport::QueuePair& qp) {
-    if (!qp.waits_for_window) return;
-    qp.waits_for_window = false;
-    remove_if(entry_of(*qp.window).waiters,
+    if (!qp.device().waits_for_window) return;
+    qp.device().waits_for_window = false;
+    remove_if(entry_of(*qp.window()).waiters,
               [&qp](const transport::QueuePair* waiter) { return waiter == &qp; });
     drop_unblocked();
 }

@@ -30,7 +30,8 @@ public:
     void release(transport::SendWindow& window);
     std::size_t size() const { return entries_.size(); }
 
-    // qp.window is one of ours. Once only, however often it is added: see qp.waits_for_window.
+    // qp.window() is one of ours. Once only, however often it is added: see
+    // qp.device().waits_for_window.
     void add_waiter(transport::QueuePair& qp);
     void remove_waiter(transport::QueuePair& qp);  // Before its window is released.
     bool has_waiters() const { return !blocked_.empty(); }
@@ -64,7 +65,7 @@ private:
         for (std::size_t n = entry.waiters.size(); n > 0 && entry.may_send(now); --n) {
             transport::QueuePair& qp = *entry.waiters.front();
             entry.waiters.pop();
-            qp.waits_for_window = false;
+            qp.device().waits_for_window = false;
             f(qp);
         }
     }

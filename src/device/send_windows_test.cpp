@@ -19,7 +19,7 @@ class WindowsTest : public ::testing::Test {
 protected:
     transport::QueuePair& new_qp(const Gid& peer, std::uint32_t destination_qpn) {
         auto& qp = *qps_.emplace_back(maker_.make(next_qpn_++));
-        qp.window = &windows_.acquire(peer, Qpn{destination_qpn});
+        qp.set_window(&windows_.acquire(peer, Qpn{destination_qpn}));
         return qp;
     }
     static void fill(transport::SendWindow& window) { window.on_sent(kNow, 1 << 20); }
@@ -66,23 +66,23 @@ TEST_F(WindowsTest, WakesInOrderOnlyWhereTheWindowIsOpen) {
     auto& a = new_qp(kPeer, 0x01'0007);
     auto& b = new_qp(kPeer, 0x01'0008);
     auto& c = new_qp(kOther, 0x01'0007);
-    fill(*a.window);
-    fill(*c.window);
+    fill(*a.window());
+    fill(*c.window());
     windows_.add_waiter(b);
     windows_.add_waiter(a);
     windows_.add_waiter(b);
     windows_.add_waiter(c);
-    EXPECT_TRUE(b.waits_for_window);
+    EXPECT_TRUE(b.device().waits_for_window);
     EXPECT_EQ(wake(), Woken{});
     EXPECT_TRUE(windows_.has_waiters());
 
-    empty(*a.window);
+    empty(*a.window());
     EXPECT_EQ(wake(), (Woken{&b, &a}));
-    EXPECT_FALSE(a.waits_for_window);
-    EXPECT_TRUE(c.waits_for_window);
+    EXPECT_FALSE(a.device().waits_for_window);
+    EXPECT_TRUE(c.device().waits_for_window);
     EXPECT_EQ(wake(), Woken{}) << "each once";
 
-    empty(*c.window);
+    empty(*c.window());
     EXPECT_EQ(wake(), Woken{&c});
     EXPECT_FALSE(windows_.has_waiters());
 }
@@ -95,15 +95,15 @@ TEST_F(WindowsTest, StopsWhenTheWokenOneFillsTheWindow) {
     Woken woken;
     const auto send_all = [&](transport::QueuePair& qp) {
         woken.push_back(&qp);
-        fill(*qp.window);
+        fill(*qp.window());
         windows_.add_waiter(qp);  // It has more to send.
     };
     windows_.wake(later_, send_all);
     EXPECT_EQ(woken, Woken{&a});
-    empty(*a.window);
+    empty(*a.window());
     windows_.wake(later_, send_all);
     EXPECT_EQ(woken, (Woken{&a, &b})) << "whoever sent last waits longest";
-    empty(*a.window);
+    empty(*a.window());
     EXPECT_EQ(wake(), (Woken{&a, &b}));
 }
 
@@ -143,20 +143,20 @@ TEST_F(WindowsTest, RemovedWaiterIsForgottenAndItsWindowCanGo) {
     windows_.add_waiter(c);
     windows_.remove_waiter(c);
     EXPECT_FALSE(windows_.has_waiters());
-    for (auto* qp : {&a, &b, &c}) windows_.release(*qp->window);
+    for (auto* qp : {&a, &b, &c}) windows_.release(*qp->window());
     EXPECT_EQ(windows_.size(), 0u);
 }
 
 TEST_F(WindowsTest, PacingIsThatOfWindowsWithWaiters) {
     auto& a = new_qp(kPeer, 0x01'0007);
     auto& b = new_qp(kOther, 0x01'0008);
-    fill(*a.window);
+    fill(*a.window());
     EXPECT_EQ(windows_.next_pacing(kNow), kNever) << "nobody waits";
     windows_.add_waiter(a);
-    EXPECT_EQ(windows_.next_pacing(kNow), a.window->blocked_until(kNow));
+    EXPECT_EQ(windows_.next_pacing(kNow), a.window()->blocked_until(kNow));
     windows_.add_waiter(b);
     EXPECT_EQ(windows_.next_pacing(kNow),
-              std::min(a.window->blocked_until(kNow), b.window->blocked_until(kNow)));
+              std::min(a.window()->blocked_until(kNow), b.window()->blocked_until(kNow)));
 }
 
 }  // namespace

@@ -10,8 +10,8 @@ Timers::Timers(std::size_t capacity) {
 
 void Timers::update(transport::QueuePair& qp, Instant deadline) {
     if (deadline == kNever) return remove(qp);
-    if (qp.timer_position != 0) {
-        const std::size_t index = qp.timer_position - 1;
+    if (qp.device().timer_position != 0) {
+        const std::size_t index = qp.device().timer_position - 1;
         if (deadline < heap_[index].deadline) sift_up(index, {deadline, &qp});
         return;
     }
@@ -21,7 +21,7 @@ void Timers::update(transport::QueuePair& qp, Instant deadline) {
 }
 
 void Timers::remove(transport::QueuePair& qp) {
-    if (qp.timer_position != 0) remove_at(qp.timer_position - 1);
+    if (qp.device().timer_position != 0) remove_at(qp.device().timer_position - 1);
 }
 
 transport::QueuePair* Timers::pop_due(Instant now) {
@@ -33,7 +33,7 @@ transport::QueuePair* Timers::pop_due(Instant now) {
 
 void Timers::place(std::size_t index, const Entry& entry) {
     heap_[index] = entry;
-    entry.qp->timer_position = static_cast<std::uint32_t>(index + 1);
+    entry.qp->device().timer_position = static_cast<std::uint32_t>(index + 1);
 }
 
 void Timers::sift_up(std::size_t index, const Entry& entry) {
@@ -60,7 +60,7 @@ void Timers::sift_down(std::size_t index, const Entry& entry) {
 
 void Timers::remove_at(std::size_t index) {
     ASSERT(index < heap_.size());
-    heap_[index].qp->timer_position = 0;
+    heap_[index].qp->device().timer_position = 0;
     const Entry last = heap_.back();
     heap_.pop_back();
     if (index == heap_.size()) return;

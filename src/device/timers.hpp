@@ -1,10 +1,10 @@
-// Timers: queue pairs by deadline, an indexed binary heap; QueuePair::timer_position is the place
-// (0: none). A deadline that moves back leaves its entry where it is: acknowledgements move it back
-// all the time, and the entry is looked at once, when it fires. So entries are never late but may
-// be early, and whoever takes one asks the machine for its deadline and updates again. A queue pair
-// that waits for nothing has no entry: the heap is as small as what is under way, and none fires
-// for a queue pair that has long gone idle and cold. Allocates nothing after construction. Engine
-// lock.
+// Timers: queue pairs by deadline, an indexed binary heap; DeviceRecord::timer_position is the
+// place (0: none). A deadline that moves back leaves its entry where it is: acknowledgements move
+// it back all the time, and the entry is looked at once, when it fires. So entries are never late
+// but may be early, and whoever takes one asks the machine for its deadline and updates again. A
+// queue pair that waits for nothing has no entry: the heap is as small as what is under way, and
+// none fires for a queue pair that has long gone idle and cold. Allocates nothing after
+// construction. Engine lock.
 #pragma once
 
 #include <cstddef>

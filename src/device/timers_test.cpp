@@ -39,7 +39,7 @@ TEST_F(TimersTest, FiresInOrderAndNotBefore) {
     EXPECT_EQ(timers.pop_due(at(20)), &qp(2));
     EXPECT_EQ(timers.pop_due(at(20)), nullptr);
     EXPECT_EQ(timers.next(), at(30));
-    EXPECT_EQ(qp(1).timer_position, 0u);
+    EXPECT_EQ(qp(1).device().timer_position, 0u);
 }
 
 TEST_F(TimersTest, LaterIsLazyEarlierIsNot) {
@@ -106,7 +106,7 @@ TEST_F(TimersTest, AgreesWithAListUnderRandomCalls) {
                 entry = kNever;
             }
         }
-        ASSERT_EQ(qp(i).timer_position != 0, model[i] != kNever);
+        ASSERT_EQ(qp(i).device().timer_position != 0, model[i] != kNever);
     }
 }
 

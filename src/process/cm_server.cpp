@@ -176,7 +176,8 @@ void CmServer::with_qp(Qpn qpn, Use&& use) {
 
 std::uint64_t CmServer::packets_received(Qpn qpn) {
     std::uint64_t packets = 0;
-    with_qp(qpn, [&](Shard::Session&, transport::QueuePair& qp) { packets = qp.packets_received; });
+    with_qp(qpn,
+            [&](Shard::Session&, transport::QueuePair& qp) { packets = qp.packets_received(); });
     return packets;
 }
 

@@ -87,7 +87,7 @@ void add_progress(transport::QueuePair& qp, Instant now, StateQp& out) {
     out.msn = progress.msn;
     out.in_flight_bytes = progress.in_flight_bytes;
     out.credits = progress.credits;
-    out.path_mtu = qp.attributes.path_mtu;
+    out.path_mtu = qp.attributes().path_mtu;
     out.retries_left = progress.retries_left;
     out.rnr_retries_left = progress.rnr_retries_left;
     const Instant deadline = qp.machine().deadline();
@@ -96,9 +96,9 @@ void add_progress(transport::QueuePair& qp, Instant now, StateQp& out) {
             std::chrono::duration_cast<std::chrono::microseconds>(
                 std::clamp<Duration>(deadline - now, Duration{0}, std::chrono::minutes(30)))
                 .count());
-    if (qp.window == nullptr) return;
-    out.window_bytes = qp.window->size();
-    out.rtt_ns = static_cast<std::uint64_t>(qp.window->smoothed_rtt().count());
+    if (qp.window() == nullptr) return;
+    out.window_bytes = qp.window()->size();
+    out.rtt_ns = static_cast<std::uint64_t>(qp.window()->smoothed_rtt().count());
 }
 
 }  // namespace
@@ -180,7 +180,7 @@ std::uint8_t StateExport::device_index(const char* name) {
 
 StateQp StateExport::record_of(const device::Engine& engine, transport::QueuePair& qp,
                                Instant now) {
-    const transport::QpAttributes& a = qp.attributes;
+    const transport::QpAttributes& a = qp.attributes();
     const bool general_services = qp.qpn() == kGeneralServicesQpn;
     StateQp out;
     out.qpn = qp.qpn().raw;
@@ -194,8 +194,8 @@ StateQp StateExport::record_of(const device::Engine& engine, transport::QueuePai
     out.pd = qp.init().pd.raw;
     out.sends_outstanding = qp.send_queue().size();
     out.sends_posted = qp.send_queue().tail();
-    out.packets_sent = qp.packets_sent;
-    out.packets_received = qp.packets_received;
+    out.packets_sent = qp.packets_sent();
+    out.packets_received = qp.packets_received();
     out.receives_posted = qp.receive_queue().available();
     out.first_reason = qp.first_reason();
     out.source = a.address.source;

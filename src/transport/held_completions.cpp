@@ -32,7 +32,7 @@ QueuePair* HeldCompletions::release() {
         const Held& held = held_[next++];
         if (held.qp->state() == QpState::Err || held.qp->machine().acknowledged(held.number)) {
             held.qp->give(*held.sink, held.completion);
-            if (held.qp->completion_lost) lost = held.qp;
+            if (held.qp->lost_completion()) lost = held.qp;
         } else if (++kept != next) {
             held_[kept - 1] = held;
         }

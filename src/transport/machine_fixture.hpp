@@ -81,10 +81,17 @@ public:
     mem::Sge sge(std::size_t offset, std::uint32_t length) const {
         return {address(offset), length, keys.lkey};
     }
+    // The machine is not told.
+    template <class Change>
+    void change_attributes(Change&& change) {
+        QpAttributes attributes = qp.attributes();
+        change(attributes);
+        qp.set_attributes(attributes);
+    }
     // As the device does it.
     void move(QpState to) {
-        const QpState from = qp.attributes.state;
-        qp.attributes.state = to;
+        const QpState from = qp.state();
+        qp.set_state(to);
         qp.machine().reserve();
         qp.machine().on_modify(Instant{}, from);
     }

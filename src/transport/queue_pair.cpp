@@ -65,16 +65,20 @@ bool is_word_operation(SendOp op) {
 }  // namespace
 
 QueuePair::QueuePair(Qpn qpn, const QpInit& init, Services& services)
-    : qpn_(qpn),
-      services_(services),
-      init_(init),
-      send_queue_(init.type, init.capabilities, init.signal_all, services.queue_memory) {
-    receive_queue_ = init.srq != nullptr
-                         ? init.srq
-                         : &own_receive_queue_.emplace(init.pd, init.capabilities.receive_wr_max,
-                                                       init.capabilities.receive_sge_max,
-                                                       ReceiveQueue::Users::OneQueuePair);
-    machine_.reset(make_machine(machine_place_, *this));
+    : send_queue_(init.type, init.capabilities, init.signal_all, services.queue_memory) {
+    hot_.qpn = qpn;
+    hot_.init = init;
+    hot_.services = &services;
+    hot_.receive_queue =
+        init.srq != nullptr ? init.srq
+                            : &own_receive_queue_.emplace(init.pd, init.capabilities.receive_wr_max,
+                                                          init.capabilities.receive_sge_max,
+                                                          ReceiveQueue::Users::OneQueuePair);
+    hot_.machine = make_machine(machine_place_, *this);
+}
+
+QueuePair::~QueuePair() {
+    hot_.machine->~Machine();
 }
 
 QueuePairPtr make_queue_pair(Qpn qpn, const QpInit& init, Services& services) {
@@ -118,7 +122,7 @@ Result<void> QueuePair::post_receive(Instant now, const ReceiveWr& wr) {
         return Error{EINVAL, "an XRC queue pair has no receive queue"};
     if (state() == QpState::Reset)
         return Error{EINVAL, "the queue pair cannot receive yet: bring it to INIT"};
-    TRY(receive_queue_->post(wr));
+    TRY(hot_.receive_queue->post(wr));
     if (state() == QpState::Err) flush_receives(now);
     return {};
 }
@@ -133,38 +137,38 @@ void QueuePair::complete_send(Instant now, const SendWqe& wqe, WcStatus status,
     completion.opcode = completion_opcode(wqe.op);
     completion.byte_length = wqe.length;
     completion.reason = reason;
-    completion.qpn = qpn_;
-    give(*init_.send_cq, completion);
+    completion.qpn = hot_.qpn;
+    give(*hot_.init.send_cq, completion);
 }
 
 void QueuePair::give(CompletionSink& cq, const Completion& completion) {
     if (!cq.push(completion)) [[unlikely]]
-        completion_lost = true;
+        hot_.completion_lost = true;
 }
 
 void QueuePair::complete_receive(const Completion& completion) {
-    give(*init_.receive_cq, completion);
+    give(*hot_.init.receive_cq, completion);
 }
 
 std::uint32_t QueuePair::record(const Reason& reason) {
     Reason full = reason;
-    full.qpn = qpn_;
-    full.peer = attributes.destination_qpn;
-    full.source = attributes.address.source;
-    full.destination = attributes.address.destination;
-    full.peer_heard = packets_received > 0;
+    full.qpn = hot_.qpn;
+    full.peer = hot_.attributes.destination_qpn;
+    full.source = hot_.attributes.address.source;
+    full.destination = hot_.attributes.address.destination;
+    full.peer_heard = hot_.packets_received > 0;
     if (full.rule == Rule::LocalMemoryGone || full.rule == Rule::RemoteMemoryGone)
-        full.region = services_.memory.region_at(mem::last_unmapped());
-    if (full.rule == Rule::RetryLimit) full.send_error = services_.transmit.send_error(path());
-    const std::uint32_t id = services_.reasons.record(full);
-    if (first_reason_ == 0) first_reason_ = id;
+        full.region = hot_.services->memory.region_at(mem::last_unmapped());
+    if (full.rule == Rule::RetryLimit) full.send_error = hot_.services->transmit.send_error(path());
+    const std::uint32_t id = hot_.services->reasons.record(full);
+    if (hot_.first_reason == 0) hot_.first_reason = id;
     return id;
 }
 
 void QueuePair::enter_error(Instant now) {
-    const QpState from = attributes.state;
-    attributes.state = QpState::Err;
-    machine_->on_modify(now, from);
+    const QpState from = hot_.attributes.state;
+    hot_.attributes.state = QpState::Err;
+    hot_.machine->on_modify(now, from);
     flush_sends(now);
     flush_receives(now);
 }
@@ -185,36 +189,36 @@ void QueuePair::fail_receive(Instant now, const Reason& reason, Completion recei
                              CompletionSink* cq) {
     receive.status = reason.status;
     receive.reason = record(reason);
-    services_.held.push(*this, *cq, receive);
+    hot_.services->held.push(*this, *cq, receive);
     enter_error(now);
 }
 
 void QueuePair::flush_sends(Instant now) {
     for (; !send_queue_.empty(); send_queue_.retire())
-        complete_send(now, send_queue_.at(send_queue_.head()), WcStatus::FlushError, first_reason_);
+        complete_send(now, send_queue_.at(send_queue_.head()), WcStatus::FlushError,
+                      hot_.first_reason);
 }
 
 void QueuePair::flush_receives(Instant now) {
-    if (uses_srq()) return services_.events.qp_event(*this, AsyncEventType::QpLastWqeReached);
-    if (init_.receive_cq == nullptr) return;
-    while (const auto wr_id = receive_queue_->discard()) {
+    if (uses_srq()) return hot_.services->events.qp_event(*this, AsyncEventType::QpLastWqeReached);
+    if (hot_.init.receive_cq == nullptr) return;
+    while (const auto wr_id = hot_.receive_queue->discard()) {
         Completion completion;
         completion.wr_id = *wr_id;
         completion.timestamp_ns = nanoseconds(now);
         completion.status = WcStatus::FlushError;
         completion.opcode = WcOpcode::Receive;
-        completion.reason = first_reason_;
-        completion.qpn = qpn_;
-        services_.held.push(*this, *init_.receive_cq, completion);
+        completion.reason = hot_.first_reason;
+        completion.qpn = hot_.qpn;
+        hot_.services->held.push(*this, *hot_.init.receive_cq, completion);
     }
 }
 
 void QueuePair::clear() {
     send_queue_.clear();
-    if (!uses_srq()) receive_queue_->clear();
-    first_reason_ = 0;
-    peer_source_port = 0;
-    completion_lost = false;
+    if (!uses_srq()) hot_.receive_queue->clear();
+    hot_.first_reason = 0;
+    hot_.completion_lost = false;
 }
 
 void QueuePair::prefetch() const {
@@ -224,9 +228,9 @@ void QueuePair::prefetch() const {
 
 // One conversation keeps one UDP source port, and different ones spread over several.
 Path QueuePair::path() const {
-    const AddressVector& to = attributes.address;
+    const AddressVector& to = hot_.attributes.address;
     return {to.source, to.destination, to.traffic_class, to.hop_limit,
-            slot_of(attributes.destination_qpn)};
+            slot_of(hot_.attributes.destination_qpn)};
 }
 
 }  // namespace feroce::transport

@@ -2,9 +2,8 @@
 // pairs, feeds them packets, time and posts, and asks them afterwards what they want:
 // wants_to_send() and deadline(). A machine never calls back into the device but through Services.
 //
-// Layout. With many queue pairs each packet finds its own cold, so what a packet touches stands
-// together at the front, in the order it is touched, and the machine is part of the same block.
-// Members are ordered by that, not by topic; sizes are asserted where it matters.
+// What packets touch is a QpHot at the front (qp_hot.hpp), and the machine is part of the same
+// block, so that all of it is asked for by one prefetch().
 #pragma once
 
 #include <array>
@@ -20,6 +19,7 @@
 #include "mem/memory.hpp"
 #include "transport/counters.hpp"
 #include "transport/held_completions.hpp"
+#include "transport/qp_hot.hpp"
 #include "transport/reason.hpp"
 #include "transport/receive_queue.hpp"
 #include "transport/send_queue.hpp"
@@ -59,21 +59,6 @@ struct Services {
     HeldCompletions& held;
     // Where queue pairs and their send requests live.
     std::pmr::memory_resource* queue_memory = std::pmr::get_default_resource();
-};
-
-struct QpInit {
-    QpType type = QpType::Rc;
-    PdId pd;
-    CompletionSink* send_cq = nullptr;     // Null only for an XRC target.
-    CompletionSink* receive_cq = nullptr;  // Null only for XRC.
-    ReceiveQueue* srq = nullptr;
-    QpCapabilities capabilities;
-    bool signal_all = false;
-    std::uint32_t xrc_domain = 0;
-    // Largest IB MTU of the port: the limit of a datagram, which no modify sets. Of the others it
-    // is the path MTU until RTR.
-    std::uint32_t datagram_mtu = 1024;
-    void* owner = nullptr;  // The device's user: handed back with events.
 };
 
 // Where a packet came from.
@@ -134,18 +119,40 @@ public:
     static constexpr std::size_t kMachineBytes = 384;
 
     QueuePair(Qpn qpn, const QpInit& init, Services& services);
+    ~QueuePair();
+    QueuePair(const QueuePair&) = delete;
+    QueuePair& operator=(const QueuePair&) = delete;
 
-    Qpn qpn() const { return qpn_; }
-    QpType type() const { return init_.type; }
-    QpState state() const { return attributes.state; }
-    const QpInit& init() const { return init_; }
-    Services& services() { return services_; }
+    Qpn qpn() const { return hot_.qpn; }
+    QpType type() const { return hot_.init.type; }
+    const QpInit& init() const { return hot_.init; }
+    Services& services() { return *hot_.services; }
     SendQueue& send_queue() { return send_queue_; }
     const SendQueue& send_queue() const { return send_queue_; }
-    ReceiveQueue& receive_queue() { return *receive_queue_; }
-    bool uses_srq() const { return init_.srq != nullptr; }
-    Machine& machine() { return *machine_; }
-    const Machine& machine() const { return *machine_; }
+    ReceiveQueue& receive_queue() { return *hot_.receive_queue; }
+    bool uses_srq() const { return hot_.init.srq != nullptr; }
+    Machine& machine() { return *hot_.machine; }
+    const Machine& machine() const { return *hot_.machine; }
+
+    const QpAttributes& attributes() const { return hot_.attributes; }
+    QpState state() const { return hot_.attributes.state; }
+    // Only remember it: the caller tells the machine by on_modify().
+    void set_attributes(const QpAttributes& attributes) { hot_.attributes = attributes; }
+    void set_state(QpState state) { hot_.attributes.state = state; }
+
+    // The window of its destination: the device sets it when the path is known (RTR).
+    SendWindow* window() const { return hot_.window; }
+    void set_window(SendWindow* window) { hot_.window = window; }
+
+    DeviceRecord& device() { return hot_.device; }
+    const DeviceRecord& device() const { return hot_.device; }
+
+    // Sent: retransmissions and acknowledgements included. Received: from its peer, duplicates
+    // included. The device counts.
+    std::uint64_t packets_sent() const { return hot_.packets_sent; }
+    std::uint64_t packets_received() const { return hot_.packets_received; }
+    void count_sent(std::uint64_t packets) { hot_.packets_sent += packets; }
+    void count_received() { ++hot_.packets_received; }
 
     // Whether post_send() would take it now; the message's length if so.
     Result<std::uint64_t> check_send(const SendWr& wr) const;
@@ -154,8 +161,12 @@ public:
 
     void complete_send(Instant now, const SendWqe& wqe, WcStatus status, std::uint32_t reason);
     void complete_receive(const Completion& completion);
-    // To a queue that may be another's (XRC). A full one costs the queue pair: see completion_lost.
+    // To a queue that may be another's (XRC).
     void give(CompletionSink& cq, const Completion& completion);
+    // A completion queue was full. The device moves the queue pair to ERR when its machine is done
+    // with what it does.
+    bool lost_completion() const { return hot_.completion_lost; }
+    void forget_lost_completion() { hot_.completion_lost = false; }
 
     // First cause recorded, state ERR, everything posted flushed in post order.
     void fail(Instant now, const Reason& reason);
@@ -167,9 +178,9 @@ public:
     // Flushes what is left of both queues; the state is ERR already (or SQE: sends only).
     void flush_sends(Instant now);
     void flush_receives(Instant now);
-    std::uint32_t first_reason() const { return first_reason_; }
-    void forget_reason() { first_reason_ = 0; }  // SQE to RTS: what went wrong is over.
-    void clear();                                // To RESET: queues empty, no completions.
+    std::uint32_t first_reason() const { return hot_.first_reason; }
+    void forget_reason() { hot_.first_reason = 0; }  // SQE to RTS: what went wrong is over.
+    void clear();                                    // To RESET: queues empty, no completions.
 
     // A packet or a post for it is near: fetch what either will touch, all at once.
     void prefetch() const;
@@ -177,39 +188,9 @@ public:
     Path path() const;  // From the address vector; the flow follows from both QPNs.
 
 private:
-    struct Destroy {  // The machine lives in machine_place_.
-        void operator()(Machine* machine) const { machine->~Machine(); }
-    };
     void enter_error(Instant now);
 
-    Qpn qpn_;
-
-public:
-    // The device's bookkeeping: its timer's place, in its ready list, waiting for the window.
-    std::uint32_t timer_position = 0;
-    bool is_ready = false;
-    bool waits_for_window : 1 = false;
-    // A completion queue was full. The device moves the queue pair to ERR when its machine is done
-    // with what it does.
-    bool completion_lost : 1 = false;
-    // UDP source port of the peer, 0 until the first good packet; then no other is believed.
-    std::uint16_t peer_source_port = 0;
-
-private:
-    std::uint32_t first_reason_ = 0;
-    std::unique_ptr<Machine, Destroy> machine_;
-    Services& services_;
-    QpInit init_;
-    ReceiveQueue* receive_queue_;  // Own or shared.
-
-public:
-    SendWindow* window = nullptr;        // Set by the device when the path is known (RTR).
-    Instant last_congestion_notice{};    // When we last told the peer that its packets were marked.
-    std::uint64_t packets_sent = 0;      // Retransmissions and acknowledgements included.
-    std::uint64_t packets_received = 0;  // From its peer; duplicates included.
-    QpAttributes attributes;
-
-private:
+    QpHot hot_;
     SendQueue send_queue_;
     std::optional<ReceiveQueue> own_receive_queue_;
     alignas(kCacheLine) std::array<std::byte, kMachineBytes> machine_place_;

@@ -19,7 +19,7 @@ void fail_unreliable_send(Instant now, QueuePair& qp, Psn psn, const SendFailure
     reason.wr_id = wqe.wr_id;
     qp.complete_send(now, wqe, failure.status, qp.record(reason));
     queue.retire();
-    qp.attributes.state = QpState::Sqe;
+    qp.set_state(QpState::Sqe);
     qp.flush_sends(now);
 }
 

@@ -76,7 +76,7 @@ Result<QpAttributes> qp_attributes(Context& context, const ibv_qp_attr& a, int m
 }
 
 ibv_qp_attr qp_attr(const transport::QueuePair& qp, const ibv_qp_cap& capabilities) {
-    const QpAttributes& from = qp.attributes;
+    const QpAttributes& from = qp.attributes();
     const transport::Progress progress = qp.machine().progress();
     ibv_qp_attr out{};
     out.qp_state = static_cast<ibv_qp_state>(from.state);

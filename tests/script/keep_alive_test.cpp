@@ -45,15 +45,15 @@ TEST(KeepAlive, TheQuestionIsADuplicateOfTheLastAcknowledgedPacket) {
     ScriptedPeer peer;
     write_once(peer, kSendPsn, 1);
     const Progress before = peer.qp->machine().progress();
-    const std::uint64_t heard = peer.qp->packets_received;
+    const std::uint64_t heard = peer.qp->packets_received();
 
     ASSERT_TRUE(ask(peer));
     expect_question(peer, kSendPsn);
     EXPECT_EQ(peer.engine.next_wakeup(), kNever) << "nothing waits for the answer";
     peer.peer_acks(kSendPsn);
-    EXPECT_GT(peer.qp->packets_received, heard);
+    EXPECT_GT(peer.qp->packets_received(), heard);
     expect_same(peer.qp->machine().progress(), before);
-    EXPECT_EQ(peer.qp->window->in_flight(), 0U);
+    EXPECT_EQ(peer.qp->window()->in_flight(), 0U);
     EXPECT_EQ(peer.engine.counters()[Counter::Retransmitted], 0U);
     EXPECT_EQ(peer.engine.counters()[Counter::CompleterRetry], 0U);
     peer.expect_no_completion();
@@ -80,11 +80,11 @@ TEST(KeepAlive, ARefusalIsASignOfLifeToo) {
     write_once(peer, kSendPsn, 1);
     for (const wire::NakCode code : {wire::NakCode::SequenceError, wire::NakCode::InvalidRequest,
                                      wire::NakCode::RemoteAccess}) {
-        const std::uint64_t heard = peer.qp->packets_received;
+        const std::uint64_t heard = peer.qp->packets_received();
         ASSERT_TRUE(ask(peer));
         expect_question(peer, kSendPsn);
         peer.peer_naks(kSendPsn + 1, code);
-        EXPECT_GT(peer.qp->packets_received, heard);
+        EXPECT_GT(peer.qp->packets_received(), heard);
         EXPECT_EQ(peer.qp->state(), QpState::Rts);
     }
     write_once(peer, kSendPsn + 1, 2);

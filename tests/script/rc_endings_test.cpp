@@ -38,7 +38,7 @@ TEST(RcEndings, AGapSendsNothingBeforeItsTurn) {
     ScriptedPeer peer;
     peer.peer_delivers(Opcode::RcReadRequest, asked(0), with_reth(peer.reth(kLongRead)));
     peer.peer_delivers(Opcode::RcSendOnly, asked(150), {.payload_size = 8});
-    EXPECT_EQ(peer.qp->packets_sent, 0U);
+    EXPECT_EQ(peer.qp->packets_sent(), 0U);
     peer.run();
     expect_responses(peer, 100);
     peer.expect_nak(asked(100), NakCode::SequenceError);
@@ -63,7 +63,7 @@ TEST(RcEndings, ARefusalFollowsTheAnswersBeforeIt) {
     bad.rkey.raw ^= 1;
     peer.peer_delivers(Opcode::RcReadRequest, asked(0), with_reth(peer.reth(kLongRead)));
     peer.peer_delivers(Opcode::RcWriteOnly, asked(100), with_reth(bad, 8));
-    EXPECT_EQ(peer.qp->packets_sent, 0U);
+    EXPECT_EQ(peer.qp->packets_sent(), 0U);
     EXPECT_EQ(static_cast<int>(peer.qp->state()), static_cast<int>(QpState::Rts));
     // What comes after it comes too late.
     peer.peer_delivers(Opcode::RcWriteOnly, asked(100), with_reth(peer.reth(8), 8));

@@ -45,21 +45,21 @@ TEST(Sqd, APeerThatMovedIsHeardAtItsNewAddress) {
 // is not told of what the new one acknowledges.
 TEST(Sqd, TheWindowIsThatOfTheNewAddress) {
     ScriptedPeer peer;
-    const transport::SendWindow* const old = peer.qp->window;
+    const transport::SendWindow* const old = peer.qp->window();
     QueuePair* other = nullptr;  // Keeps the old window in being.
     {
         transport::QpInit init;
         init.pd = peer.pd;
         init.send_cq = init.receive_cq = &peer.cq;
         other = *peer.engine.create_qp(init);
-        QpAttributes a = peer.qp->attributes;
+        QpAttributes a = peer.qp->attributes();
         for (const QpState to : {QpState::Init, QpState::Rtr}) {
             AttributeMask given = transport::transition(QpType::Rc, other->state(), to).required;
             given.raw |= static_cast<std::uint32_t>(Attribute::State);
             a.state = to;
             ASSERT_TRUE(peer.engine.modify_qp(peer.now, *other, a, given));
         }
-        ASSERT_EQ(other->window, old);
+        ASSERT_EQ(other->window(), old);
     }
     // Not drained yet: what is in flight goes along.
     peer.post(SendOp::Write, 100, 1);
@@ -68,13 +68,13 @@ TEST(Sqd, TheWindowIsThatOfTheNewAddress) {
     const std::uint32_t in_flight = old->in_flight();
     ASSERT_GT(in_flight, 0U);
     ASSERT_TRUE(change(peer, address_of(kElsewhere), Attribute::AddressVector));
-    EXPECT_NE(peer.qp->window, old);
+    EXPECT_NE(peer.qp->window(), old);
     EXPECT_EQ(old->in_flight(), 0U);
-    EXPECT_EQ(peer.qp->window->in_flight(), in_flight);
+    EXPECT_EQ(peer.qp->window()->in_flight(), in_flight);
     peer.peer_address = kElsewhere;
     peer.peer_acks(kSendPsn);
     peer.expect_completion(1, WcStatus::Success);
-    EXPECT_EQ(peer.qp->window->in_flight(), 0U);
+    EXPECT_EQ(peer.qp->window()->in_flight(), 0U);
     peer.engine.destroy_qp(*other);
 }
 

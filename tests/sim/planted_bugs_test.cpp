@@ -208,7 +208,10 @@ TEST(PlantedBugs, InvariantBroken) {
     hooks.on_healed = [](World& world) {
         const auto plant = [&world] {
             world.node(0).engine(0).qps().for_each([](transport::QueuePair& qp) {
-                if (qp.machine().progress().in_flight_bytes > 0) qp.attributes.timeout = 14;
+                if (qp.machine().progress().in_flight_bytes == 0) return;
+                transport::QpAttributes changed = qp.attributes();
+                changed.timeout = 14;
+                qp.set_attributes(changed);
             });
         };
         // Events of their own: in a turn the node may send more, which starts the timer.
@@ -310,7 +313,7 @@ TEST(PlantedBugs, DrainedQueueGoesOn) {
     Hooks hooks;
     hooks.on_event = [](Node& node, transport::QueuePair& qp, transport::AsyncEventType type) {
         if (type != transport::AsyncEventType::SendQueueDrained) return;
-        qp.attributes.state = transport::QpState::Rts;
+        qp.set_state(transport::QpState::Rts);
         node.wake();
     };
     expect_found(hooks, Checks::kDrain, troubled(&Swarm::drains));
@@ -320,7 +323,9 @@ TEST(PlantedBugs, NewAddressForgotten) {
     Hooks hooks;
     hooks.on_polled = [](Node& node, std::vector<Completion>&) {
         for_each_qp(node, [&node](transport::QueuePair& qp) {
-            qp.attributes.address.source = node.address();
+            transport::QpAttributes changed = qp.attributes();
+            changed.address.source = node.address();
+            qp.set_attributes(changed);
         });
     };
     expect_found(hooks, StatusChecker::kName, troubled(&Swarm::drains));

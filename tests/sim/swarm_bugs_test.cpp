@@ -30,7 +30,7 @@ QueuePair* qp_of(Node& node, const Completion& completion) {
 // One life of one queue pair.
 using Life = std::tuple<std::uint32_t, std::uint32_t, std::uint32_t>;
 Life life_of(Node& node, const QueuePair& qp) {
-    return {node.id(), qp.qpn().raw, qp.attributes.send_psn.raw()};
+    return {node.id(), qp.qpn().raw, qp.attributes().send_psn.raw()};
 }
 
 // The first seed in which that checker finds the bug; every seed has hooks of its own.
@@ -78,7 +78,7 @@ Hooks drained_goes_on() {
     Hooks hooks;
     hooks.on_event = [](Node& node, QueuePair& qp, transport::AsyncEventType type) {
         if (type != transport::AsyncEventType::SendQueueDrained) return;
-        qp.attributes.state = QpState::Rts;
+        qp.set_state(QpState::Rts);
         node.wake();
     };
     return hooks;
@@ -96,10 +96,12 @@ Hooks depth_ignored() {
         for (const Completion& completion : polled) {
             QueuePair* qp = qp_of(node, completion);
             if (qp == nullptr || qp->type() != QpType::Rc || qp->state() != QpState::Rts) continue;
-            std::uint8_t& depth = qp->attributes.read_atomic_max;
+            transport::QpAttributes changed = qp->attributes();
+            const std::uint8_t depth = changed.read_atomic_max;
             const std::uint8_t old = first->emplace(life_of(node, *qp), depth).first->second;
             if (depth >= old) continue;
-            depth = old;
+            changed.read_atomic_max = old;
+            qp->set_attributes(changed);
             qp->machine().on_modify(node.now(), QpState::Sqd);
         }
     };

@@ -100,7 +100,7 @@ void Requester::on_nak(Instant now, PacketNumber number, wire::Syndrome syndrome
     const bool sequence = syndrome.nak_code() == wire::NakCode::SequenceError;
     if (sequence || reach != number) {
         qp_.services().counters.add(Counter::ReceivedSequenceError);
-        if (qp_.window != nullptr) qp_.window->on_loss(now);
+        if (qp_.window() != nullptr) qp_.window()->on_loss(now);
         return go_back(now, Rule::PeerRefused, WcStatus::RetryExceededError, syndrome.raw);
     }
     fail_head(now, Rule::PeerRefused, status_of(syndrome.nak_code()), syndrome.raw);
@@ -112,7 +112,7 @@ void Requester::on_rnr(Instant now, PacketNumber number, std::uint8_t timer) {
     advance(now, first_unanswered_before(number));
     if (qp_.state() == QpState::Err) return;
     constexpr std::uint8_t kForEver = 7;
-    if (qp_.attributes.rnr_retry != kForEver) {
+    if (qp_.attributes().rnr_retry != kForEver) {
         if (rnr_left_ == 0) {
             qp_.services().counters.add(Counter::RnrRetryExceeded);
             return fail_head(now, Rule::RnrLimit, WcStatus::RnrRetryExceededError,
@@ -150,7 +150,7 @@ void Requester::on_read_response(Instant now, PacketNumber number, ByteView payl
         if (qp_.state() == QpState::Err) return;
         gap_reported_ = true;
         qp_.services().counters.add(Counter::CompleterRetry);
-        if (qp_.window != nullptr) qp_.window->on_loss(now);
+        if (qp_.window() != nullptr) qp_.window()->on_loss(now);
         return go_back(now, Rule::RetryLimit, WcStatus::RetryExceededError, 0);
     }
     SendWqe* wqe = awaiting_response(number);
@@ -158,7 +158,7 @@ void Requester::on_read_response(Instant now, PacketNumber number, ByteView payl
         wqe != nullptr && (wqe->op == SendOp::CompareSwap || wqe->op == SendOp::FetchAdd);
     if (wqe == nullptr || is_atomic)
         return qp_.services().counters.drop(DropReason::UnexpectedResponse);
-    const std::uint64_t mtu = qp_.attributes.path_mtu;
+    const std::uint64_t mtu = qp_.attributes().path_mtu;
     const std::uint64_t offset = (number - wqe->first_packet) * mtu;
     const std::uint64_t expected =
         wqe->op == SendOp::Read ? std::min(mtu, wqe->length - offset) : 0;
@@ -181,7 +181,7 @@ void Requester::on_atomic_response(Instant now, PacketNumber number, std::uint64
 
 // A response that is too long or, with more to come, too short for our path MTU was cut by another.
 void Requester::fail_response(Instant now, std::size_t length, std::uint64_t expected) {
-    const std::uint32_t mtu = qp_.attributes.path_mtu;
+    const std::uint32_t mtu = qp_.attributes().path_mtu;
     const bool mismatch = length > mtu || expected == mtu;
     Reason reason;
     reason.rule = mismatch ? Rule::MtuMismatch : Rule::ResponseMalformed;
@@ -214,7 +214,7 @@ void Requester::advance(Instant now, PacketNumber to) {
     retire_finished(now);
     if (qp_.state() == QpState::Err) return;
     if (is_lost && flight_.bytes > 0) {
-        qp_.window->on_loss(now);
+        qp_.window()->on_loss(now);
         rewind();
     }
     // An answer to what was sent before a rewind may overtake the position: nothing to resend
@@ -249,7 +249,7 @@ void Requester::settle_flight(Instant now, PacketNumber to) {
         to < position_number() ? bytes_between(flight_.una, to) : flight_.bytes;
     ASSERT(acknowledged <= flight_.bytes);
     flight_.bytes -= acknowledged;
-    qp_.window->on_acked(now, acknowledged);
+    qp_.window()->on_acked(now, acknowledged);
     flight_.una = to;
     while (!flight_.read_ends.empty() && flight_.read_ends.front() <= to) flight_.read_ends.pop();
 }
@@ -257,13 +257,13 @@ void Requester::settle_flight(Instant now, PacketNumber to) {
 void Requester::take_sample(Instant now) {
     if (!sample_.running || flight_.una <= sample_.packet) return;
     sample_.running = false;
-    qp_.window->on_rtt(now, now - sample_.sent);
+    qp_.window()->on_rtt(now, now - sample_.sent);
 }
 
 // The peer is there: all patience starts again.
 void Requester::note_progress() {
-    retries_left_ = qp_.attributes.retry_count;
-    rnr_left_ = qp_.attributes.rnr_retry;
+    retries_left_ = qp_.attributes().retry_count;
+    rnr_left_ = qp_.attributes().rnr_retry;
     gap_reported_ = false;
     retry_deadline_ = kNever;
     probe_ = Probe{};
@@ -287,7 +287,7 @@ void Requester::retire_finished(Instant now) {
 
 // The position goes back to una. What was in flight is forgotten: all of it will be sent again.
 void Requester::rewind() {
-    qp_.window->on_forgotten(flight_.bytes);
+    qp_.window()->on_forgotten(flight_.bytes);
     flight_.bytes = 0;
     flight_.read_ends.clear();
     sample_.running = probe_.due = probe_.of_message = false;
@@ -322,7 +322,7 @@ void Requester::on_timer(Instant now) {
     qp_.services().counters.add(Counter::CompleterRetry);
     gap_reported_ = false;
     if (timed_out) {
-        qp_.window->on_loss(now);
+        qp_.window()->on_loss(now);
         return go_back(now, Rule::RetryLimit, WcStatus::RetryExceededError, 0);
     }
     probe_.deadline = kNever;
@@ -339,12 +339,12 @@ void Requester::on_attributes(Instant now) {
 }
 
 void Requester::arm(Instant now) {
-    const std::uint8_t timeout = qp_.attributes.timeout;
+    const std::uint8_t timeout = qp_.attributes().timeout;
     if (timeout == 0) return;
     if (retry_deadline_ == kNever) retry_deadline_ = now + ack_timeout(timeout);
-    const Duration round_trip = qp_.window->smoothed_rtt();
+    const Duration round_trip = qp_.window()->smoothed_rtt();
     if (round_trip == Duration{0} || probe_.sent > kEarlyResendsMax) return;
-    const Duration least = qp_.window->is_by_ring() ? kEarlyResendByRing : kEarlyResendMin;
+    const Duration least = qp_.window()->is_by_ring() ? kEarlyResendByRing : kEarlyResendMin;
     const Duration patience = std::max<Duration>(4 * round_trip, least);
     probe_.deadline = now + patience * (1 << probe_.sent);
 }
@@ -356,7 +356,8 @@ void Requester::fail_head(Instant now, Rule rule, WcStatus status, std::uint8_t 
     reason.status = status;
     reason.fault = fault;
     reason.syndrome = syndrome;
-    reason.retries = rule == Rule::RnrLimit ? qp_.attributes.rnr_retry : qp_.attributes.retry_count;
+    reason.retries =
+        rule == Rule::RnrLimit ? qp_.attributes().rnr_retry : qp_.attributes().retry_count;
     fail_head(now, reason);
 }
 

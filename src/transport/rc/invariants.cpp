@@ -54,8 +54,8 @@ const char* Requester::check_numbers() const {
 const char* Requester::check_flight() const {
     if (flight_.bytes != bytes_between(flight_.una, position_number()))
         return "the bytes in flight are not those of the packets in flight";
-    if (flight_.bytes > 0 && qp_.window == nullptr) return "packets in flight without a window";
-    if (flight_.bytes > 0 && flight_.bytes > qp_.window->in_flight())
+    if (flight_.bytes > 0 && qp_.window() == nullptr) return "packets in flight without a window";
+    if (flight_.bytes > 0 && flight_.bytes > qp_.window()->in_flight())
         return "more bytes in flight than the window knows of";
     PacketNumber before = flight_.una;
     for (std::size_t i = 0; i < flight_.read_ends.size(); ++i) {
@@ -63,7 +63,7 @@ const char* Requester::check_flight() const {
         if (end <= before || end > flight_.sent_end) return "outstanding READs are not in order";
         before = end;
     }
-    const bool has_timeout = qp_.attributes.timeout != 0;
+    const bool has_timeout = qp_.attributes().timeout != 0;
     if (flight_.bytes > 0 && has_timeout && retry_deadline_ == kNever)
         return "packets in flight without a timer";
     if (flight_.bytes == 0 && (retry_deadline_ != kNever || probe_.deadline != kNever))

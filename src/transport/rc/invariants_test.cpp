@@ -11,15 +11,16 @@ class RcInvariants : public testing::Test {
 protected:
     RcInvariants() {
         for (End* end : {&a, &b}) {
-            QpAttributes& attributes = end->qp.attributes;
-            attributes.path_mtu = 256;
-            attributes.send_psn = attributes.receive_psn = Psn(0xff'fffe);
-            attributes.read_atomic_max = attributes.dest_read_atomic_max = 4;
-            attributes.timeout = 14;
-            attributes.access = mem::AccessSet(15);
+            end->change_attributes([](QpAttributes& attributes) {
+                attributes.path_mtu = 256;
+                attributes.send_psn = attributes.receive_psn = Psn(0xff'fffe);
+                attributes.read_atomic_max = attributes.dest_read_atomic_max = 4;
+                attributes.timeout = 14;
+                attributes.access = mem::AccessSet(15);
+            });
         }
-        a.qp.window = &window;
-        b.qp.window = &peers_window;
+        a.qp.set_window(&window);
+        b.qp.set_window(&peers_window);
         for (End* end : {&a, &b}) end->run();
         EXPECT_EQ(broken(a), nullptr);
     }
@@ -84,14 +85,14 @@ TEST_F(RcInvariants, ARequestThatGrowsIsNoticed) {
 TEST_F(RcInvariants, AnErrorThatStopsNothingIsNoticed) {
     write(600);
     a.pump();
-    a.qp.attributes.state = QpState::Err;
+    a.qp.set_state(QpState::Err);
     EXPECT_STREQ(broken(a), "stopped with packets in flight");
 }
 
 TEST_F(RcInvariants, AResponderThatStoppedOwesNothing) {
     write(8);
     for (const SentPacket& packet : a.pump()) b.receive(packet);
-    b.qp.attributes.state = QpState::Err;
+    b.qp.set_state(QpState::Err);
     EXPECT_STREQ(broken(b), "stopped with an answer owed or a receive held");
 }
 

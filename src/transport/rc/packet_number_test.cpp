@@ -53,12 +53,13 @@ protected:
                                             .length = LongRange::kBytes,
                                             .iova = range.address(),
                                             .access = mem::AccessSet(15)});
-        end.qp.window = &window;
-        QpAttributes& attributes = end.qp.attributes;
-        attributes.path_mtu = kMtu;
-        attributes.send_psn = attributes.receive_psn = kFirst;
-        attributes.read_atomic_max = attributes.dest_read_atomic_max = 4;
-        attributes.access = mem::AccessSet(15);
+        end.qp.set_window(&window);
+        end.change_attributes([](QpAttributes& attributes) {
+            attributes.path_mtu = kMtu;
+            attributes.send_psn = attributes.receive_psn = kFirst;
+            attributes.read_atomic_max = attributes.dest_read_atomic_max = 4;
+            attributes.access = mem::AccessSet(15);
+        });
         end.run();
     }
     // A packet of the peer. Its bytes live until the next one.

@@ -96,7 +96,7 @@ void RcMachine::on_modify(Instant now, QpState from) {
     if (from == QpState::Init && to == QpState::Rtr) responder_.start();
     if (from == QpState::Rtr && to == QpState::Rts) requester_.start();
     if (from == QpState::Rts && to == QpState::Sqd) {
-        drain_pending_ = qp_.attributes.drain_notify;
+        drain_pending_ = qp_.attributes().drain_notify;
         tell_when_drained();
     }
     if (from == QpState::Sqd) requester_.cut_reads();

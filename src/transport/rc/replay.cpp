@@ -59,7 +59,7 @@ bool Responder::may_read(const wire::Packet& packet) const {
 
 // The attribute says how many a peer may ask for, the ring how many there is room for.
 bool Responder::too_many_jobs() const {
-    return jobs_.size() > qp_.attributes.dest_read_atomic_max || jobs_.full();
+    return jobs_.size() > qp_.attributes().dest_read_atomic_max || jobs_.full();
 }
 
 void Responder::replay_atomic(PacketNumber number) {
@@ -94,7 +94,7 @@ bool Responder::send_job_packet(Instant now, Job& job) {
     const bool atomic = job.kind == JobKind::Atomic;
     spec.opcode = wire::opcode_of(
         service_, atomic ? wire::Opcode::RcAtomicAck : wire::Opcode::RcReadResponseOnly);
-    spec.destination = qp_.attributes.destination_qpn;
+    spec.destination = qp_.attributes().destination_qpn;
     spec.psn = job.next.psn();
     spec.extensions.aeth = {credits(), msn_};
     spec.extensions.atomic_ack = {job.value};
@@ -105,7 +105,7 @@ bool Responder::send_job_packet(Instant now, Job& job) {
 }
 
 bool Responder::send_read_packet(Instant now, Job& job) {
-    const std::uint32_t mtu = qp_.attributes.path_mtu;
+    const std::uint32_t mtu = qp_.attributes().path_mtu;
     const bool first = !job.started;
     const bool last = job.left <= mtu;
     // One fence a READ: it must not see memory from before a delivery that was acknowledged.
@@ -116,7 +116,7 @@ bool Responder::send_read_packet(Instant now, Job& job) {
                                 : last        ? wire::Opcode::RcReadResponseLast
                                               : wire::Opcode::RcReadResponseMiddle;
     spec.opcode = wire::opcode_of(service_, opcode);
-    spec.destination = qp_.attributes.destination_qpn;
+    spec.destination = qp_.attributes().destination_qpn;
     spec.psn = job.next.psn();
     spec.extensions.aeth = {credits(), msn_};
     spec.payload_size = std::min(job.left, mtu);
@@ -145,7 +145,7 @@ bool Responder::send_read_packet(Instant now, Job& job) {
 void Responder::send_ack(PacketNumber number, Syndrome syndrome) {
     PacketSpec spec;
     spec.opcode = wire::opcode_of(service_, wire::Opcode::RcAck);
-    spec.destination = qp_.attributes.destination_qpn;
+    spec.destination = qp_.attributes().destination_qpn;
     spec.psn = number.psn();
     spec.extensions.aeth = {syndrome, msn_};
     append_packet(qp_.services().transmit, qp_.path(), spec);
@@ -160,7 +160,7 @@ Syndrome Responder::credits() {
 }
 
 std::uint32_t Responder::read_packets(std::uint32_t length) const {
-    const std::uint32_t mtu = qp_.attributes.path_mtu;
+    const std::uint32_t mtu = qp_.attributes().path_mtu;
     return std::max(1U, length / mtu + (length % mtu != 0 ? 1 : 0));
 }
 

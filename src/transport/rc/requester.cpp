@@ -81,11 +81,11 @@ wire::Opcode message_opcode(SendOp op, bool first, bool last) {
 Requester::Requester(QueuePair& qp, wire::Service service) : qp_(qp), service_(service) {}
 
 void Requester::start() {
-    flight_.una = flight_.fresh = flight_.sent_end = PacketNumber::first(qp_.attributes.send_psn);
+    flight_.una = flight_.fresh = flight_.sent_end = PacketNumber::first(qp_.attributes().send_psn);
     position_.index = qp_.send_queue().head();
     position_.packet = 0;
-    retries_left_ = qp_.attributes.retry_count;
-    rnr_left_ = qp_.attributes.rnr_retry;
+    retries_left_ = qp_.attributes().retry_count;
+    rnr_left_ = qp_.attributes().rnr_retry;
     flight_.read_ends.clear();
     cut_reads();
     credits_.next = credits_.limit = kFirstSequence;
@@ -93,7 +93,7 @@ void Requester::start() {
 }
 
 void Requester::reserve() {
-    const std::size_t depth = qp_.attributes.read_atomic_max;
+    const std::size_t depth = qp_.attributes().read_atomic_max;
     if (flight_.read_ends.capacity() < depth) regrow(flight_.read_ends, depth);
 }
 
@@ -101,11 +101,11 @@ void Requester::reserve() {
 void Requester::cut_reads() {
     if (idle())
         read_piece_packets_ =
-            read_piece_bytes(qp_.attributes.read_atomic_max) / qp_.attributes.path_mtu;
+            read_piece_bytes(qp_.attributes().read_atomic_max) / qp_.attributes().path_mtu;
 }
 
 void Requester::stop() {
-    if (qp_.window != nullptr) qp_.window->on_forgotten(flight_.bytes);
+    if (qp_.window() != nullptr) qp_.window()->on_forgotten(flight_.bytes);
     flight_.bytes = 0;
     flight_.read_ends.clear();
     retry_deadline_ = probe_.deadline = rnr_until_ = kNever;
@@ -129,12 +129,12 @@ bool Requester::ask_peer() const {
     // The kernel's rxe, before it has got anything, acknowledges 0xffffff whatever the PSNs are.
     // That must not be a packet which we may have in flight when it comes.
     constexpr std::uint32_t kInFlightMax = 4096;
-    const Psn first = qp_.attributes.send_psn;
+    const Psn first = qp_.attributes().send_psn;
     if (flight_.una == PacketNumber::first(first) && Psn::kCount - first.raw() <= kInFlightMax)
         return false;
     PacketSpec spec;
     spec.opcode = wire::Opcode::RcWriteOnly;
-    spec.destination = qp_.attributes.destination_qpn;
+    spec.destination = qp_.attributes().destination_qpn;
     spec.psn = (flight_.una - 1).psn();
     spec.ack_request = true;
     append_packet(qp_.services().transmit, qp_.path(), spec);
@@ -150,7 +150,7 @@ bool Requester::waits_for_window(Instant now) const {
 }
 
 bool Requester::window_open(Instant now) const {
-    return is_local(qp_.send_queue().at(position_.index).op) || qp_.window->may_send(now);
+    return is_local(qp_.send_queue().at(position_.index).op) || qp_.window()->may_send(now);
 }
 
 bool Requester::may_send_next(Instant now) const {
@@ -177,7 +177,8 @@ bool Requester::may_start(const SendWqe& wqe) const {
 // The ring may be larger.
 bool Requester::may_ask() const {
     return flight_.read_ends.empty() ||
-           (!flight_.read_ends.full() && flight_.read_ends.size() < qp_.attributes.read_atomic_max);
+           (!flight_.read_ends.full() &&
+            flight_.read_ends.size() < qp_.attributes().read_atomic_max);
 }
 
 // IBTA 9.7.7.2: beyond the credits one message may go out while none is outstanding, as a probe.
@@ -211,7 +212,7 @@ PacketNumber Requester::position_number() const {
 std::uint32_t Requester::packets_of(const SendWqe& wqe) const {
     if (is_local(wqe.op)) return 0;
     if (needs_response(wqe.op) && wqe.op != SendOp::Read) return 1;
-    const std::uint32_t mtu = qp_.attributes.path_mtu;
+    const std::uint32_t mtu = qp_.attributes().path_mtu;
     return std::max(1U, wqe.length / mtu + (wqe.length % mtu != 0 ? 1 : 0));
 }
 
@@ -229,7 +230,7 @@ void Requester::number(SendWqe& wqe) {
 }
 
 std::uint32_t Requester::cost(const SendWqe& wqe, std::uint64_t from, std::uint64_t to) const {
-    const std::uint64_t mtu = qp_.attributes.path_mtu;
+    const std::uint64_t mtu = qp_.attributes().path_mtu;
     const std::uint64_t begin = std::min<std::uint64_t>(wqe.length, from * mtu);
     const std::uint64_t end = std::min<std::uint64_t>(wqe.length, to * mtu);
     return static_cast<std::uint32_t>(end - begin + (to - from) * kPacketOverhead);
@@ -280,7 +281,7 @@ bool Requester::send_next(Instant now) {
 bool Requester::send_message_packet(Instant now, SendWqe& wqe) {
     const bool first = position_.packet == 0;
     const bool last = position_.packet + 1 == wqe.packets;
-    const std::uint64_t mtu = qp_.attributes.path_mtu;
+    const std::uint64_t mtu = qp_.attributes().path_mtu;
     const std::uint64_t offset = position_.packet * mtu;
     PacketSpec spec;
     spec.opcode = wire::opcode_of(service_, message_opcode(wqe.op, first, last));
@@ -294,7 +295,7 @@ bool Requester::send_message_packet(Instant now, SendWqe& wqe) {
 }
 
 bool Requester::send_read(Instant now, SendWqe& wqe) {
-    const std::uint32_t mtu = qp_.attributes.path_mtu;
+    const std::uint32_t mtu = qp_.attributes().path_mtu;
     // Pieces end at fixed places. A resent piece may begin late, where responses are missing, but
     // one that reached past its old end would be neither new nor a duplicate to the peer.
     const std::uint32_t to_piece_end = read_piece_packets_ - position_.packet % read_piece_packets_;
@@ -334,7 +335,7 @@ bool Requester::send_single(Instant now, SendWqe& wqe) {
 
 bool Requester::wants_ack(bool last, std::uint32_t packet_cost) {
     flight_.since_ack_request += packet_cost;
-    const SendWindow& window = *qp_.window;
+    const SendWindow& window = *qp_.window();
     // The window must hear of it four times a round, and whenever this packet closes it: then
     // some queue pair is always about to be answered, however many share the window.
     const bool asks = last || probe_.sending || flight_.since_ack_request >= window.size() / 4 ||
@@ -347,7 +348,7 @@ bool Requester::wants_ack(bool last, std::uint32_t packet_cost) {
 // one only for a READ request, whose responses own the rest.
 bool Requester::transmit(Instant now, SendWqe& wqe, PacketSpec& spec, std::uint32_t packets) {
     Services& services = qp_.services();
-    spec.destination = qp_.attributes.destination_qpn;
+    spec.destination = qp_.attributes().destination_qpn;
     const PacketNumber number = wqe.first_packet + position_.packet;
     spec.psn = number.psn();
     if (service_ == wire::Service::Xrc)
@@ -358,8 +359,9 @@ bool Requester::transmit(Instant now, SendWqe& wqe, PacketSpec& spec, std::uint3
         // Eight bytes as they shall stand in memory, not a number: no byte order.
         std::memcpy(payload.data(), &qp_.send_queue().atomic(position_.index).compare_add, 8);
     } else if (!payload.empty()) {
-        fault = gather_payload(qp_, position_.index,
-                               std::uint64_t{position_.packet} * qp_.attributes.path_mtu, payload);
+        fault =
+            gather_payload(qp_, position_.index,
+                           std::uint64_t{position_.packet} * qp_.attributes().path_mtu, payload);
     }
     if (fault != mem::Fault::None) {
         services.transmit.retract(wire::packet_size(spec.opcode, spec.payload_size));
@@ -381,7 +383,7 @@ bool Requester::transmit(Instant now, SendWqe& wqe, PacketSpec& spec, std::uint3
         sample_.sent = now;
     }
     flight_.bytes += bytes;
-    qp_.window->on_sent(now, bytes);
+    qp_.window()->on_sent(now, bytes);
     advance_position(wqe, packets);
     if (probe_.deadline == kNever) arm(now);
     return true;

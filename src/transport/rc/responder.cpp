@@ -34,7 +34,7 @@ Responder::Responder(QueuePair& qp, wire::Service service)
       receive_(qp.type() == QpType::XrcTarget ? kSgeMax : qp.receive_queue().sge_max()) {}
 
 void Responder::start() {
-    expected_ = PacketNumber::first(qp_.attributes.receive_psn);
+    expected_ = PacketNumber::first(qp_.attributes().receive_psn);
     acknowledged_ = expected_ - 1;
     msn_ = 0;
     jobs_.clear();
@@ -44,11 +44,11 @@ void Responder::start() {
 
 // Twice: what is asked for once, and what is asked for again at the same time.
 std::size_t Responder::jobs_max() const {
-    return 2 * std::size_t{qp_.attributes.dest_read_atomic_max} + 2;
+    return 2 * std::size_t{qp_.attributes().dest_read_atomic_max} + 2;
 }
 
 std::size_t Responder::atomics_max() const {
-    return std::max<std::size_t>(qp_.attributes.dest_read_atomic_max, 1);
+    return std::max<std::size_t>(qp_.attributes().dest_read_atomic_max, 1);
 }
 
 void Responder::reserve() {
@@ -127,7 +127,7 @@ Responder::Check Responder::check_sequence(const wire::Packet& packet) const {
 }
 
 Responder::Check Responder::check_operation(const wire::Packet& packet) const {
-    const mem::AccessSet access = qp_.attributes.access;
+    const mem::AccessSet access = qp_.attributes().access;
     bool enabled = true;
     switch (packet.info->verb) {
         case Verb::Send:
@@ -156,7 +156,7 @@ Responder::Check Responder::check_operation(const wire::Packet& packet) const {
 // IBTA 9.7.4.1.7: every packet but the last is full; the last has at least a byte.
 Responder::Check Responder::check_length(const wire::Packet& packet) const {
     const wire::OpcodeInfo& info = *packet.info;
-    const std::size_t mtu = qp_.attributes.path_mtu;
+    const std::size_t mtu = qp_.attributes().path_mtu;
     const std::size_t size = packet.payload.size();
     const Refusal refusal{Syndrome::nak(NakCode::InvalidRequest), Rule::MessageLength};
     Refusal mismatch{Syndrome::nak(NakCode::InvalidRequest), Rule::MtuMismatch};
@@ -203,11 +203,11 @@ Responder::Check Responder::check_resources(const wire::Packet& packet) {
     const Verb verb = packet.info->verb;
     if (verb == Verb::ReadRequest || is_atomic(verb) || verb == Verb::AtomicWrite ||
         verb == Verb::Flush) {
-        if (qp_.attributes.dest_read_atomic_max > 0 && jobs_.size() < jobs_max()) return {};
+        if (qp_.attributes().dest_read_atomic_max > 0 && jobs_.size() < jobs_max()) return {};
         return Refusal{Syndrome::nak(NakCode::InvalidRequest), Rule::TooManyReads};
     }
     if (!takes_receive(packet) || receive_held_ || take_receive(packet)) return {};
-    return Refusal{Syndrome::rnr(qp_.attributes.min_rnr_timer)};
+    return Refusal{Syndrome::rnr(qp_.attributes().min_rnr_timer)};
 }
 
 // What was asked before is answered before, a turn's packets at a time.
@@ -237,7 +237,7 @@ void Responder::fail(Instant now, const Refusal& verdict) {
     reason.syndrome = verdict.syndrome.raw;
     reason.at_responder = true;
     reason.length = verdict.length;
-    reason.path_mtu = qp_.attributes.path_mtu;
+    reason.path_mtu = qp_.attributes().path_mtu;
     reason.psn = expected_.psn();
     reason.wr_id = receive_held_ ? receive_.wr_id : 0;
     reason.status = verdict.receive_status;
@@ -259,10 +259,10 @@ void Responder::note(NoticeKind kind, PacketNumber number) const {
     notice.kind = kind;
     notice.state = qp_.state();
     notice.qpn = qp_.qpn();
-    notice.peer = qp_.attributes.destination_qpn;
+    notice.peer = qp_.attributes().destination_qpn;
     notice.psn = number.psn();
     notice.expected = expected_.psn();
-    notice.source = qp_.attributes.address.destination;
+    notice.source = qp_.attributes().address.destination;
     qp_.services().reasons.notices.note(notice);
 }
 

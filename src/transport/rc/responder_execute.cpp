@@ -183,7 +183,7 @@ Completion Responder::receive_completion(Instant now) const {
     completion.opcode = WcOpcode::Receive;
     completion.byte_length = static_cast<std::uint32_t>(received_bytes_);
     completion.qpn = qp_.qpn();
-    completion.source_qpn = qp_.attributes.destination_qpn;
+    completion.source_qpn = qp_.attributes().destination_qpn;
     return completion;
 }
 

@@ -56,14 +56,14 @@ bool UcMachine::advance_head(Instant now) {
 
 void UcMachine::send_packet(Instant now, const SendWqe& wqe) {
     SendQueue& queue = qp_.send_queue();
-    const std::uint64_t mtu = qp_.attributes.path_mtu;
+    const std::uint64_t mtu = qp_.attributes().path_mtu;
     const std::uint64_t offset = sent_of_head_ * mtu;
     const bool is_first = sent_of_head_ == 0;
     const bool is_last = wqe.length <= offset + mtu;
 
     PacketSpec spec;
     spec.opcode = opcode_of(wqe.op, is_first, is_last);
-    spec.destination = qp_.attributes.destination_qpn;
+    spec.destination = qp_.attributes().destination_qpn;
     spec.psn = next_psn_;
     spec.solicited = is_last && wqe.solicited;
     spec.payload_size = static_cast<std::size_t>(std::min(mtu, wqe.length - offset));
@@ -128,7 +128,7 @@ bool UcMachine::check_sequence(const wire::Packet& packet) {
 
 bool UcMachine::check_length(const wire::Packet& packet) {
     const std::size_t size = packet.payload.size();
-    const std::size_t mtu = qp_.attributes.path_mtu;
+    const std::size_t mtu = qp_.attributes().path_mtu;
     bool fits = size <= mtu;
     if (!packet.info->ends_message()) fits = size == mtu;
     if (packet.info->position == wire::Position::Last) fits = fits && size > 0;
@@ -146,7 +146,7 @@ bool UcMachine::begin(const wire::Packet& packet) {
 bool UcMachine::begin_write(const wire::Reth& reth) {
     message_.reth = reth;
     if (reth.length > kMessageBytesMax) return drop(DropReason::UcBroken);
-    const bool is_enabled = qp_.attributes.access.has(mem::Access::RemoteWrite);
+    const bool is_enabled = qp_.attributes().access.has(mem::Access::RemoteWrite);
     const mem::Lookup target = qp_.services().memory.remote(
         qp_.init().pd, qp_.qpn(), reth.rkey, reth.address, reth.length, mem::Access::RemoteWrite);
     return (is_enabled && target.fault == mem::Fault::None) || drop(DropReason::UcAccess);
@@ -194,7 +194,7 @@ void UcMachine::finish(Instant now, const wire::Packet& packet) {
     Completion completion = receive_.completion(now);
     if (is_write) completion.opcode = WcOpcode::ReceiveWriteImmediate;
     completion.byte_length = static_cast<std::uint32_t>(message_.received);
-    completion.source_qpn = qp_.attributes.destination_qpn;
+    completion.source_qpn = qp_.attributes().destination_qpn;
     completion.solicited = packet.bth.solicited;
     completion.has_immediate = has_immediate;
     if (has_immediate) completion.immediate = packet.immediate();
@@ -231,11 +231,11 @@ void UcMachine::on_modify(Instant now, QpState from) {
         if (to == QpState::Reset) next_psn_ = expected_psn_ = Psn();
         return;
     }
-    if (from == QpState::Init && to == QpState::Rtr) expected_psn_ = qp_.attributes.receive_psn;
-    if (from == QpState::Rtr && to == QpState::Rts) next_psn_ = qp_.attributes.send_psn;
+    if (from == QpState::Init && to == QpState::Rtr) expected_psn_ = qp_.attributes().receive_psn;
+    if (from == QpState::Rtr && to == QpState::Rts) next_psn_ = qp_.attributes().send_psn;
     if (to == QpState::Rts) drain_pending_ = false;
     if (from == QpState::Rts && to == QpState::Sqd) {
-        drain_pending_ = qp_.attributes.drain_notify;
+        drain_pending_ = qp_.attributes().drain_notify;
         tell_when_drained();
     }
 }

@@ -17,13 +17,14 @@ protected:
         for (End* end : {&a, &b}) end->run();
     }
     static void connect(End& end, const End& peer) {
-        QpAttributes& attributes = end.qp.attributes;
-        attributes.path_mtu = kMtu;
-        attributes.destination_qpn = peer.qp.qpn();
-        attributes.send_psn = attributes.receive_psn = Psn(0xff'fffe);
-        attributes.access = mem::Access::RemoteWrite;
-        attributes.address.source = Gid::from_v4(0x7f00'0001);
-        attributes.address.destination = Gid::from_v4(0x7f00'0002);
+        end.change_attributes([&peer](QpAttributes& attributes) {
+            attributes.path_mtu = kMtu;
+            attributes.destination_qpn = peer.qp.qpn();
+            attributes.send_psn = attributes.receive_psn = Psn(0xff'fffe);
+            attributes.access = mem::Access::RemoteWrite;
+            attributes.address.source = Gid::from_v4(0x7f00'0001);
+            attributes.address.destination = Gid::from_v4(0x7f00'0002);
+        });
     }
     SendWr request(SendOp op, std::uint64_t wr_id = 1) const {
         SendWr wr;
@@ -157,7 +158,7 @@ TEST_F(UcMachineTest, WriteIsRefusedWithoutAccess) {
     deliver(packets_of(wr, 100));
     EXPECT_EQ(b.drops(DropReason::UcAccess), 2U);
 
-    b.qp.attributes.access = {};
+    b.change_attributes([](QpAttributes& its) { its.access = {}; });
     deliver(packets_of(SendOp::Write, 100));
     EXPECT_EQ(b.drops(DropReason::UcAccess), 3U);
     EXPECT_EQ(b.bytes, before);
@@ -183,7 +184,8 @@ TEST_F(UcMachineTest, LengthsMustAddUp) {
     EXPECT_EQ(too_short(1, 512), 2U);  // MIDDLE does.
     EXPECT_EQ(too_short(2, 601), 3U);  // LAST leaves a byte out.
 
-    b.qp.attributes.path_mtu = 512;  // Then a FIRST of 256 bytes is none.
+    // Then a FIRST of 256 bytes is none.
+    b.change_attributes([](QpAttributes& its) { its.path_mtu = 512; });
     deliver(packets_of(SendOp::Write, 600));
     EXPECT_EQ(b.drops(DropReason::UcBroken), 6U);
 }
@@ -221,7 +223,7 @@ TEST_F(UcMachineTest, BadSendKeyGoesToSqeAndFlushes) {
 }
 
 TEST_F(UcMachineTest, DrainFinishesWhatWasBegun) {
-    a.qp.attributes.drain_notify = true;
+    a.change_attributes([](QpAttributes& its) { its.drain_notify = true; });
     a.send(request(SendOp::Send, 1), a.sge(0, 700));
     a.send(request(SendOp::Send, 2), a.sge(0, 700));
     EXPECT_EQ(a.pump(1).size(), 1U);
@@ -281,7 +283,7 @@ TEST_F(UcMachineTest, DropsWhatIsNotForItsTypeOrState) {
     EXPECT_EQ(ud.drops(DropReason::WrongQpType), 1U);
     for (const QpState state : {QpState::Reset, QpState::Init, QpState::Err}) {
         End c(QpType::Uc, Qpn{6});
-        c.qp.attributes.state = state;
+        c.qp.set_state(state);
         c.receive(packets[0]);
         EXPECT_EQ(c.drops(DropReason::WrongQpState), 1U);
     }

@@ -28,7 +28,7 @@ void UdMachine::send_head(Instant now) {
     SendQueue& queue = qp_.send_queue();
     const SendWqe& wqe = queue.at(queue.head());
     const DatagramTarget& target = queue.datagram(queue.head());
-    if (wqe.length > qp_.attributes.path_mtu)
+    if (wqe.length > qp_.attributes().path_mtu)
         return fail_unreliable_send(now, qp_, next_psn_, {.rule = Rule::MessageTooLong});
 
     PacketSpec spec;
@@ -40,7 +40,7 @@ void UdMachine::send_head(Instant now) {
     spec.payload_size = wqe.length;
     spec.extensions.immediate = wqe.operand;
     const bool is_controlled = (target.qkey.raw & kControlledQkey) != 0;
-    spec.extensions.deth = {.qkey = is_controlled ? qp_.attributes.qkey : target.qkey,
+    spec.extensions.deth = {.qkey = is_controlled ? qp_.attributes().qkey : target.qkey,
                             .source = qp_.qpn()};
     TransmitBatch& batch = qp_.services().transmit;
     const ByteSpan payload = append_packet(batch, target.path, spec);
@@ -58,7 +58,7 @@ void UdMachine::on_packet(Instant now, const wire::Packet& packet, const Arrival
     Counters& counters = qp_.services().counters;
     if (packet.info->service != wire::Service::Ud) return counters.drop(DropReason::WrongQpType);
     if (!receives(qp_.state())) return counters.drop(DropReason::WrongQpState);
-    if (packet.deth().qkey != qp_.attributes.qkey) return refuse_qkey(packet, arrival);
+    if (packet.deth().qkey != qp_.attributes().qkey) return refuse_qkey(packet, arrival);
     if (!receive_.take()) return counters.drop(DropReason::NoReceive);
     // A datagram that does not fit is dropped and the receive waits for the next one: IBTA's class
     // D of responder errors, which rxe follows too. Nobody is told but the counter.
@@ -76,7 +76,7 @@ void UdMachine::refuse_qkey(const wire::Packet& packet, const Arrival& arrival) 
     notice.qpn = qp_.qpn();
     notice.peer = packet.deth().source;
     notice.psn = packet.bth.psn;
-    notice.wanted = qp_.attributes.qkey.raw;
+    notice.wanted = qp_.attributes().qkey.raw;
     notice.found = packet.deth().qkey.raw;
     notice.source = arrival.source;
     qp_.services().reasons.notices.note(notice);
@@ -112,9 +112,9 @@ void UdMachine::on_modify(Instant now, QpState from) {
         next_psn_ = Psn();
     }
     if (to == QpState::Err) receive_.flush(now);
-    if (from == QpState::Rtr && to == QpState::Rts) next_psn_ = qp_.attributes.send_psn;
+    if (from == QpState::Rtr && to == QpState::Rts) next_psn_ = qp_.attributes().send_psn;
     // A datagram is sent as soon as it is begun, so there is never anything left to drain.
-    if (from == QpState::Rts && to == QpState::Sqd && qp_.attributes.drain_notify)
+    if (from == QpState::Rts && to == QpState::Sqd && qp_.attributes().drain_notify)
         qp_.services().events.qp_event(qp_, AsyncEventType::SendQueueDrained);
 }
 

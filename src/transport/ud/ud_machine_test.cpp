@@ -14,9 +14,11 @@ class UdMachineTest : public testing::Test {
 protected:
     UdMachineTest() {
         for (End* end : {&a, &b}) {
-            end->qp.attributes.qkey = kQkey;
-            end->qp.attributes.path_mtu = 1024;
-            end->qp.attributes.send_psn = Psn(0xff'ffff);
+            end->change_attributes([](QpAttributes& attributes) {
+                attributes.qkey = kQkey;
+                attributes.path_mtu = 1024;
+                attributes.send_psn = Psn(0xff'ffff);
+            });
             end->run();
         }
     }
@@ -143,7 +145,7 @@ TEST_F(UdMachineTest, DropsInStatesThatDoNotReceive) {
     const SentPacket packet = send_one(datagram(1), 8);
     for (const QpState state : {QpState::Reset, QpState::Init, QpState::Err}) {
         End c(QpType::Ud, Qpn{3});
-        c.qp.attributes.state = state;
+        c.qp.set_state(state);
         c.receive(packet);
         EXPECT_EQ(c.drops(DropReason::WrongQpState), 1U);
     }
@@ -222,7 +224,7 @@ TEST_F(UdMachineTest, ResetForgetsTheReceiveInHand) {
 }
 
 TEST_F(UdMachineTest, DrainedQueueSendsNothingNew) {
-    a.qp.attributes.drain_notify = true;
+    a.change_attributes([](QpAttributes& its) { its.drain_notify = true; });
     a.move(QpState::Sqd);
     EXPECT_EQ(a.recorder.events.size(), 1U);
     EXPECT_EQ(a.recorder.events.at(0), AsyncEventType::SendQueueDrained);
