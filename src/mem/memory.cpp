@@ -157,15 +157,30 @@ RegionName Memory::region_at(std::uintptr_t address) {
     return found;
 }
 
-bool Memory::add_chunk() {
+bool Memory::reuses_slots() const {
+    return resting_ > kRestingSlots || slots_used_ == kSlots;
+}
+
+bool Memory::wants_chunk() const {
+    return !reuses_slots() && slots_used_ / kChunkSlots == chunk_owner_.size();
+}
+
+// An allocation may take long, and other threads spin meanwhile: so it is made without the lock.
+// If several threads come here at once, the table has room for longer.
+bool Memory::make_room(std::unique_lock<Spinlock>& hold) {
+    if (!wants_chunk()) return true;
+    hold.unlock();
     std::unique_ptr<Slot[]> chunk(new (std::nothrow) Slot[kChunkSlots]);
-    if (chunk == nullptr) return false;
+    hold.lock();
+    if (chunk == nullptr) return !wants_chunk();
+    if (chunk_owner_.size() == kChunks) return true;
     chunks_[chunk_owner_.size()].store(chunk.get(), std::memory_order_release);
     chunk_owner_.push_back(std::move(chunk));
     return true;
 }
 
-Result<Slot*> Memory::take_slot(PdId pd, SlotKind kind) {
+Result<Slot*> Memory::take_slot(std::unique_lock<Spinlock>& hold, PdId pd, SlotKind kind) {
+    if (!make_room(hold)) return Error{ENOMEM, "out of memory for a table of memory regions"};
     Pd* const domain = find_pd(pd);
     if (domain == nullptr) return kNoPd;
     std::uint32_t& count = is_region(kind) ? region_count_ : window_count_;
@@ -173,14 +188,13 @@ Result<Slot*> Memory::take_slot(PdId pd, SlotKind kind) {
         return Error{ENOMEM, "no memory region or window is left"};
 
     std::uint32_t index = slots_used_;
-    if (resting_ > kRestingSlots || slots_used_ == kSlots) {
+    if (reuses_slots()) {
         ASSERT(resting_ > 0);
         index = oldest_resting_;
         oldest_resting_ = slot_of(index << 16)->next;
         --resting_;
     } else {
-        if (index / kChunkSlots == chunk_owner_.size() && !add_chunk())
-            return Error{ENOMEM, "out of memory for a table of memory regions"};
+        ASSERT(!wants_chunk());
         ++slots_used_;
     }
     Slot& slot = *slot_of(index << 16);
@@ -219,8 +233,8 @@ Slot* Memory::find_region(LKey key) const {
 }
 
 Result<RegionKeys> Memory::publish_region(const SlotFields& fields, SlotKind kind) {
-    const Hold hold(lock_);
-    const auto taken = take_slot(fields.pd, kind);
+    std::unique_lock hold(lock_);
+    const auto taken = take_slot(hold, fields.pd, kind);
     if (!taken) return taken.error();
     Slot& slot = **taken;
     SlotFields complete = fields;

@@ -17,6 +17,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <vector>
 
@@ -151,15 +152,18 @@ private:
     Slot* slot_of(std::uint32_t key) const {  // Null if no such slot was ever used.
         const std::uint32_t index = key >> 16;
         if (index == 0) return nullptr;  // Else key 0 would match a hidden slot's stamp.
-        // acquire: pairs with add_chunk's release, so the slots are constructed.
+        // acquire: pairs with make_room's release, so the slots are constructed.
         Slot* const chunk = chunks_[index / kChunkSlots].load(std::memory_order_acquire);
         return chunk == nullptr ? nullptr : &chunk[index % kChunkSlots];
     }
     Slot* find_region(LKey key) const;
     Slot* find_window(RKey key) const;
-    Result<Slot*> take_slot(PdId pd, SlotKind kind);
+    // Lets go of the lock for a while where the table has to grow, before it does anything.
+    Result<Slot*> take_slot(std::unique_lock<Spinlock>& hold, PdId pd, SlotKind kind);
     void give_slot(Slot& slot);
-    bool add_chunk();
+    bool reuses_slots() const;
+    bool wants_chunk() const;
+    bool make_room(std::unique_lock<Spinlock>& hold);
     void unbind(Slot& window);
     BindOutcome judge_bind(const WindowBind& bind, const Slot* window, const Slot* region) const;
     Result<RegionKeys> publish_region(const SlotFields& fields, SlotKind kind);

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 
+#include <array>
 #include <atomic>
 #include <cerrno>
 #include <map>
@@ -271,6 +272,29 @@ TEST_F(MemoryTest, ReregistrationChangesWhatWasAskedFor) {
     EXPECT_EQ(memory.reregister_region(keys.lkey, {.pd = true}, next).error().code, EINVAL);
     EXPECT_EQ(memory.reregister_region(LKey{1}, {.pd = true}, next).error().code, EINVAL);
     EXPECT_TRUE(memory.deregister_region(keys.lkey));
+}
+
+// The table grows without its lock: none of those that wait for it is refused, or given a slot
+// twice.
+TEST(Memory, GrowsForSeveralThreadsAtOnce) {
+    constexpr int kThreads = 4, kEach = 3000;
+    Prng random(1);
+    Memory memory(Limits{}, random);
+    const PdId pd = *memory.alloc_pd();
+    static std::byte bytes[8];
+    std::array<std::vector<std::uint32_t>, kThreads> keys;
+    std::vector<std::thread> threads;
+    for (std::vector<std::uint32_t>& mine : keys)
+        threads.emplace_back([&memory, &mine, pd] {
+            for (int i = 0; i < kEach; ++i) {
+                const auto made = memory.register_region({pd, bytes, 8, 0, AccessSet{}, false});
+                if (made) mine.push_back(made->lkey.raw);
+            }
+        });
+    for (std::thread& thread : threads) thread.join();
+    std::set<std::uint32_t> all;
+    for (const std::vector<std::uint32_t>& mine : keys) all.insert(mine.begin(), mine.end());
+    EXPECT_EQ(all.size(), std::size_t{kThreads} * kEach);
 }
 
 // Lookups in parallel to registrations in the same slots: what is found is never a mixture of the

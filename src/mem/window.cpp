@@ -49,11 +49,11 @@ Slot* Memory::find_window(RKey key) const {
 }
 
 Result<RKey> Memory::allocate_window(PdId pd, WindowType type) {
-    const Hold hold(lock_);
+    std::unique_lock hold(lock_);
     SlotFields fields;
     fields.kind = type == WindowType::Type1 ? SlotKind::Window1 : SlotKind::Window2;
     fields.pd = pd;
-    const auto taken = take_slot(pd, fields.kind);
+    const auto taken = take_slot(hold, pd, fields.kind);
     if (!taken) return taken.error();
     (*taken)->change(fields);  // Not shown: an unbound window answers to no key.
     return RKey{(*taken)->key};
