@@ -7,6 +7,8 @@
 
 #include <array>
 
+#include "port/socket_calls.hpp"
+
 // In <linux/udp.h>, which cannot be included beside <netinet/udp.h>.
 #ifndef UDP_NO_CHECK6_RX
 #define UDP_NO_CHECK6_RX 102
@@ -17,10 +19,6 @@ namespace {
 
 // What the kernel grants as the limit is enough for a window of 2 MiB from one peer.
 constexpr int kReceiveBufferBytes = 4 * 1024 * 1024;
-
-bool set_option(int fd, int level, int name, int value) {
-    return ::setsockopt(fd, level, name, &value, sizeof value) == 0;
-}
 
 void set_v4_options(int fd) {
     set_option(fd, IPPROTO_IP, IP_PKTINFO, 1);

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "port/clock.hpp"
+#include "port/event_set.hpp"
 
 namespace feroce::port {
 namespace {
@@ -105,9 +106,7 @@ void GuestPort::read_requests_at_home() {
     if (!home_) return seat_.want_requests();
     if (requests_) return;
     requests_.emplace(*home_, capture_);
-    epoll_event event{};
-    event.events = EPOLLIN;
-    ::epoll_ctl(requests_set_.get(), EPOLL_CTL_ADD, requests_->fd(), &event);
+    add_to_set(requests_set_.get(), requests_->fd(), EPOLLIN, 0);
 }
 
 bool GuestPort::poll_requests(Instant now, device::Engine& engine) {

@@ -7,6 +7,7 @@
 #include <cerrno>
 
 #include "port/address.hpp"
+#include "port/socket_calls.hpp"
 
 namespace feroce::port {
 namespace {
@@ -14,10 +15,6 @@ namespace {
 constexpr int kSendBufferBytes = 4 * 1024 * 1024;
 // Setting options costs about as much as three packets' control messages.
 constexpr int kTimesToAdopt = 16;
-
-bool set_option(int fd, int level, int name, int value) {
-    return ::setsockopt(fd, level, name, &value, sizeof value) == 0;
-}
 
 bool set_hop_limit(int fd, bool v4, int hops) {
     if (v4)

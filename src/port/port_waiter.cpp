@@ -17,14 +17,7 @@ namespace feroce::port {
 namespace {
 
 // What woke wait(), in epoll_event::data.
-enum Source : std::uint32_t { kArrivals, kRare, kDoorbell, kListener, kChanges };
-
-bool add_to(int set, int fd, std::uint32_t events, Source source) {
-    epoll_event event{};
-    event.events = events;
-    event.data.u32 = source;
-    return ::epoll_ctl(set, EPOLL_CTL_ADD, fd, &event) == 0;
-}
+enum Source : std::uint64_t { kArrivals, kRare, kDoorbell, kListener, kChanges };
 
 Fd open_changes() {
     Fd fd(::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, NETLINK_ROUTE));
@@ -52,14 +45,14 @@ bool PortWaiter::open() {
     doorbell_ = Fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     changes_ = open_changes();
     if (!arrivals_.valid() || !waiting_.valid() || !doorbell_.valid()) return false;
-    return add_to(waiting_.get(), arrivals_.get(), EPOLLONESHOT, kArrivals) &&
-           add_to(waiting_.get(), doorbell_.get(), EPOLLIN, kDoorbell) &&
+    return add_to_set(waiting_.get(), arrivals_.get(), EPOLLONESHOT, kArrivals) &&
+           add_to_set(waiting_.get(), doorbell_.get(), EPOLLIN, kDoorbell) &&
            // Without netlink (some sandboxes) changes go unnoticed; nothing else does.
-           (!changes_.valid() || add_to(waiting_.get(), changes_.get(), EPOLLIN, kChanges));
+           (!changes_.valid() || add_to_set(waiting_.get(), changes_.get(), EPOLLIN, kChanges));
 }
 
 bool PortWaiter::attach(int fd) {
-    return add_to(arrivals_.get(), fd, EPOLLIN, kArrivals);
+    return add_to_set(arrivals_.get(), fd, EPOLLIN, kArrivals);
 }
 
 bool PortWaiter::add_arrivals(int fd) {
@@ -76,18 +69,18 @@ void PortWaiter::remove_arrivals(int fd) {
 }
 
 bool PortWaiter::add_rare(int fd) {
-    return fd < 0 || add_to(waiting_.get(), fd, EPOLLIN, kRare);
+    return fd < 0 || add_to_set(waiting_.get(), fd, EPOLLIN, kRare);
 }
 
 bool PortWaiter::add_listener(int fd) {
     // Exclusive: a newcomer need not wake every member of the group.
-    return add_to(waiting_.get(), fd, EPOLLIN | EPOLLEXCLUSIVE, kListener);
+    return add_to_set(waiting_.get(), fd, EPOLLIN | EPOLLEXCLUSIVE, kListener);
 }
 
 void PortWaiter::set_armed(bool armed) {
     epoll_event event{};
     event.events = (armed ? static_cast<std::uint32_t>(EPOLLIN) : 0u) | EPOLLONESHOT;
-    event.data.u32 = kArrivals;
+    event.data.u64 = kArrivals;
     ::epoll_ctl(waiting_.get(), EPOLL_CTL_MOD, arrivals_.get(), &event);
 }
 
@@ -113,7 +106,7 @@ PortWaiter::Woken PortWaiter::wait(Instant until) {
     const int count = wait_for_events(waiting_.get(), events, until);
     Woken woken;
     for (int i = 0; i < count; ++i) {
-        const std::uint32_t source = events[static_cast<std::size_t>(i)].data.u32;
+        const std::uint64_t source = events[static_cast<std::size_t>(i)].data.u64;
         if (source == kListener) {
             woken.newcomer = true;
         } else if (source == kRare) {

@@ -2,13 +2,13 @@
 
 #include <sys/epoll.h>
 
+#include "port/event_set.hpp"
+
 namespace feroce::port {
 namespace {
 
 bool watch(int set, int fd) {
-    epoll_event event{};
-    event.events = EPOLLIN;
-    return fd < 0 || ::epoll_ctl(set, EPOLL_CTL_ADD, fd, &event) == 0;
+    return fd < 0 || add_to_set(set, fd, EPOLLIN, 0);
 }
 
 }  // namespace

@@ -36,6 +36,10 @@ inline int send_messages(int fd, std::span<mmsghdr> messages) {
         ::syscall(SYS_sendmmsg, fd, messages.data(), messages.size(), MSG_DONTWAIT));
 }
 
+inline bool set_option(int fd, int level, int name, int value) {
+    return ::setsockopt(fd, level, name, &value, sizeof value) == 0;
+}
+
 // An eventfd counts one more.
 inline void ring(int eventfd) {
     const std::uint64_t one = 1;

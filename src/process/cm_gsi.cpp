@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <span>
 
 #include "base/shortage.hpp"
@@ -131,15 +130,10 @@ void CmGsi::drain(std::vector<CmDatagram>& out) {
 CmDatagram CmGsi::read(const transport::Completion& completion) const {
     const ByteView buffer =
         ByteView(buffers_).subspan(completion.wr_id * kBufferBytes, kBufferBytes);
+    const transport::GrhAddresses from = transport::read_grh(buffer.first<transport::kGrhBytes>());
     CmDatagram d;
-    // The 40 bytes are an IPv6 header, or end with an IPv4 one.
-    if (completion.over_ipv6) {
-        std::memcpy(d.source.raw.data(), buffer.data() + 8, d.source.raw.size());
-        std::memcpy(d.destination.raw.data(), buffer.data() + 24, d.destination.raw.size());
-    } else {
-        d.source = Gid::from_v4(load_be32(buffer.subspan<32, 4>()));
-        d.destination = Gid::from_v4(load_be32(buffer.subspan<36, 4>()));
-    }
+    d.source = from.source;
+    d.destination = from.destination;
     const ByteView mad = buffer.last(wire::kMadSize);
     std::copy(mad.begin(), mad.end(), d.mad.begin());
     return d;

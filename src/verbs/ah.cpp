@@ -1,9 +1,9 @@
 #include "verbs/parts.hpp"
 
-#include <netinet/ip.h>
-
 #include <cstring>
+#include <span>
 
+#include "transport/ud/grh.hpp"
 #include "verbs/common.hpp"
 #include "verbs/contexts.hpp"
 #include "verbs/instance.hpp"
@@ -54,33 +54,6 @@ ibv_ah_attr ah_attr(const transport::AddressVector& from) {
     return out;
 }
 
-namespace {
-
-struct Endpoints {
-    Gid source;
-    Gid destination;
-    std::uint8_t traffic_class = 0;
-};
-
-// A UD receive starts with 40 bytes of header: IPv6, or IPv4 in the last 20.
-Endpoints endpoints_of(const ibv_grh& grh) {
-    Endpoints out;
-    const std::uint32_t first = be32toh(grh.version_tclass_flow);
-    if (first >> 28 == 6) {
-        out.source = gid_from(grh.sgid);
-        out.destination = gid_from(grh.dgid);
-        out.traffic_class = static_cast<std::uint8_t>(first >> 20);
-        return out;
-    }
-    iphdr header;
-    std::memcpy(&header, reinterpret_cast<const char*>(&grh) + 20, sizeof header);
-    out.source = Gid::from_v4(be32toh(header.saddr));
-    out.destination = Gid::from_v4(be32toh(header.daddr));
-    out.traffic_class = header.tos;
-    return out;
-}
-
-}  // namespace
 }  // namespace feroce::verbs
 
 using namespace feroce;
@@ -125,7 +98,8 @@ int ibv_init_ah_from_wc(ibv_context* context, std::uint8_t port, ibv_wc* wc, ibv
         if ((wc->wc_flags & IBV_WC_GRH) == 0) {
             return refuse_minus("ibv_init_ah_from_wc", {EINVAL, "the completion has no GRH"});
         }
-        const Endpoints from = endpoints_of(*grh);
+        const transport::GrhAddresses from =
+            transport::read_grh(std::as_bytes(std::span<const ibv_grh, 1>(grh, 1)));
         const std::vector<Gid> gids = context_of(context).gids.all();
         std::memset(out, 0, sizeof *out);
         for (std::size_t i = 0; i < gids.size(); ++i)

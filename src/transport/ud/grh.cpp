@@ -19,6 +19,13 @@ void put_gid(ByteSpan out, const Gid& gid) {
                    [](std::uint8_t b) { return std::byte{b}; });
 }
 
+Gid get_gid(std::span<const std::byte, 16> in) {
+    Gid gid;
+    std::transform(in.begin(), in.end(), gid.raw.begin(),
+                   [](std::byte b) { return std::to_integer<std::uint8_t>(b); });
+    return gid;
+}
+
 std::uint16_t ipv4_checksum(std::span<const std::byte, kIpv4HeaderBytes> header) {
     std::uint32_t sum = 0;
     for (std::size_t i = 0; i < kIpv4HeaderBytes; i += 2)
@@ -61,6 +68,15 @@ Grh make_grh(const Arrival& arrival, std::size_t udp_payload_bytes) {
     else
         put_ipv6(out, arrival, udp_bytes);
     return grh;
+}
+
+GrhAddresses read_grh(std::span<const std::byte, kGrhBytes> header) {
+    const std::uint32_t first = load_be32(header.first<4>());
+    if (first >> 28 == 6)
+        return {get_gid(header.subspan<8, 16>()), get_gid(header.subspan<24, 16>()),
+                static_cast<std::uint8_t>(first >> 20)};
+    return {Gid::from_v4(load_be32(header.subspan<32, 4>())),
+            Gid::from_v4(load_be32(header.subspan<36, 4>())), load_u8(header.subspan<21, 1>())};
 }
 
 }  // namespace feroce::transport

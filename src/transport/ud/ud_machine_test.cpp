@@ -96,6 +96,10 @@ TEST_F(UdMachineTest, GrhOfIpv4HasACorrectChecksum) {
     EXPECT_EQ(byte_at(grh, 29), 17U);
     EXPECT_EQ(load_be32(grh.subspan<32, 4>()), 0x0a00'0001U);
     EXPECT_EQ(load_be32(grh.subspan<36, 4>()), 0x0a00'0002U);
+    const GrhAddresses read = read_grh(grh.first<kGrhBytes>());
+    EXPECT_EQ(read.source, wr.path.source);
+    EXPECT_EQ(read.destination, wr.path.destination);
+    EXPECT_EQ(read.traffic_class, 0x12);
 }
 
 TEST_F(UdMachineTest, GrhOfIpv6IsTheHeader) {
@@ -112,6 +116,10 @@ TEST_F(UdMachineTest, GrhOfIpv6IsTheHeader) {
     EXPECT_EQ(byte_at(grh, 23), 1U);
     EXPECT_EQ(byte_at(grh, 39), 2U);
     EXPECT_TRUE(b.received.list.at(0).over_ipv6);
+    const GrhAddresses read = read_grh(grh.first<kGrhBytes>());
+    EXPECT_EQ(read.source, wr.path.source);
+    EXPECT_EQ(read.destination, wr.path.destination);
+    EXPECT_EQ(read.traffic_class, 0x12);
 }
 
 TEST_F(UdMachineTest, ControlledQkeyMeansTheQueuePairsOwn) {
