@@ -33,17 +33,6 @@ ListFault walk(const Memory& memory, PdId pd, std::span<const Sge> list, std::ui
 
 }  // namespace
 
-std::uint64_t total_length(std::span<const Sge> list) {
-    std::uint64_t sum = 0;
-    for (const Sge& sge : list) sum += sge.length;
-    return sum;
-}
-
-ListFault check_list(const Memory& memory, PdId pd, std::span<const Sge> list, AccessSet need) {
-    return walk(memory, pd, list, 0, total_length(list), need,
-                [](Slice, std::uint64_t) { return true; });
-}
-
 ListFault gather(const Memory& memory, PdId pd, std::span<const Sge> list, std::uint64_t offset,
                  ByteSpan into) {
     return walk(memory, pd, list, offset, into.size(), AccessSet{},

@@ -20,11 +20,6 @@ struct ListFault {
     constexpr operator Fault() const { return fault; }
 };
 
-std::uint64_t total_length(std::span<const Sge> list);
-
-// Every entry's key, bounds and permission; `need` as for Memory::local.
-ListFault check_list(const Memory& memory, PdId pd, std::span<const Sge> list, AccessSet need);
-
 ListFault gather(const Memory& memory, PdId pd, std::span<const Sge> list, std::uint64_t offset,
                  ByteSpan into);
 // Needs LocalWrite. Stops at the first fault; what was before it may have been written.

@@ -22,7 +22,8 @@
 namespace feroce::verbs {
 
 // What ibv_query_device promises beside counts of objects, which are process::Quotas and limits of
-// the rooms below. Sizes are limits, not costs: completion queues grow when they are used.
+// the rooms below. Sizes are limits, not costs: a completion queue
+// uses memory only as far as it was ever filled.
 namespace limits {
 inline constexpr std::uint32_t kWorkRequests = 16384;
 inline constexpr std::uint32_t kSges = transport::kSgeMax;

@@ -53,6 +53,7 @@ bool Requester::expects(Psn psn) const {
     return was_sent(flight_.una.nearest(psn));
 }
 
+// So there is a window: nothing was sent without one.
 bool Requester::was_sent(PacketNumber number) const {
     return flight_.una <= number && number < flight_.sent_end;
 }
@@ -100,7 +101,7 @@ void Requester::on_nak(Instant now, PacketNumber number, wire::Syndrome syndrome
     const bool sequence = syndrome.nak_code() == wire::NakCode::SequenceError;
     if (sequence || reach != number) {
         qp_.services().counters.add(Counter::ReceivedSequenceError);
-        if (qp_.window() != nullptr) qp_.window()->on_loss(now);
+        qp_.window()->on_loss(now);
         return go_back(now, Rule::PeerRefused, WcStatus::RetryExceededError, syndrome.raw);
     }
     fail_head(now, Rule::PeerRefused, status_of(syndrome.nak_code()), syndrome.raw);
@@ -150,7 +151,7 @@ void Requester::on_read_response(Instant now, PacketNumber number, ByteView payl
         if (qp_.state() == QpState::Err) return;
         gap_reported_ = true;
         qp_.services().counters.add(Counter::CompleterRetry);
-        if (qp_.window() != nullptr) qp_.window()->on_loss(now);
+        qp_.window()->on_loss(now);
         return go_back(now, Rule::RetryLimit, WcStatus::RetryExceededError, 0);
     }
     SendWqe* wqe = awaiting_response(number);
