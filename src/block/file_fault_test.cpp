@@ -47,7 +47,7 @@ extern "C" int io_uring_submit(struct io_uring* ring) {
     return real(ring);
 }
 
-namespace feroce::block {
+namespace feroce::block::file_fault_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -217,4 +217,4 @@ TEST_P(Rings, ThreadsGoOnWhereTheKernelTakesNothingAnyMore) {
 INSTANTIATE_TEST_SUITE_P(All, Rings, testing::Values(true));
 
 }  // namespace
-}  // namespace feroce::block
+}  // namespace feroce::block::file_fault_test

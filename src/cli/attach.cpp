@@ -24,6 +24,7 @@
 #include <thread>
 #include <vector>
 
+#include "cli/complain.hpp"
 #include "cli/run.hpp"
 
 namespace feroce::cli {
@@ -35,11 +36,6 @@ constexpr std::string_view kUri = "nbd+unix:///?socket=";
 constexpr auto kPatience = 30s;  // For nbdkit to come up, or to end.
 constexpr auto kTidying = 2s;
 constexpr auto kLook = 10ms;
-
-int complain(const std::string& sentence) {
-    fmt::print(stderr, "feroce: {}\n", sentence);
-    return 1;
-}
 
 std::string default_session() {
     std::array<char, 65> host{};

@@ -9,6 +9,7 @@
 #include <thread>
 #include <utility>
 
+#include "cli/complain.hpp"
 #include "cli/export_door.hpp"
 #include "feroce/block/server.hpp"
 
@@ -19,11 +20,6 @@ volatile std::sig_atomic_t asked_to_end = 0;
 
 void on_signal(int) {
     asked_to_end = 1;
-}
-
-int complain(const std::string& sentence) {
-    fmt::print(stderr, "feroce: {}\n", sentence);
-    return 1;
 }
 
 rdma::Result<std::shared_ptr<block::Backend>> open_backend(rdma::Loop& loop,

@@ -16,6 +16,7 @@
 #include <cstring>
 #include <optional>
 
+#include "cli/complain.hpp"
 #include "cli/run.hpp"
 
 namespace feroce::cli {
@@ -47,10 +48,6 @@ struct Child {
 };
 
 volatile std::sig_atomic_t caught = 0;
-
-void complain(const std::string& sentence) {
-    fmt::print(stderr, "feroce: {}\n", sentence);
-}
 
 std::optional<Plan> parse(const std::vector<std::string>& words) {
     Plan plan;

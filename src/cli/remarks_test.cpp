@@ -4,7 +4,7 @@
 
 #include <vector>
 
-namespace feroce::cli {
+namespace feroce::cli::remarks_test {
 namespace {
 
 // One packet of a flow, from its BTH on.
@@ -53,4 +53,4 @@ TEST(Remarks, AnswersThatRefuse) {
 }
 
 }  // namespace
-}  // namespace feroce::cli
+}  // namespace feroce::cli::remarks_test

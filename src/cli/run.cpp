@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <system_error>
 
+#include "cli/complain.hpp"
 #include "cli/elf_check.hpp"
 #include "cli/sysfs_tree.hpp"
 
@@ -24,10 +25,6 @@ struct Variable {
     std::string value;
     char separator;  // Before what the variable holds already; 0 to replace that.
 };
-
-void complain(const std::string& sentence) {
-    fmt::print(stderr, "feroce: {}\n", sentence);
-}
 
 std::vector<Variable> environment(const std::string& folder) {
     std::vector<Variable> out{{"LD_LIBRARY_PATH", folder, ':'}};

@@ -14,7 +14,7 @@ namespace {
 
 using Words = std::vector<std::string>;
 
-constexpr const char* kUsage =
+constexpr const char* kSessionUsage =
     "usage: feroce session ls | show [SESSION] | stat [SESSION] | path add SESSION ADDRESS [SOURCE]"
     " | path rm|disconnect|reconnect SESSION PATH | policy SESSION POLICY";
 
@@ -159,7 +159,7 @@ int change_path(const Words& words) {
                                   : verb == "disconnect" ? control::kDisconnect
                                   : verb == "reconnect"  ? control::kReconnect
                                                          : std::string_view();
-    if (what.empty() || words.size() != 4) throw UsageError(kUsage);
+    if (what.empty() || words.size() != 4) throw UsageError(kSessionUsage);
     return change(name, what, {number_of(the_one(name), words[3])});
 }
 
@@ -174,7 +174,7 @@ int session(const Words& words, const OutputOptions& options) {
     if (verb == "path" && (words.size() == 4 || words.size() == 5)) return change_path(words);
     if (verb == "policy" && words.size() == 3)
         return change(words[1], rtrs::control::kPolicy, {words[2]});
-    throw UsageError(kUsage);
+    throw UsageError(kSessionUsage);
 }
 
 }  // namespace feroce::cli

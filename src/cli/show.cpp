@@ -29,11 +29,6 @@ const char* type_name(std::uint8_t type) {
     }
 }
 
-const char* state_name(std::uint8_t state) {
-    constexpr const char* kNames[] = {"RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR"};
-    return state < std::size(kNames) ? kNames[state] : "UNKNOWN";
-}
-
 const char* migration_name(std::uint8_t state) {
     constexpr const char* kNames[] = {"MIGRATED", "REARM", "ARMED"};
     return state < std::size(kNames) ? kNames[state] : "UNKNOWN";

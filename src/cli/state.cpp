@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <iterator>
 
 namespace feroce::cli {
 namespace {
@@ -31,6 +32,11 @@ std::vector<process::StateSnapshot> live_processes() {
         out.push_back(std::move(reading.snapshot));
     }
     return out;
+}
+
+const char* state_name(std::uint8_t state) {
+    constexpr const char* kNames[] = {"RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR"};
+    return state < std::size(kNames) ? kNames[state] : "UNKNOWN";
 }
 
 }  // namespace feroce::cli

@@ -1,6 +1,7 @@
 // The Feroce processes of this user, as their state pages show them.
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "process/state_page.hpp"
@@ -9,5 +10,7 @@ namespace feroce::cli {
 
 std::vector<process::StateReading> all_processes();    // Ended ones that left a reason, too.
 std::vector<process::StateSnapshot> live_processes();  // Says on stderr who does not answer.
+
+const char* state_name(std::uint8_t state);  // Of a queue pair: StateQp::state.
 
 }  // namespace feroce::cli

@@ -17,11 +17,6 @@ using process::StateQp;
 using process::StateSnapshot;
 using Clock = std::chrono::steady_clock;
 
-const char* state_name(std::uint8_t state) {
-    constexpr const char* kNames[] = {"RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR"};
-    return state < std::size(kNames) ? kNames[state] : "UNKNOWN";
-}
-
 Json record_of(double seconds, const StateSnapshot& process, const StateQp& qp) {
     Json out{{"seconds", seconds},
              {"pid", process.pid},
@@ -47,7 +42,7 @@ Json record_of(double seconds, const StateSnapshot& process, const StateQp& qp) 
     return out;
 }
 
-std::string line(const Json& r) {
+std::string progress_line(const Json& r) {
     std::string out = fmt::format(
         "{:.3f} qp 0x{:06x} {}: next PSN {} (oldest unacknowledged {}), expects PSN {}, MSN {}, "
         "{} of {} bytes in flight, {} sends and {} receives posted",
@@ -91,7 +86,7 @@ int trace_live(std::uint32_t which, const TraceOptions& trace, const OutputOptio
                 if (options.json)
                     print_json(record, options);  // One a line: it has no end.
                 else
-                    fmt::print("{}\n", line(record));
+                    fmt::print("{}\n", progress_line(record));
                 std::fflush(stdout);
                 if (++lines == trace.lines) return 0;
             }

@@ -7,7 +7,7 @@
 
 #include "device/test_qp.hpp"
 
-namespace feroce::device {
+namespace feroce::device::send_windows_test {
 namespace {
 
 constexpr Instant kNow = Instant(Duration(1'000'000'000));
@@ -160,4 +160,4 @@ TEST_F(WindowsTest, PacingIsThatOfWindowsWithWaiters) {
 }
 
 }  // namespace
-}  // namespace feroce::device
+}  // namespace feroce::device::send_windows_test

@@ -49,7 +49,7 @@ std::optional<std::uint16_t> number(std::string_view text) {
 }
 
 // The value of a variable that is set and not empty, else null.
-const char* value_of(Lookup lookup, const char* name) {
+const char* variable(Lookup lookup, const char* name) {
     const char* value = name == nullptr ? nullptr : lookup(name);
     return value == nullptr || value[0] == '\0' ? nullptr : value;
 }
@@ -66,31 +66,31 @@ Result<Placement> placement_of(const char* rank, const char* size) {
 
 // The pods of a StatefulSet are called NAME-0, NAME-1 and so on.
 const char* ordinal_of_pod(Lookup lookup) {
-    if (value_of(lookup, "KUBERNETES_SERVICE_HOST") == nullptr) return nullptr;
-    const char* name = value_of(lookup, "HOSTNAME");
+    if (variable(lookup, "KUBERNETES_SERVICE_HOST") == nullptr) return nullptr;
+    const char* name = variable(lookup, "HOSTNAME");
     const char* dash = name == nullptr ? nullptr : std::strrchr(name, '-');
     return dash != nullptr && number(dash + 1) ? dash + 1 : nullptr;
 }
 
 Result<Placement> from_launcher(Lookup lookup) {
     for (const Launcher& launcher : kLaunchers) {
-        if (launcher.only_if != nullptr && value_of(lookup, launcher.only_if) == nullptr) continue;
-        const char* rank = value_of(lookup, launcher.rank);
-        const char* size = value_of(lookup, launcher.size);
+        if (launcher.only_if != nullptr && variable(lookup, launcher.only_if) == nullptr) continue;
+        const char* rank = variable(lookup, launcher.rank);
+        const char* size = variable(lookup, launcher.size);
         if (rank != nullptr && size != nullptr) return placement_of(rank, size);
     }
-    const char* size = value_of(lookup, "FEROCE_GAS_SIZE");
+    const char* size = variable(lookup, "FEROCE_GAS_SIZE");
     const char* pod = ordinal_of_pod(lookup);
     if (size != nullptr && pod != nullptr) return placement_of(pod, size);
     for (const char* sign : kSigns)
-        if (value_of(lookup, sign) != nullptr)
+        if (variable(lookup, sign) != nullptr)
             return Error{EINVAL,
                          "the environment looks like a cluster's, but does not tell rank and size "
                          "in a way that is known: set FEROCE_GAS_RANK and FEROCE_GAS_SIZE (0 and 1 "
                          "for a process on its own)"};
     // As in a shell of salloc, from where srun was forgotten.
     for (const char* name : {"WORLD_SIZE", "SLURM_NTASKS"})
-        if (const char* all = value_of(lookup, name); all != nullptr && number(all) != 1)
+        if (const char* all = variable(lookup, name); all != nullptr && number(all) != 1)
             return Error{EINVAL,
                          "the environment has a number of processes but no rank, so the launcher "
                          "has not started this one: use srun, mpiexec, torchrun or feroce launch, "
@@ -134,14 +134,14 @@ std::string first_host(std::string_view list) {
 
 // Where launchers say that the process with rank 0 is.
 std::string seed_of_launcher(Lookup lookup) {
-    if (const char* address = value_of(lookup, "MASTER_ADDR")) {  // torchrun
-        const char* port = value_of(lookup, "MASTER_PORT");
+    if (const char* address = variable(lookup, "MASTER_ADDR")) {  // torchrun
+        const char* port = variable(lookup, "MASTER_PORT");
         const bool ipv6 = std::strchr(address, ':') != nullptr;
         const std::string host = ipv6 ? "[" + std::string(address) + "]" : address;
         return port == nullptr ? host : host + ":" + port;
     }
     // srun starts rank 0 on the first machine, but for an arbitrary distribution.
-    if (const char* machines = value_of(lookup, "SLURM_STEP_NODELIST")) return first_host(machines);
+    if (const char* machines = variable(lookup, "SLURM_STEP_NODELIST")) return first_host(machines);
     return {};
 }
 
@@ -150,7 +150,7 @@ std::string seed_of_launcher(Lookup lookup) {
 Result<Placement> placement_from_environment(Lookup lookup) {
     Result<Placement> out = from_launcher(lookup);
     if (!out) return out;
-    const char* own = value_of(lookup, "FEROCE_GAS_SEED");
+    const char* own = variable(lookup, "FEROCE_GAS_SEED");
     const std::string seed = own != nullptr ? own : out->size > 1 ? seed_of_launcher(lookup) : "";
     if (seed.empty()) {
         if (out->size > 1)

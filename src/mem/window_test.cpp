@@ -7,7 +7,7 @@
 
 #include "mem/memory.hpp"
 
-namespace feroce::mem {
+namespace feroce::mem::window_test {
 namespace {
 
 constexpr Qpn kQpn{17};
@@ -249,4 +249,4 @@ INSTANTIATE_TEST_SUITE_P(Types, WindowTest, testing::Values(WindowType::Type1, W
                          });
 
 }  // namespace
-}  // namespace feroce::mem
+}  // namespace feroce::mem::window_test

@@ -29,8 +29,8 @@ constexpr int kShortageMs = 10;
 constexpr int kConnectionBytes = 4 * 1024 * 1024;
 
 // epoll_event::data: a guest's id and which of its fds, or one of ours with id 0.
-enum Source : std::uint64_t { kConnection, kV4, kV6, kSources };
-enum Ours : std::uint64_t { kDoorbell = 0, kParcels = 1 };
+enum Watched : std::uint64_t { kConnection, kV4, kV6, kSources };
+enum Ours : std::uint64_t { kBell = 0, kParcels = 1 };
 
 bool watch(int set, int operation, int fd, std::uint32_t events, std::uint64_t source) {
     epoll_event event{};
@@ -64,7 +64,7 @@ bool RelayServer::open() {
     parcels_ = make_parcel_socket(parcels_name_);
     buffer_.resize(kParcelMax);
     return epoll_.valid() && doorbell_.valid() && parcels_.valid() &&
-           watch(epoll_.get(), EPOLL_CTL_ADD, doorbell_.get(), EPOLLIN, kDoorbell) &&
+           watch(epoll_.get(), EPOLL_CTL_ADD, doorbell_.get(), EPOLLIN, kBell) &&
            watch(epoll_.get(), EPOLL_CTL_ADD, parcels_.get(), EPOLLIN, kParcels);
 }
 
@@ -117,7 +117,7 @@ void RelayServer::body() {
 }
 
 void RelayServer::handle(std::uint64_t source, std::uint32_t events) {
-    if (source == kDoorbell) return take_arrivals();
+    if (source == kBell) return take_arrivals();
     if (source == kParcels) return take_parcels();
     const auto id = static_cast<Id>(source / kSources);
     const auto found = guests_.find(id);

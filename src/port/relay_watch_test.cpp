@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace feroce::port {
+namespace feroce::port::relay_watch_test {
 namespace {
 
 using Step = RelayWatch::Step;
@@ -47,4 +47,4 @@ TEST(RelayWatch, AsksLessAndLessOftenWhereNobodyElseIs) {
 }
 
 }  // namespace
-}  // namespace feroce::port
+}  // namespace feroce::port::relay_watch_test

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-namespace feroce::port {
+namespace feroce::port::seat_policy_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -129,4 +129,4 @@ TEST(MessageRate, LetsAGuestSayAWordNowAndThenForEver) {
 }
 
 }  // namespace
-}  // namespace feroce::port
+}  // namespace feroce::port::seat_policy_test

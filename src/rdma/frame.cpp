@@ -20,13 +20,13 @@ struct Free {
     Free* next;
 };
 
-struct List {
+struct FreeList {
     Free* first = nullptr;
     std::size_t length = 0;
 };
 
 struct Pool {
-    std::array<List, kSizes> lists;
+    std::array<FreeList, kSizes> lists;
 
     ~Pool();
 };
@@ -37,7 +37,7 @@ thread_local bool closed = false;
 
 Pool::~Pool() {
     closed = true;
-    for (List& list : lists)
+    for (FreeList& list : lists)
         while (Free* frame = list.first) {
             list.first = frame->next;
             ::operator delete(frame);
@@ -53,7 +53,7 @@ std::size_t size_of(std::size_t bytes) {
 void* PooledFrame::operator new(std::size_t bytes) {
     const std::size_t size = size_of(bytes);
     if (size >= kSizes || closed) return ::operator new(size* kStep);
-    List& list = pool.lists[size];
+    FreeList& list = pool.lists[size];
     if (list.first == nullptr) return ::operator new(size* kStep);
     Free* frame = list.first;
     list.first = frame->next;
@@ -67,7 +67,7 @@ void PooledFrame::operator delete(void* frame, std::size_t bytes) noexcept {
         ::operator delete(frame);
         return;
     }
-    List& list = pool.lists[size];
+    FreeList& list = pool.lists[size];
     list.first = new (frame) Free{list.first};
     ++list.length;
 }

@@ -25,6 +25,11 @@
 
 namespace feroce::rtrs {
 
+// As work requests name memory.
+inline std::uint64_t address_of(ByteView bytes) {
+    return reinterpret_cast<std::uint64_t>(bytes.data());
+}
+
 class Channel {
 public:
     class Owner {

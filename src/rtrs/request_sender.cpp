@@ -12,10 +12,6 @@ namespace feroce::rtrs {
 
 namespace {
 
-std::uint64_t address_of(ByteView bytes) {
-    return reinterpret_cast<std::uint64_t>(bytes.data());
-}
-
 // The pieces of the data as the device sees them.
 struct Pieces {
     std::array<ibv_sge, kMaxGather> sges;

@@ -15,10 +15,6 @@ constexpr std::size_t kMaxChain = kMaxReadSegments + 2;
 constexpr std::size_t kLengthSize = 4;  // Of the note that says how long a read is.
 constexpr std::size_t kMaxInlineNote = KeyResponse::kSize + kLengthSize;
 
-std::uint64_t address_of(ByteView bytes) {
-    return reinterpret_cast<std::uint64_t>(bytes.data());
-}
-
 bool sends_data(const Answer& answer) {
     return answer.error == 0 && answer.header.segment_count > 0;
 }

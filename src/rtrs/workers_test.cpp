@@ -23,7 +23,7 @@
 #include "rdma/test_until.hpp"
 #include "rtrs/server_registry.hpp"
 
-namespace feroce::rtrs {
+namespace feroce::rtrs::workers_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -333,4 +333,4 @@ TEST(ServerRegistries, ASessionKeepsItsName) {
 }
 
 }  // namespace
-}  // namespace feroce::rtrs
+}  // namespace feroce::rtrs::workers_test

@@ -7,7 +7,7 @@
 
 #include "base/random.hpp"
 
-namespace feroce::wire {
+namespace feroce::wire::headers_test {
 namespace {
 
 template <class T>
@@ -147,4 +147,4 @@ TEST(Syndrome, RnrTimers) {
 }
 
 }  // namespace
-}  // namespace feroce::wire
+}  // namespace feroce::wire::headers_test

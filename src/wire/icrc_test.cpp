@@ -7,7 +7,7 @@
 
 #include "base/random.hpp"
 
-namespace feroce::wire {
+namespace feroce::wire::icrc_test {
 namespace {
 
 using Bytes = std::vector<std::byte>;
@@ -227,4 +227,4 @@ TEST(Icrc, ImpossibleLengthsNeverVerify) {
 }
 
 }  // namespace
-}  // namespace feroce::wire
+}  // namespace feroce::wire::icrc_test

@@ -3,14 +3,12 @@
 #include <cmath>
 
 #include "wire/pcapng.hpp"
+#include "wire/pcapng_blocks.hpp"
 
 namespace feroce::wire {
 
 namespace {
 
-constexpr std::uint32_t kSectionBlock = 0x0a0d'0d0a;
-constexpr std::uint32_t kInterfaceBlock = 1;
-constexpr std::uint32_t kPacketBlock = 6;
 constexpr std::uint32_t kByteOrderMagic = 0x1a2b'3c4d;
 constexpr std::size_t kBlockFrame = 12;  // Type, length, and the length again at the end.
 constexpr std::size_t kInterfacesMax = 64;

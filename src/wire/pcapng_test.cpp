@@ -8,7 +8,7 @@
 
 #include "base/random.hpp"
 
-namespace feroce::wire {
+namespace feroce::wire::pcapng_test {
 namespace {
 
 using Bytes = std::vector<std::byte>;
@@ -181,4 +181,4 @@ TEST(Pcapng, FileSinkWritesTheSameBytes) {
 }
 
 }  // namespace
-}  // namespace feroce::wire
+}  // namespace feroce::wire::pcapng_test

@@ -3,14 +3,12 @@
 #include <utility>
 
 #include "wire/pcapng.hpp"
+#include "wire/pcapng_blocks.hpp"
 
 namespace feroce::wire {
 
 namespace {
 
-constexpr std::uint32_t kSectionBlock = 0x0a0d'0d0a;
-constexpr std::uint32_t kInterfaceBlock = 1;
-constexpr std::uint32_t kPacketBlock = 6;
 constexpr std::size_t kUdpHeaderSize = 8;
 
 using Buffer = std::vector<std::byte>;

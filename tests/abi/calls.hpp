@@ -38,6 +38,7 @@ struct World {
 };
 
 World& world();
+inline World& w = world();
 
 // What a row's program is told by its test.
 class Run {

@@ -5,8 +5,6 @@
 namespace feroce::calls {
 namespace {
 
-World& w = world();
-
 // A listener that nobody asks for its requests.
 struct DeafListener {
     rdma_event_channel* channel = rdma_create_event_channel();

@@ -10,8 +10,6 @@
 namespace feroce::calls {
 namespace {
 
-World& w = world();
-
 // An id with a channel that nobody reads, bound to the loopback address.
 struct Id {
     rdma_event_channel* channel = rdma_create_event_channel();
@@ -53,10 +51,10 @@ sockaddr_in group_address() {
     return group;
 }
 
-struct Datagrams : Id {
+struct DatagramId : Id {
     sockaddr_in group = group_address();
     sockaddr* where() { return reinterpret_cast<sockaddr*>(&group); }
-    Datagrams() : Id(RDMA_PS_UDP) {}
+    DatagramId() : Id(RDMA_PS_UDP) {}
 };
 
 constexpr Row kIdRows[] = {
@@ -208,7 +206,7 @@ rdma_addrinfo* passive_address() {
     return list;
 }
 
-constexpr Row kQueueRows[] = {
+constexpr Row kEndpointRows[] = {
     {"rdma_create_ep",
      [](Run& r) {
          auto* a = passive_address();
@@ -347,7 +345,7 @@ constexpr Row kQueueRows[] = {
      }},
     {"rdma_join_multicast",
      [](Run& r) {
-         Datagrams d;
+         DatagramId d;
          const bool bound = d.bind();
          r.go();
          if (bound) rdma_join_multicast(d.id, d.where(), nullptr);
@@ -355,7 +353,7 @@ constexpr Row kQueueRows[] = {
      }},
     {"rdma_join_multicast_ex",
      [](Run& r) {
-         Datagrams d;
+         DatagramId d;
          const bool bound = d.bind();
          rdma_cm_join_mc_attr_ex a{};
          a.comp_mask = RDMA_CM_JOIN_MC_ATTR_ADDRESS | RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS;
@@ -366,7 +364,7 @@ constexpr Row kQueueRows[] = {
      }},
     {"rdma_leave_multicast",
      [](Run& r) {
-         Datagrams d;
+         DatagramId d;
          if (d.bind()) rdma_join_multicast(d.id, d.where(), nullptr);
          r.go();
          if (d.id != nullptr) rdma_leave_multicast(d.id, d.where());
@@ -517,7 +515,7 @@ constexpr Row kSocketRows[] = {
 
 std::vector<Row> rdmacm_rows() {
     std::vector<Row> all(std::begin(kIdRows), std::end(kIdRows));
-    all.insert(all.end(), std::begin(kQueueRows), std::end(kQueueRows));
+    all.insert(all.end(), std::begin(kEndpointRows), std::end(kEndpointRows));
     return all;
 }
 

@@ -24,8 +24,6 @@ int ibv_dofork_range(void* base, std::size_t size);
 namespace feroce::calls {
 namespace {
 
-World& w = world();
-
 template <class T>
 void free_if(T* object, int (*release)(T*)) {
     if (object != nullptr) release(object);

@@ -10,22 +10,22 @@ namespace {
 constexpr int kAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
                         IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND;
 
-bool connect_to_itself(World& w) {
+bool connect_to_itself(World& made) {
     ibv_qp_attr a{};
     a.qp_state = IBV_QPS_INIT;
     a.port_num = 1;
     a.qp_access_flags = kAccess;
     const int init = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
-    if (ibv_modify_qp(w.qp, &a, init) != 0) return false;
+    if (ibv_modify_qp(made.qp, &a, init) != 0) return false;
     a.qp_state = IBV_QPS_RTR;
     a.path_mtu = IBV_MTU_1024;
-    a.dest_qp_num = w.qp->qp_num;
+    a.dest_qp_num = made.qp->qp_num;
     a.max_dest_rd_atomic = 1;
     a.min_rnr_timer = 1;
-    a.ah_attr = w.address();
+    a.ah_attr = made.address();
     const int rtr = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
                     IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
-    if (ibv_modify_qp(w.qp, &a, rtr) != 0) return false;
+    if (ibv_modify_qp(made.qp, &a, rtr) != 0) return false;
     a.qp_state = IBV_QPS_RTS;
     a.timeout = 14;
     a.retry_cnt = 7;
@@ -33,7 +33,7 @@ bool connect_to_itself(World& w) {
     a.max_rd_atomic = 1;
     const int rts = IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
                     IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC;
-    return ibv_modify_qp(w.qp, &a, rts) == 0;
+    return ibv_modify_qp(made.qp, &a, rts) == 0;
 }
 
 }  // namespace

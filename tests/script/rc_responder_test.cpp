@@ -1,7 +1,7 @@
 // The answering half of RC, packet by packet.
 #include "scripted_peer.hpp"
 
-namespace feroce::script {
+namespace feroce::script::rc_responder_test {
 namespace {
 
 using transport::AsyncEventType;
@@ -334,4 +334,4 @@ TEST(RcResponder, NoStrangerIsBelieved) {
 }
 
 }  // namespace
-}  // namespace feroce::script
+}  // namespace feroce::script::rc_responder_test

@@ -14,7 +14,7 @@
 #include "sim/abi_world.hpp"
 #include "sim/cm_peer.hpp"
 
-namespace feroce::sim {
+namespace feroce::sim::abi_storm_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -222,4 +222,4 @@ TEST(AbiStorm, EveryConnectionEndsWithAReasonAndLeavesNothing) {
 }
 
 }  // namespace
-}  // namespace feroce::sim
+}  // namespace feroce::sim::abi_storm_test

@@ -11,7 +11,7 @@
 
 #include "sim/abi_world.hpp"
 
-namespace feroce::sim {
+namespace feroce::sim::abi_verbs_test {
 namespace {
 
 constexpr int kAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
@@ -269,4 +269,4 @@ TEST(AbiVerbs, SeedsDiffer) {
 }
 
 }  // namespace
-}  // namespace feroce::sim
+}  // namespace feroce::sim::abi_verbs_test

@@ -20,7 +20,7 @@
 #include "sim/sim_runtime.hpp"
 #include "sim/volatile_disk.hpp"
 
-namespace feroce::sim {
+namespace feroce::sim::block_cancel_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -308,4 +308,4 @@ TEST(BlockCancel, OpenWithASession) {
 }
 
 }  // namespace
-}  // namespace feroce::sim
+}  // namespace feroce::sim::block_cancel_test

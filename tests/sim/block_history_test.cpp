@@ -18,7 +18,7 @@
 #include "sim/volatile_disk.hpp"
 #include "stamp.hpp"
 
-namespace feroce::sim {
+namespace feroce::sim::block_history_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -409,4 +409,4 @@ TEST(BlockHistory, AReplacedFileThatKeepsItsRecordIsFound) {
 }
 
 }  // namespace
-}  // namespace feroce::sim
+}  // namespace feroce::sim::block_history_test

@@ -9,8 +9,6 @@ namespace feroce::gas {
 namespace {
 
 constexpr std::int64_t kWaiting = -1;
-// Looks at the own place between two looks at the home node, which may be lost. About a second.
-constexpr unsigned kLooksBlind = 1024;
 
 }  // namespace
 
@@ -89,7 +87,7 @@ rdma::Task<Result<>> ALock::Turn::wait_in_queue(ptr<Place> before) {
     Backoff backoff(*lanes);
     for (unsigned looks = 1; own().budget.load() == kWaiting; ++looks) {
         if (const auto paused = co_await backoff.pause(); !paused) co_return paused.error();
-        if (is_home() || looks % kLooksBlind != 0) continue;
+        if (is_home() || looks % detail::kLooksBlind != 0) continue;
         if (const auto there = co_await lanes->read(line.field<&Line::victim>()); !there)
             co_return there.error();
     }

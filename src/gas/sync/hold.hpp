@@ -12,6 +12,9 @@
 
 namespace feroce::gas::detail {
 
+// Looks at the own place between two looks at the home node, which may be lost. About a second.
+inline constexpr unsigned kLooksBlind = 1024;
+
 // The turn that an attempt won; null if the lock was not free.
 template <class Turn>
 const Turn* won_by(const Turn& turn) {

@@ -6,13 +6,6 @@
 #include "gas/sync/hold.hpp"
 
 namespace feroce::gas {
-namespace {
-
-// Looks at the own place between two looks at the home node, which may be lost. About a second.
-constexpr unsigned kLooksBlind = 1024;
-
-}  // namespace
-
 Result<ptr<McsLock::Place>> McsLock::take_place(Lanes& lanes) {
     const auto place = lanes.take_place<Place>();
     if (!place) return Error(ENOBUFS, "this thread holds or waits for too many locks at a time");
@@ -44,7 +37,7 @@ rdma::Task<Result<ptr<McsLock::Place>>> McsLock::take(Lanes& lanes, ptr<Line> li
     Backoff backoff(lanes);
     for (unsigned looks = 1; lanes.local(*place)->granted.load() == 0; ++looks) {
         if (const auto paused = co_await backoff.pause(); !paused) co_return paused.error();
-        if (looks % kLooksBlind != 0) continue;
+        if (looks % detail::kLooksBlind != 0) continue;
         if (const auto there = co_await lanes.read(line.field<&Line::tail>()); !there)
             co_return there.error();
     }
