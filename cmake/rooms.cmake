@@ -81,13 +81,6 @@ function(feroce_room name)
   target_link_libraries(feroce_${name} PUBLIC ${ROOM_LIBRARIES})
 endfunction()
 
-# Joins the sources of a program: see cmake/unity.cmake.
-function(feroce_join target)
-  set_target_properties(${target} PROPERTIES UNITY_BUILD ON)
-  # GCC takes a joined source for a header, whose types should have linkage.
-  target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
-endfunction()
-
 # feroce_unit_test(room TESTS a_test.cpp ... [NEEDS rooms] [LIBRARIES libs] [ONE_THREAD]
 # [FIGURES Suite.Test ...]): a gtest binary a room. ONE_THREAD: neither the room nor its tests begin
 # a second one. FIGURES: tests that repeat the same calls millions of times to judge a number or a
@@ -103,9 +96,6 @@ function(feroce_unit_test name)
   add_executable(${name}_test ${UNIT_TESTS})
   target_compile_options(${name}_test PRIVATE ${FEROCE_TEST_OPTIONS})
   feroce_precompile(${name}_test test)
-  if(FEROCE_JOIN_TESTS)
-    feroce_join(${name}_test)
-  endif()
   target_link_libraries(${name}_test PRIVATE feroce_${name} GTest::gtest_main ${UNIT_LIBRARIES})
   foreach(need ${UNIT_NEEDS})
     target_link_libraries(${name}_test PRIVATE feroce_${need})
