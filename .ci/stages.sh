@@ -74,15 +74,18 @@ real_programs=(abi block cli docs gas share)
 
 # The tests of FOLDER that carry a label of the first pattern and none of the second.
 run_ctest() { # FOLDER WITH WITHOUT
-    local folder=$1 with=() without=$3 real log status=0
+    local folder=$1 with=() without=$3 real log before status=0
     [[ -z $2 ]] || with=(-L "$2")
-    real="^($(IFS='|'; echo "${real_programs[*]}"))\$"
+    before=$report/ahead-${folder##*/}.log
+    [[ ! -s $before ]] || with+=(-E "^($(passed_tests "$before" | paste -sd '|'))\$")
+    real=$(any_of "${real_programs[@]}")
     log=$(mktemp)
     # ctest leaves out what matches *every* -LE, hence one pattern.
-    ctest_if_any "$folder" "${with[@]}" -LE "$without|$real" || status=1
+    ctest_if_any "$folder" "${with[@]}" -LE "$without|$real" | tee "$log" || status=1
     ctest_if_any "$folder" "${with[@]}" -L "$real" -LE "$without" --repeat until-pass:2 |
-        tee "$log" || status=1
-    second_tries "$log" >>"$report/tries"
+        tee -a "$log" || status=1
+    { cat "$before" 2>/dev/null || true; cat "$log"; } | second_tries >>"$report/tries"
+    failed_tests "$log" >>"$report/failed"
     rm -f "$log"
     return "$status"
 }
@@ -93,13 +96,22 @@ ctest_if_any() { # FOLDER OPTION...
     [[ ${found:-0} -eq 0 ]] || "${command[@]}" 2>&1
 }
 
-# The tests that failed and then passed, from what ctest printed.
-second_tries() { # LOG
-    sed -n -E 's/^.*Test +#[0-9]+: ([^ ]+) \.*( *\*\*\*| +Passed).*/\1 \2/p' "$1" |
+# From what ctest prints: the tests that passed, and those that failed and then passed.
+passed_tests() { # LOG
+    sed -n -E 's/^.*Test +#[0-9]+: ([^ ]+) \.* +Passed.*/\1/p' "$1"
+}
+
+second_tries() {
+    sed -n -E 's/^.*Test +#[0-9]+: ([^ ]+) \.*( *\*\*\*| +Passed).*/\1 \2/p' |
         awk '/\*\*\*/ { failed[$1] = 1 } /Passed/ { if (failed[$1]) print $1 }'
 }
 
-# What a run ends with: minutes of every stage, and tests that needed their second try.
+# The tests that ctest lists as failed at its end.
+failed_tests() { # LOG
+    sed -n '/^The following tests FAILED:/,/^Errors while/s/^[[:space:]]*[0-9]* - //p' "$1"
+}
+
+# What a run ends with: minutes of every stage, tests that needed their second try, what failed.
 print_report() {
     local name seconds total=0 count
     say "minutes a stage"
@@ -111,9 +123,18 @@ print_report() {
     count=$(wc -l <"$report/tries")
     say "tests that needed a second try: $count"
     sed 's/^/  /' "$report/tries" >&2
+    [[ -s $report/failed ]] || return 0
+    say "failed:"
+    sed 's/^/  /' "$report/failed" >&2
 }
 
-stage_build() { build_tests; }
+# Once a run: its sources do not change.
+need_tests() {
+    [[ -e $report/built ]] || build_tests
+    touch "$report/built"
+}
+
+stage_build() { need_tests; }
 stage_ctest() { run_ctest "$build" '' '^(full|soak)$'; }
 
 stage_format() {
@@ -129,40 +150,92 @@ preset_build() { # PRESET [TARGET]
     preset_configure "$1"
     end_ahead "$1"
     flock "$root/build-$1/lock" ninja -C "$root/build-$1" -j "$jobs" "${2:-all}" >&2
+    [[ ${2:-all} != all ]] || touch "$report/built-$1"
 }
 
-# Stages that mostly wait leave much of the machine idle. What later ones need is compiled
-# meanwhile, below everything else; they take over what is there by then.
+# ---- work ahead -----------------------------------------------------------------------------
+# Stages that mostly wait leave much of the machine idle. What later ones compute is done meanwhile,
+# below everything else, in pieces that are marked when they end well. A stage ends what works ahead
+# for it, does the pieces without a mark, and so shows whatever fails.
 declare -A ahead=()
-build_ahead() { # PRESET...
-    local preset
-    for preset in "$@"; do
-        preset_configure "$preset"
-        nice -n 19 flock --no-fork "$root/build-$preset/lock" \
-            ninja -C "$root/build-$preset" -j 1 >/dev/null 2>&1 &
-        ahead[$preset]=$!
+computing=(build clang lint seeds100 fuzz60 tsan asan) # They leave nothing idle.
+
+work_ahead() {
+    preset_configure clang
+    preset_configure tsan
+    start_ahead clang build_ahead clang
+    start_ahead lint stage_lint
+    start_ahead tsan build_ahead tsan
+    [[ ! -e $report/built ]] || start_ahead seeds100 stage_seeds100
+    [[ ! -e $report/built-clang ]] || start_ahead asan asan_ahead
+}
+
+start_ahead() { # NAME COMMAND...
+    [[ -z ${ahead[$1]:-} ]] || return 0
+    touch "$report/ahead-$1"
+    set -m # A process group of its own, by which it is ended.
+    (
+        jobs=1 is_ahead=yes
+        renice -n 19 -p $BASHPID
+        set +e
+        (set -e; "${@:2}")
+        rm -f "$report/ahead-$1"
+    ) </dev/null >/dev/null 2>&1 &
+    ahead[$1]=$!
+    set +m
+}
+
+end_ahead() { # NAME...
+    local name
+    [[ -z ${is_ahead:-} ]] || return 0
+    for name in "$@"; do
+        # Of one that has ended, the number may be that of others by now.
+        [[ ! -e $report/ahead-$name ]] || kill -- "-${ahead[$name]}" 2>/dev/null || true
+        rm -f "$report/ahead-$name"
     done
 }
 
-end_ahead() { # PRESET...
-    local preset
-    for preset in "$@"; do
-        # By its name too: a number may be that of another process by now.
-        [[ $(cat "/proc/${ahead[$preset]:-none}/comm" 2>/dev/null) != ninja ]] ||
-            kill "${ahead[$preset]}" 2>/dev/null || true
-    done
+build_ahead() { # PRESET
+    flock "$root/build-$1/lock" ninja -C "$root/build-$1" -j 1
+    touch "$report/built-$1"
+}
+
+# Runs each command to its end, shows what those printed that failed, and fails if one did. What
+# passed ahead is not run again.
+in_parallel() { # COMMAND...
+    printf '%s\0' "$@" | report=$report is_ahead=${is_ahead:-} \
+        xargs -0 -P "$jobs" -I COMMAND bash -c '
+        mark=$report/done-$(md5sum <<<"COMMAND" | cut -c1-32)
+        if [[ -e $mark ]]; then echo "passed ahead: COMMAND"; exit; fi
+        log=$(mktemp -p "$report")
+        began=$SECONDS
+        if COMMAND >"$log" 2>&1; then
+            touch "$mark"
+            [[ ! -e $mark-failed ]] || echo "COMMAND" >>"$report/tries"
+            echo "passed after $((SECONDS - began)) s: COMMAND"
+        else
+            cat "$log"
+            echo "FAILED after $((SECONDS - began)) s: COMMAND"
+            touch "$mark-failed"
+            [[ -z $is_ahead ]] || exit 1
+            echo "COMMAND" >>"$report/failed"
+            sed -n -E "s/^(failed: |\\[  FAILED  \\] [A-Za-z])/  \1/p" "$log" >>"$report/failed"
+            exit 1
+        fi' >&2
 }
 
 # The joined sources of the product: headers that eight of them share are read once.
 stage_lint() {
-    local folder=$root/build-clang/lint
+    local folder=$root/build-clang/lint sources
     preset_configure clang
+    end_ahead lint
     mkdir -p "$folder"
     sed -E 's/-Xclang (-include|-include-pch|[^ ]*cmake_pch[^ ]*) ?//g' \
         "$root/build-clang/compile_commands.json" >"$folder/compile_commands.json"
-    sed -n -E 's|^ *"file": "(.*/src/.*\.c(pp\|xx))".*|\1|p' "$folder/compile_commands.json" |
-        grep -vE '_test\.(cpp|dir/)' | sort -u |
-        xargs -n 1 -P "$jobs" clang-tidy-14 --quiet -p "$folder"
+    mapfile -t sources < <(
+        sed -n -E 's|^ *"file": "(.*/src/.*\.c(pp\|xx))".*|\1|p' "$folder/compile_commands.json" |
+            grep -vE '_test\.(cpp|dir/)' | sort -u)
+    in_parallel "${sources[@]/#/clang-tidy-14 --quiet -p $folder }"
 }
 
 # Each by itself and without precompiled headers, so that a missing #include is found.
@@ -176,10 +249,18 @@ stage_includes() {
 # cannot load an instrumented library: our own tests only.
 preset_ctest() { # PRESET [LABEL [WITHOUT...]]
     local skip=(tidy models abi cli rdmacm docs interop full soak "${@:3}")
-    run_ctest "$root/build-$1" "${2:-}" "^($(IFS='|'; echo "${skip[*]}"))\$"
+    run_ctest "$root/build-$1" "${2:-}" "$(any_of "${skip[@]}")"
 }
 
-stage_clang() { preset_build clang; }
+any_of() { # LABEL...
+    local IFS='|'
+    echo "^($*)\$"
+}
+
+stage_clang() {
+    end_ahead asan # Beside what comes from here on tests would run out of time.
+    preset_build clang
+}
 
 # Simulations, scripts, captures and the unit tests of rooms that know no threads (ONE_THREAD) run
 # in one: there is nothing to find in them, and the preset does not build them, nor gas, nor what
@@ -189,21 +270,33 @@ stage_tsan() {
     TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1:die_after_fork=0 preset_ctest tsan
 }
 
+# Tests that know no real time run beside anything, and so ahead.
+timeless=(sim script golden fuzz)
+
 stage_asan() {
     preset_build clang
+    end_ahead asan
     if [[ $(uname -m) != aarch64 ]]; then
-        asan_ctest detect_stack_use_after_return=1
+        with_asan detect_stack_use_after_return=1 preset_ctest clang
         return
     fi
     # On arm64 the search for leaks stops an ending process for 4 seconds, in which those that share
     # the port with it give up, and the search for use after return made 5 seconds 300.
-    local plain=detect_stack_use_after_return=0 alone=(sim script golden fuzz)
-    asan_ctest $plain:detect_leaks=0 '' "${alone[@]}"
-    asan_ctest $plain "^($(IFS='|'; echo "${alone[*]}"))\$"
+    local plain=detect_stack_use_after_return=0
+    with_asan $plain:detect_leaks=0 preset_ctest clang '' "${timeless[@]}"
+    with_asan $plain preset_ctest clang "$(any_of "${timeless[@]}")"
 }
 
-asan_ctest() { # OPTIONS [LABEL [WITHOUT...]]
-    ASAN_OPTIONS=$1 UBSAN_OPTIONS=print_stacktrace=1 preset_ctest clang "${@:2}"
+asan_ahead() {
+    local after_return=1
+    [[ $(uname -m) != aarch64 ]] || after_return=0
+    with_asan detect_stack_use_after_return=$after_return \
+        ctest_if_any "$root/build-clang" -L "$(any_of "${timeless[@]}")" -LE '^(full|soak)$' \
+        >"$report/ahead-build-clang.log"
+}
+
+with_asan() { # OPTIONS COMMAND...
+    ASAN_OPTIONS=$1 UBSAN_OPTIONS=print_stacktrace=1 "${@:2}"
 }
 
 stage_coverage() {
@@ -245,30 +338,20 @@ fuzz_for() { # SECONDS
 
 # A simulation has one thread; the longest come first.
 run_seeds() { # COUNT
-    build_tests
-    local sim=$build/tests/sim
-    FEROCE_SEEDS=$1 FEROCE_STORMS=$1 in_parallel "$sim/sim_gas_test" "$sim/sim_block_test" \
+    need_tests
+    end_ahead "seeds$1"
+    local tests="env FEROCE_SEEDS=$1 FEROCE_STORMS=$1 $build/tests/sim"
+    in_parallel "$tests/sim_gas_test" "$tests/sim_block_test" \
         "$build/tools/simrun --seed=1 --runs=$1 --twice" \
-        "$build/tools/simrun_few_psns --seed=1 --runs=$(($1 / 5)) --twice" "$sim/sim_abi_test" \
-        "$sim/sim_rdma_test" "$sim/sim_rtrs_test"
-}
-
-# Runs each command to its end, shows what those printed that failed, and fails if one did.
-in_parallel() { # COMMAND...
-    printf '%s\0' "$@" | xargs -0 -P "$jobs" -I COMMAND bash -c '
-        log=$(mktemp)
-        began=$SECONDS
-        COMMAND >"$log" 2>&1 && state=passed || { state=FAILED; cat "$log"; }
-        rm -f "$log"
-        echo "$state after $((SECONDS - began)) s: COMMAND"
-        [[ $state == passed ]]' >&2
+        "$build/tools/simrun_few_psns --seed=1 --runs=$(($1 / 5)) --twice" "$tests/sim_abi_test" \
+        "$tests/sim_rdma_test" "$tests/sim_rtrs_test"
 }
 
 stage_seeds100() { run_seeds 100; }
 stage_seeds1000() { run_seeds 1000; }
 
 stage_floods() {
-    build_tests
+    need_tests
     FEROCE_TEST_MESSAGES=1000000 "$build/tests/share/share_hostile_guest_test"
     FEROCE_TEST_MESSAGES=1000000 "$build/tests/share/share_cm_flood_test"
     FEROCE_TEST_ROUNDS=100 "$build/tests/share/share_exit_test"
@@ -278,7 +361,7 @@ stage_fuzz60() { fuzz_for 60; }
 stage_fuzz600() { fuzz_for 600; }
 
 stage_netns() {
-    build_tests
+    need_tests
     python3 "$root/tests/netns/run.py" --library "$build/lib" --all
 }
 
@@ -288,40 +371,40 @@ stage_demo() {
 }
 
 stage_iser() {
-    build_tests
+    need_tests
     python3 "$root/tests/iser/run.py" --feroce "$program" --all
     python3 "$root/tests/iser/run.py" --netns --family ipv6 --library "$build/lib"
 }
 
 stage_overload() {
-    build_tests
+    need_tests
     python3 "$root/tests/rtrs/cut_paths.py" "$build/tests/rtrs" --overloaded
 }
 
 stage_disks20() {
-    build_tests
+    need_tests
     python3 "$root/tests/block/cut_disk.py" "$build/bin" 20
 }
 
 stage_disks600() {
-    build_tests
+    need_tests
     python3 "$root/tests/block/cut_disk.py" "$build/bin" 600
     FEROCE_TEST_MIB=1024 python3 "$root/tests/block/nbd_test.py" "$build/bin" copies
 }
 
 stage_cycles() {
-    build_tests
+    need_tests
     python3 "$root/tests/block/cycles.py" "$build/bin" 1000
 }
 
 # As root the tests of huge pages run too.
 stage_pyverbs() {
-    build_tests
+    need_tests
     python3 "$root/tests/pyverbs/run.py" "$program"
 }
 
 lossy_transfer() { # SEEDS
-    build_tests
+    need_tests
     FEROCE_TEST_MIB=256 FEROCE_TEST_SEEDS=$1 "$build/tests/abi/lossy_transfer_test"
 }
 
@@ -335,7 +418,7 @@ with_guest() { # PROGRAM FOLDER OPTION...
     [[ -f $root/.ci/packages/interop-$architecture.txt ]] ||
         die "no emulator is known for a guest on $architecture"
     set_up interop "interop-$architecture"
-    build_tests
+    need_tests
     python3 "$root/tests/interop/$1" --build "$build" --work "$root/$2" "${@:3}"
 }
 
@@ -348,7 +431,7 @@ stage_zeroes() { with_guest run.py build-zeroes --suite backports zeroes; }
 stage_chroot() {
     local try=(python3 "$root/tests/chroot/run.py" --work "$root/build-chroot" --suite)
     set_up chroot
-    build_tests
+    need_tests
     "${try[@]}" bookworm readme packages container userns
     "${try[@]}" trixie packages tests
 }
@@ -395,34 +478,37 @@ run_stages() {
     done
     report=$(mktemp -d)
     trap 'end_ahead "${!ahead[@]}"; rm -rf "$report"' EXIT
-    touch "$report/tries" "$report/minutes"
+    touch "$report/tries" "$report/failed" "$report/minutes"
     begin_stage set-up
     set_up "${groups[@]}"
     end_stage
     for name in "${chosen[@]}"; do
         find_stage "$name"
         if [[ $kind == label ]]; then labels+=("$name"); continue; fi
-        # Not beside the product's build, which leaves nothing idle.
-        [[ " $* " != *" full "* || $name == build || ${#ahead[@]} -gt 0 ]] || build_ahead clang tsan
-        say "stage $name"
-        begin_stage "$name"
-        # In a subshell of its own, so that -e holds inside: a function tested by || loses it.
-        set +e
-        (set -e; "stage_$name")
-        local status=$?
-        set -e
-        end_stage
-        [[ $status -eq 0 ]] || { print_report; die "stage $name failed"; }
+        [[ " $* " != *" full "* || " ${computing[*]} " == *" $name "* ]] || work_ahead
+        run_stage "$name" "stage_$name"
     done
-    if [[ ${#labels[@]} -gt 0 ]]; then run_labels "${labels[@]}"; fi
+    [[ ${#labels[@]} -eq 0 ]] || run_stage labels run_labels "${labels[@]}"
     print_report
 }
 
-run_labels() { # LABEL...
-    if [[ $* == script ]]; then build_tests tests_of_script; else build_tests; fi
-    begin_stage labels
-    run_ctest "$build" "^($(IFS='|'; echo "$*"))\$" '^(full|soak)$'
+# The first that fails ends the run.
+run_stage() { # NAME COMMAND...
+    local status
+    say "stage $1"
+    begin_stage "$1"
+    # In a subshell of its own, so that -e holds inside: a function tested by || loses it.
+    set +e
+    (set -e; "${@:2}")
+    status=$?
+    set -e
     end_stage
+    [[ $status -eq 0 ]] || { print_report; die "stage $1 failed"; }
+}
+
+run_labels() { # LABEL...
+    if [[ $* == script ]]; then build_tests tests_of_script; else need_tests; fi
+    run_ctest "$build" "$(any_of "$@")" '^(full|soak)$'
 }
 
 begin_stage() { # NAME
