@@ -219,7 +219,8 @@ in_parallel() { # COMMAND...
             touch "$mark-failed"
             [[ -z $is_ahead ]] || exit 1
             echo "COMMAND" >>"$report/failed"
-            sed -n -E "s/^(failed: |\\[  FAILED  \\] [A-Za-z])/  \1/p" "$log" >>"$report/failed"
+            sed -n -E "s/^(failed:|FAILED:|\\[  FAILED  \\] [A-Za-z])/  \1/p" "$log" \
+                >>"$report/failed"
             exit 1
         fi' >&2
 }
@@ -362,7 +363,7 @@ stage_fuzz600() { fuzz_for 600; }
 
 stage_netns() {
     need_tests
-    python3 "$root/tests/netns/run.py" --library "$build/lib" --all
+    in_parallel "python3 $root/tests/netns/run.py --library $build/lib --all"
 }
 
 stage_demo() {
@@ -372,8 +373,8 @@ stage_demo() {
 
 stage_iser() {
     need_tests
-    python3 "$root/tests/iser/run.py" --feroce "$program" --all
-    python3 "$root/tests/iser/run.py" --netns --family ipv6 --library "$build/lib"
+    in_parallel "python3 $root/tests/iser/run.py --feroce $program --all"
+    in_parallel "python3 $root/tests/iser/run.py --netns --family ipv6 --library $build/lib"
 }
 
 stage_overload() {
