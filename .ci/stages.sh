@@ -32,7 +32,7 @@ stages=(
     "full|function|clang|the second compiler, -Werror, with ASan and UBSan, compiles all"
     "full|function|lint|clang-tidy finds nothing"
     "full|function|seeds100|100 simulated runs, each twice: engines, C ABI, library, disks"
-    "full|function|fuzz60|60 seconds of libFuzzer a target under ASan and UBSan"
+    "full|function|fuzz60|a processor's 60 s of libFuzzer a target under ASan and UBSan"
     "full|function|tsan|ctest of what has threads under ThreadSanitizer"
     "full|function|asan|ctest under AddressSanitizer and UndefinedBehaviorSanitizer"
     "soak|function|interop|the kernel in a virtual machine as peer: programs, sessions, iSER"
@@ -47,7 +47,7 @@ stages=(
     "soak|function|includes|every source compiles without precompiled headers"
     "soak|function|coverage|lines of each room that unit, golden, script and sim tests run"
     "soak|function|zeroes|write zeroes from the RNBD client of a newer kernel, Debian's backport"
-    "soak|function|fuzz600|10 minutes of libFuzzer a target under ASan and UBSan"
+    "soak|function|fuzz600|10 such minutes of libFuzzer a target under ASan and UBSan"
 )
 
 list_stages() {
@@ -167,7 +167,9 @@ work_ahead() {
     start_ahead lint stage_lint
     start_ahead tsan build_ahead tsan
     [[ ! -e $report/built ]] || start_ahead seeds100 stage_seeds100
-    [[ ! -e $report/built-clang ]] || start_ahead asan asan_ahead
+    [[ -e $report/built-clang ]] || return 0
+    start_ahead asan asan_ahead
+    start_ahead fuzz60 stage_fuzz60
 }
 
 start_ahead() { # NAME COMMAND...
@@ -206,13 +208,13 @@ in_parallel() { # COMMAND...
     printf '%s\0' "$@" | report=$report is_ahead=${is_ahead:-} \
         xargs -0 -P "$jobs" -I COMMAND bash -c '
         mark=$report/done-$(md5sum <<<"COMMAND" | cut -c1-32)
-        if [[ -e $mark ]]; then echo "passed ahead: COMMAND"; exit; fi
+        if [[ -e $mark ]]; then echo "passed ahead: COMMAND"; cat "$mark"; exit; fi
         log=$(mktemp -p "$report")
         began=$SECONDS
         if COMMAND >"$log" 2>&1; then
-            touch "$mark"
             [[ ! -e $mark-failed ]] || echo "COMMAND" >>"$report/tries"
             echo "passed after $((SECONDS - began)) s: COMMAND"
+            sed -n "s/^figure: /  /p" "$log" | tee "$mark"
         else
             cat "$log"
             echo "FAILED after $((SECONDS - began)) s: COMMAND"
@@ -310,31 +312,16 @@ stage_coverage() {
     python3 "$root/tools/coverage.py" "$root/$lines"
 }
 
-# New inputs land in a scratch folder; a finding is left in build-clang/ under libFuzzer's name.
-fuzz_one() { # TARGET SECONDS
-    local name scratch
-    name=$(basename "$1" _fuzz)
-    scratch=$(mktemp -d)
-    say "fuzzing $name for $2 s"
-    "$1" -max_total_time="$2" -print_final_stats=1 -artifact_prefix="$root/build-clang/" \
-        "$scratch" "$root/fuzz/corpus/$name" >"$scratch.log" 2>&1 ||
-        { cat "$scratch.log" >&2; return 1; }
-    grep -E 'number_of_executed_units|new_units_added' "$scratch.log" | sed "s/^/$name: /" >&2
-    rm -rf "$scratch" "$scratch.log"
-}
-
+# Findings are left in build-clang/.
 fuzz_for() { # SECONDS
-    local target running=0
+    local target name commands=()
     preset_build clang fuzzers
+    end_ahead "fuzz$1"
     for target in "$root"/build-clang/fuzz/*_fuzz; do
-        if ((running == jobs)); then
-            wait -n || { wait; return 1; }
-            running=$((running - 1))
-        fi
-        fuzz_one "$target" "$1" &
-        running=$((running + 1))
+        name=$(basename "$target" _fuzz)
+        commands+=("$root/fuzz/fuzz_for.sh $1 $target $root/fuzz/corpus/$name $root/build-clang")
     done
-    for ((; running > 0; running--)); do wait -n || { wait; return 1; }; done
+    in_parallel "${commands[@]}"
 }
 
 # A simulation has one thread; the longest come first.
