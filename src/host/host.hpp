@@ -86,6 +86,9 @@ public:
     virtual std::unique_ptr<Estate> open_estate(std::uint8_t slot) = 0;
     // The address that packets to `destination` leave from; `scope` is that of a link-local one.
     virtual Result<Gid> source_for(const Gid& destination, std::uint32_t scope) = 0;
+    // Lets another thread have the core if one wants it. True if none did: the caller may go on
+    // polling. False also where time does not pass while a caller polls.
+    virtual bool give_way() { return false; }
     virtual Result<std::unique_ptr<Task>> spawn(std::function<void()> body) = 0;
     // In a forked child: lets go of what must die with the parent. Takes no lock, calls no thread.
     virtual void abandon() = 0;

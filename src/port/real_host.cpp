@@ -1,5 +1,6 @@
 #include "port/real_host.hpp"
 
+#include <sched.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
@@ -50,6 +51,15 @@ RealHost::RealHost(Options options)
 
 Instant RealHost::now() {
     return monotonic_now();
+}
+
+// A call that nobody took the core from returns in less than a microsecond, and another thread
+// keeps it for much longer than this.
+bool RealHost::give_way() {
+    constexpr Duration kAlone = std::chrono::microseconds(20);
+    const Instant before = monotonic_now();
+    ::sched_yield();
+    return monotonic_now() - before < kAlone;
 }
 
 host::Identity RealHost::identity() {

@@ -50,6 +50,7 @@ public:
     explicit RealHost(Options options);
 
     Instant now() override;
+    bool give_way() override;
     RandomSource& random() override { return random_; }
     host::Identity identity() override;
     std::vector<host::Interface> interfaces() override;

@@ -108,6 +108,7 @@ DrivePolicy::Debt Shard::debt(Instant now, bool received) const {
 }
 
 void Shard::drive(device::CompletionQueue& cq) {
+    note_poll();  // Also if the thread drives: it stops lingering then.
     if (!lock_.try_lock_to_poll()) return;
     bool give_way = false;
     {
@@ -120,7 +121,6 @@ void Shard::drive(device::CompletionQueue& cq) {
 
 bool Shard::drive_locked(device::CompletionQueue& cq) {
     const Instant now = parts_.host.now();
-    note_poll();
     policy_.poll_begins();
     const bool received = receive(now);
     if (policy_.run_first(situation(now), debt(now, received), !cq.empty())) {
@@ -207,13 +207,26 @@ bool Shard::left_to_program() {
     return came_back;
 }
 
+void Shard::note_arrival(Instant now) {
+    policy_.thread_took_arrival();
+    linger_policy_.arrived(now);
+    polls_at_arrival_ = polls_.load(std::memory_order_relaxed);
+}
+
+// Between two looks of a thread that would otherwise sleep.
+void Shard::linger() {
+    if (!linger_policy_.gives_way(parts_.host.now())) return;
+    const bool alone = parts_.host.give_way();
+    linger_policy_.gave_way(parts_.host.now(), alone);
+}
+
 Instant Shard::drive_until_idle(std::uint64_t& polls) {
     const std::lock_guard guard(lock_);
     Instant now = parts_.host.now();
     bool received = true, ack_waits = false;
     for (int i = 0; i < kRoundsMax && received; ++i) {
         received = receive(now);
-        if (received) policy_.thread_took_arrival();
+        if (received) note_arrival(now);
         if (!received && engine_->has_work()) policy_.answer_overdue();
         const DrivePolicy::Debt owed = debt(now, received);
         ack_waits = received && policy_.ack_waits(owed);
@@ -221,7 +234,12 @@ Instant Shard::drive_until_idle(std::uint64_t& polls) {
         if (owed.due) engine_->run(now);
         now = parts_.host.now();
     }
+    lingers_ = false;
     if (!ack_waits && (received || engine_->has_work())) return Instant{};  // Others first.
+    // A program that polls takes the next ones.
+    lingers_ = !ack_waits && linger_policy_.lingers(now) &&
+               polls_.load(std::memory_order_relaxed) == polls_at_arrival_;
+    if (lingers_) return Instant{};
     apply(policy_.thread_sleeps(situation(now)));
     polls = polls_.load(std::memory_order_relaxed);
     const Instant until = ack_waits ? now + DrivePolicy::kAnswerGap : engine_->next_wakeup();
@@ -247,7 +265,7 @@ void Shard::look_around() {
 void Shard::body_turn() {
     std::uint64_t polls_seen = 0;
     Instant until = drive_until_idle(polls_seen);
-    if (until == Instant{}) return look_around();
+    if (until == Instant{}) return lingers_ ? linger() : look_around();
     busy_turns_ = 0;
     for (;;) {
         if (look_again_) until = std::min(until, parts_.host.now() + kShortage);

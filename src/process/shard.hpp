@@ -19,6 +19,7 @@
 #include "device/engine.hpp"
 #include "host/host.hpp"
 #include "process/drive_policy.hpp"
+#include "process/linger_policy.hpp"
 #include "process/lock.hpp"
 
 namespace feroce::process {
@@ -88,6 +89,7 @@ private:
     void look_at_interfaces();
     void body_turn();
     void look_around();
+    void linger();
     // When to look again, and how many polls were counted until now. Instant{}: there is more to
     // do.
     Instant drive_until_idle(std::uint64_t& polls);
@@ -95,6 +97,7 @@ private:
     // Under the lock.
     bool drive_locked(device::CompletionQueue& cq);  // True: the caller should give up its core.
     bool receive(Instant now);
+    void note_arrival(Instant now);  // That the thread took.
     DrivePolicy::Debt debt(Instant now, bool received) const;
     void send_pending(Instant now);
     void wake_if_late(Instant now);
@@ -115,7 +118,11 @@ private:
     // Set once; the wake-up that follows orders it.
     std::atomic<bool> stop_{false};
     bool look_again_ = false;  // Of the thread: interfaces have changed and nobody knows yet.
-    int busy_turns_ = 0;       // The thread's own: in a row.
+    // The thread's own.
+    int busy_turns_ = 0;  // In a row.
+    LingerPolicy linger_policy_;
+    bool lingers_ = false;                // Nothing is there; it looks again and does not sleep.
+    std::uint64_t polls_at_arrival_ = 0;  // Of the program, when the thread last took packets.
     std::unique_ptr<host::Task> thread_;
 };
 
