@@ -136,8 +136,9 @@ void Engine::deliver(Instant now, QueuePair& qp, const wire::Packet& packet,
     }
     if ((datagram.traffic_class & 3) == kCongestionExperienced) notify_congestion(now, qp);
     qp.count_received();
-    const transport::Arrival arrival{datagram.source, datagram.destination, datagram.source_port,
-                                     datagram.traffic_class, datagram.hop_limit};
+    const transport::Arrival arrival{datagram.source,      datagram.destination,
+                                     datagram.source_port, datagram.traffic_class,
+                                     datagram.hop_limit,   !datagram.sealed};
     call_machine(now, qp,
                  [&](transport::Machine& machine) { machine.on_packet(now, packet, arrival); });
     settle(now, qp);

@@ -53,21 +53,35 @@ std::optional<std::uint64_t> RingWriter::bytes_for(std::uint32_t size) {
     return std::nullopt;
 }
 
+bool RingWriter::has_slot() {
+    if (placed_ - read_ < kRingSlots) return true;
+    read_ = ring_.read.packets.load(std::memory_order_acquire);
+    return placed_ - read_ < kRingSlots;
+}
+
+bool RingWriter::has_room(std::uint32_t size) {
+    return has_slot() && (size <= kInline || bytes_for(rounded(size)));
+}
+
 ByteSpan RingWriter::place(std::uint32_t path, std::uint32_t size) {
     ASSERT(path < paths_ && size > 0 && size <= kRingPacketMax);
-    if (placed_ - read_ >= kRingSlots) {
-        read_ = ring_.read.packets.load(std::memory_order_acquire);
-        if (placed_ - read_ >= kRingSlots) return {};
-    }
+    if (!has_slot()) return {};
     const bool fits = size <= kInline;
     const auto at = fits ? bytes_placed_ : bytes_for(rounded(size));
     if (!at) return {};
     RingSlot& slot = this->slot(placed_++);
     slot.size = size;
     slot.path = path;
+    bytes_placed_before_ = bytes_placed_;
     if (fits) return ByteSpan(slot.bytes).first(size);
     bytes_placed_ = *at + rounded(size);
     return ByteSpan(ring_.bytes).subspan(*at % kRingBytes, size);
+}
+
+void RingWriter::take_back() {
+    ASSERT(published_ < placed_);
+    --placed_;
+    bytes_placed_ = bytes_placed_before_;
 }
 
 bool RingWriter::publish() {

@@ -69,8 +69,8 @@ static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 
 // How much memory a ring is. All zero: nothing was ever sent.
 inline constexpr std::size_t kRingSize = sizeof(detail::RingMemory);
-// The largest packet: what a run may hold.
-inline constexpr std::uint32_t kRingPacketMax = 65536;
+// The largest packet: a wide one (transport/packet_builder.hpp).
+inline constexpr std::uint32_t kRingPacketMax = 128 * 1024 + 128;
 
 class RingWriter {
 public:
@@ -79,15 +79,18 @@ public:
     // The number of a path in this ring; none if there are too many.
     std::optional<std::uint32_t> path(const RingPath& path);
     bool has_room_for(const RingPath& path) const;  // path() would find it a number.
+    bool has_room(std::uint32_t size);              // place() would find some.
     // Room for one more packet, empty if there is none. What it holds is the caller's to write
     // until publish().
     ByteSpan place(std::uint32_t path, std::uint32_t size);
+    void take_back();  // What was placed last, and is not published.
     // Shows the reader all that was placed. False if there was nothing.
     bool publish();
 
 private:
     detail::RingSlot& slot(std::uint64_t number) const;
     std::optional<std::uint64_t> bytes_for(std::uint32_t size);
+    bool has_slot();
 
     detail::RingMemory& ring_;
     std::uint32_t paths_ = 0;
@@ -98,6 +101,7 @@ private:
     std::uint64_t read_ = 0;
     // The same of the byte area; its numbers pass over what is left of a lap that is too short.
     std::uint64_t bytes_placed_ = 0;
+    std::uint64_t bytes_placed_before_ = 0;  // The last packet.
     std::uint64_t bytes_read_ = 0;
 };
 

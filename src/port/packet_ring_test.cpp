@@ -47,6 +47,31 @@ TEST_F(PacketRing, NothingIsSeenBeforeItIsPublished) {
     EXPECT_FALSE(reader.next());
 }
 
+TEST_F(PacketRing, WhatIsTakenBackIsNeverSeen) {
+    for (const std::uint32_t size : {40U, 4096U, kRingPacketMax}) {
+        ASSERT_TRUE(send(1, size));
+        ASSERT_TRUE(send(2, size));
+        writer.take_back();
+        ASSERT_TRUE(send(3, 4096));
+        writer.publish();
+        expect(1, size);
+        expect(3, 4096);
+        EXPECT_FALSE(reader.next());
+        reader.release();
+    }
+}
+
+TEST_F(PacketRing, RoomThatIsPromisedIsThere) {
+    std::uint64_t count = 0;
+    while (writer.has_room(kRingPacketMax)) ASSERT_TRUE(send(count++, kRingPacketMax));
+    EXPECT_FALSE(send(count, kRingPacketMax));
+    EXPECT_TRUE(writer.has_room(40));
+    writer.publish();
+    for (std::uint64_t i = 0; i < count; ++i) expect(i, kRingPacketMax);
+    reader.release();
+    EXPECT_TRUE(writer.has_room(kRingPacketMax));
+}
+
 TEST_F(PacketRing, SizesAroundTheLimits) {
     constexpr std::uint32_t kSizes[] = {1, 115, 116, 117, 4096, 65535, kRingPacketMax};
     for (std::uint64_t lap = 0; lap < 40; ++lap) {

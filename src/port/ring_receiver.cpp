@@ -35,7 +35,7 @@ void RingReceiver::accept(Instant now, device::Engine& engine, const RingMessage
         return;
     Link& link = links_[message.from];
     // Bounded by the ring: its writer has left it.
-    for (std::uint32_t i = 0; link.reader && i < detail::kRingSlots / kBatch; ++i)
+    for (std::uint32_t i = 0; link.reader && i < detail::kRingSlots; ++i)
         if (!read(now, engine, link)) break;
     drop(message.from);
     if (!link.file.map(std::move(memory))) return;
@@ -112,9 +112,11 @@ void RingReceiver::cool_down(std::uint64_t bits) {
 
 bool RingReceiver::read(Instant now, device::Engine& engine, Link& link) {
     int count = 0;
-    for (; count < kBatch; ++count) {
+    std::size_t bytes = 0;
+    for (; count < kBatch && bytes < kBatchBytes; ++count) {
         const std::optional<RingReader::Packet> packet = link.reader->next();
         if (!packet) break;
+        bytes += packet->bytes.size();
         engine.receive(now, {.bytes = packet->bytes,
                              .source = packet->path.source,
                              .destination = packet->path.destination,

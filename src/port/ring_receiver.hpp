@@ -48,7 +48,9 @@ public:
     bool overlooked() const;
 
 private:
+    // What is read before the writer gets its room back.
     static constexpr int kBatch = 64;
+    static constexpr std::size_t kBatchBytes = 64 * 1024;
 
     struct Link {
         std::uint64_t writer = 0;  // Its incarnation.

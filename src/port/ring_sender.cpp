@@ -51,23 +51,47 @@ bool RingSender::stays_here(Link& link, const Path& path) const {
     return link.stays_here = parts_.addresses.connect(path.source, path.destination);
 }
 
-std::uint32_t RingSender::send(const TransmitRun& run) {
-    const std::uint8_t slot = run.destination_slot;
-    if (!parts_.enabled || slot == 0 || slot >= kFirstGuestSlot) return 0;
+RingSender::Link* RingSender::open_link(const Path& path, std::uint8_t slot) {
+    if (!parts_.enabled || slot == 0 || slot >= kFirstGuestSlot) return nullptr;
     Link& link = links_[slot];
-    if (!stays_here(link, run.path)) return 0;
-    if (link.stage != Stage::Accepted || parts_.table.incarnation(slot) != link.reader) {
-        offer(slot);
-        return 0;
-    }
-    const auto path = link.writer->path(ring_path(run.path));
+    if (!stays_here(link, path)) return nullptr;
+    if (link.stage == Stage::Accepted && parts_.table.incarnation(slot) == link.reader)
+        return &link;
+    offer(slot);
+    return nullptr;
+}
+
+std::uint32_t RingSender::send(const TransmitRun& run) {
+    Link* const link = open_link(run.path, run.destination_slot);
+    if (link == nullptr) return 0;
+    const auto path = link->writer->path(ring_path(run.path));
     if (!path) return 0;
-    const std::uint32_t put_there = put(*link.writer, *path, run);
+    const std::uint32_t put_there = put(*link->writer, *path, run);
     sent_ += put_there;
-    if (put_there < run.packet_count || link.overflow != 0) [[unlikely]]
-        note_overflow(link, run.packet_count - put_there);
-    touched_ |= std::uint64_t{1} << slot;
+    if (put_there < run.packet_count || link->overflow != 0) [[unlikely]]
+        note_overflow(*link, run.packet_count - put_there);
+    touched_ |= std::uint64_t{1} << run.destination_slot;
     return put_there;
+}
+
+bool RingSender::has_room(const Path& path, std::uint8_t slot, std::uint32_t size) {
+    Link* const link = open_link(path, slot);
+    return link != nullptr && link->overflow == 0 && link->writer->path(ring_path(path)) &&
+           link->writer->has_room(size);
+}
+
+ByteSpan RingSender::place(const Path& path, std::uint8_t slot, std::uint32_t size) {
+    publish();
+    RingWriter& writer = *links_[slot].writer;
+    touched_ |= std::uint64_t{1} << slot;
+    placed_ = slot;
+    ++sent_;
+    return writer.place(*writer.path(ring_path(path)), size);
+}
+
+void RingSender::take_back() {
+    links_[placed_].writer->take_back();
+    --sent_;
 }
 
 std::uint32_t RingSender::put(RingWriter& writer, std::uint32_t path, const TransmitRun& run) {

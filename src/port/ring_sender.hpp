@@ -35,7 +35,12 @@ public:
     // Puts its packets into a ring, not yet seen by the reader; how many of them. The rest must go
     // by UDP: there is no ring, or it is full.
     std::uint32_t send(const transport::TransmitRun& run);
-    // Shows the readers what send() has put there, and wakes those that sleep.
+    // One packet, built in the ring by the caller: transport::RunSink. place() only after
+    // has_room(). What was put there before is shown first: the reader need not wait for this one.
+    bool has_room(const transport::Path& path, std::uint8_t slot, std::uint32_t size);
+    ByteSpan place(const transport::Path& path, std::uint8_t slot, std::uint32_t size);
+    void take_back();
+    // Shows the readers what send() and place() have put there, and wakes those that sleep.
     void publish();
     // The answer to an offer, with the reader's bell.
     void accepted(const RingMessage& message, Fd bell);
@@ -68,6 +73,8 @@ private:
     };
 
     bool stays_here(Link& link, const transport::Path& path) const;
+    // The link by which packets of this path go to the slot now; null if by none.
+    Link* open_link(const transport::Path& path, std::uint8_t slot);
     void offer(std::uint8_t slot);
     void drop(std::uint32_t slot);
     static std::uint32_t put(RingWriter& writer, std::uint32_t path,
@@ -80,6 +87,7 @@ private:
     std::uint8_t slot_;
     std::array<Link, kFirstGuestSlot> links_;
     std::uint64_t touched_ = 0;  // Bit per slot: sent to since publish().
+    std::uint8_t placed_ = 0;    // The slot of the last place().
     std::uint64_t changes_ = 0;
     std::uint64_t sent_ = 0;
     std::uint64_t overflowed_ = 0;

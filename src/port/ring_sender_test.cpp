@@ -65,6 +65,20 @@ TEST_F(RingSenderTest, ANeighbourThatGoesBetweenTwoRunsOfABatch) {
     EXPECT_EQ(table.door(kPeer).pending.load(), 0U) << "the next owner has no ring of ours";
 }
 
+TEST_F(RingSenderTest, APacketIsBuiltWhereItIsRead) {
+    EXPECT_FALSE(sender.has_room(run.path, kPeer, 8192)) << "there is no ring";
+    accept(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+    ASSERT_TRUE(sender.has_room(run.path, kPeer, 8192));
+    EXPECT_EQ(sender.place(run.path, kPeer, 8192).size(), 8192U);
+    sender.take_back();
+    EXPECT_EQ(sender.packets_sent(), 0U);
+    EXPECT_EQ(sender.place(run.path, kPeer, 4096).size(), 4096U);
+    EXPECT_EQ(table.door(kPeer).pending.load(), std::uint64_t{1} << kOwn)
+        << "the reader is told of one before the next is built";
+    sender.publish();
+    EXPECT_EQ(sender.packets_sent(), 1U);
+}
+
 TEST_F(RingSenderTest, ALateWriterDoesNotDisarmTheNextOwner) {
     EXPECT_EQ(sender.send(run), 0U);
     accept(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));

@@ -93,7 +93,7 @@ bool SlotTable::has_owner(pid_t process) const {
 void SlotTable::set_owner(std::uint32_t slot, std::uint64_t incarnation, bool rings) {
     doors_[slot].pending.store(0, kRelaxed);
     doors_[slot].armed.store(0, kRelaxed);
-    records_[slot].rings.store(rings ? 1 : 0, kRelaxed);
+    records_[slot].rings.store(rings ? kRingFormat : 0, kRelaxed);
     records_[slot].incarnation.store(incarnation, std::memory_order_release);
 }
 

@@ -73,7 +73,9 @@ public:
     std::uint64_t incarnation(std::uint32_t slot) const {
         return records_[slot].incarnation.load(std::memory_order_acquire);
     }
-    bool takes_rings(std::uint32_t slot) const { return records_[slot].rings.load(kRelaxed) != 0; }
+    bool takes_rings(std::uint32_t slot) const {
+        return records_[slot].rings.load(kRelaxed) == kRingFormat;
+    }
 
     // Where other members say that they have put something into a ring for the owner of a slot.
     struct alignas(128) Door {
@@ -108,6 +110,8 @@ private:
         std::atomic<std::uint32_t> rings;
     };
     static constexpr std::memory_order kRelaxed = std::memory_order_relaxed;
+    // What a reader understands. 2: wide packets (transport/packet_builder.hpp).
+    static constexpr std::uint32_t kRingFormat = 2;
     static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
     static_assert(kSlots <= 64);  // A bit each in Door::pending.
     static constexpr std::size_t kMapped = kSlots * (sizeof(Record) + sizeof(Door));

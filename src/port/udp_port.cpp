@@ -182,6 +182,14 @@ void UdpPort::transmit(std::span<const transport::TransmitRun> runs) {
     if (by_udp < runs.size()) sender_.transmit(runs.subspan(by_udp));
 }
 
+bool UdpPort::has_room(const transport::Path& path, std::uint8_t slot, std::size_t size) {
+    return ring_sender_.has_room(path, slot, static_cast<std::uint32_t>(size));
+}
+
+ByteSpan UdpPort::place(const transport::Path& path, std::uint8_t slot, std::size_t size) {
+    return ring_sender_.place(path, slot, static_cast<std::uint32_t>(size));
+}
+
 // What is left of a run that a ring had no room for.
 void UdpPort::transmit_rest(transport::TransmitRun run, std::uint32_t sent) {
     run.bytes = run.bytes.subspan(std::size_t{sent} * run.segment_size);

@@ -51,6 +51,9 @@ public:
     bool interfaces_changed() override;
 
     void transmit(std::span<const transport::TransmitRun> runs) override;
+    bool has_room(const transport::Path& path, std::uint8_t slot, std::size_t size) override;
+    ByteSpan place(const transport::Path& path, std::uint8_t slot, std::size_t size) override;
+    void take_back() override { ring_sender_.take_back(); }
     int send_error(const transport::Path& path) const override { return sender_.send_error(path); }
     bool join_group(const Gid& group) override;
     void leave_group(const Gid& group) override;

@@ -18,6 +18,7 @@ struct Frame {
     std::uint8_t traffic_class = 0;
     std::uint8_t hop_limit = 64;
     std::vector<std::byte> bytes;  // BTH to ICRC.
+    bool sealed = true;            // Else by memory, which does not change a packet.
 };
 
 using FramePtr = std::shared_ptr<const Frame>;

@@ -24,7 +24,8 @@ void Link::deliver(const FramePtr& frame) {
         return holding_.push_back(frame);
     }
     if (chance(config_.faults.loss)) return drop(frame, stats_.lost);
-    const FramePtr sent = chance(config_.faults.corrupt) ? corrupted(frame) : frame;
+    const bool corrupt = chance(config_.faults.corrupt) && frame->sealed;
+    const FramePtr sent = corrupt ? corrupted(frame) : frame;
     enqueue(sent);
     if (!chance(config_.faults.duplicate)) return;
     parts_.trace.frame(parts_.scheduler.now(), TraceEvent::Duplicated, id_, *sent);

@@ -25,6 +25,7 @@ Node::Node(const Parts& parts, const NodeConfig& config, std::uint32_t id, const
       arena_(config.arena_bytes, kIovaStride * (id + 1)),
       memory_(mem::Limits{}, random_),
       port_(parts.port, address, id) {
+    if (config.rings) port_.use_rings(random_);
     for (std::uint32_t shard = 0; shard < config.shards; ++shard) {
         device::Engine::Config engine = config.engine;
         engine.slot = static_cast<std::uint8_t>(shard + 1);
@@ -74,7 +75,8 @@ void Node::receive(const FramePtr& frame) {
         .source_port = frame->address.source_port,
         .id_hint = config_.exact_hints ? frame->ipv4_id : std::uint16_t{0},
         .traffic_class = frame->traffic_class,
-        .hop_limit = frame->hop_limit};
+        .hop_limit = frame->hop_limit,
+        .sealed = frame->sealed};
     // As a steering socket group does it: the QPN's top byte picks the shard, and what names none
     // goes to the first. Multicast is for all.
     const std::uint32_t slot = byte_at(frame->bytes, 5);

@@ -36,6 +36,7 @@ struct NodeConfig {
     Duration turn_delay = std::chrono::microseconds(1);
     std::uint32_t socket_frames = 1024;  // Held while paused; more are dropped.
     bool exact_hints = true;             // Else the id hint is always 0 and ids must be solved for.
+    bool rings = false;                  // Packets may go by memory: SimPort::use_rings().
     device::Engine::Config engine;
 };
 

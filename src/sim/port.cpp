@@ -1,20 +1,25 @@
 #include "sim/port.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/assert.hpp"
 
 namespace feroce::sim {
 
+namespace {
+
+constexpr double kRoomChance = 0.8;
+
+}  // namespace
+
 void SimPort::transmit(std::span<const transport::TransmitRun> runs) {
+    send_placed();
     for (const auto& run : runs) send_run(run);
 }
 
 void SimPort::send_run(const transport::TransmitRun& run) {
-    const wire::DatagramAddress address{
-        .source = run.path.source,
-        .destination = run.path.destination,
-        .source_port = static_cast<std::uint16_t>(0xc000 | (run.path.flow & 0x3fff))};
+    const wire::DatagramAddress address = address_of(run.path);
     ASSERT(run.segment_size > 0 && !run.bytes.empty());
     wire::seal_run(address, run.bytes, run.segment_size);
 
@@ -28,11 +33,40 @@ void SimPort::send_run(const transport::TransmitRun& run) {
         frame->hop_limit = run.path.hop_limit;
         const ByteView packet = run.bytes.subspan(at, size);
         frame->bytes.assign(packet.begin(), packet.end());
-        parts_.trace.frame(parts_.scheduler.now(), TraceEvent::Sent, node_, *frame);
-        ++packets_sent_;
-        parts_.uplink.deliver(frame);
+        send(frame);
     }
     ASSERT(id == run.packet_count);
+}
+
+wire::DatagramAddress SimPort::address_of(const transport::Path& path) {
+    return {.source = path.source,
+            .destination = path.destination,
+            .source_port = static_cast<std::uint16_t>(0xc000 | (path.flow & 0x3fff))};
+}
+
+void SimPort::send(const FramePtr& frame) {
+    parts_.trace.frame(parts_.scheduler.now(), TraceEvent::Sent, node_, *frame);
+    ++packets_sent_;
+    parts_.uplink.deliver(frame);
+}
+
+bool SimPort::has_room(const transport::Path&, std::uint8_t, std::size_t) {
+    return rings_ != nullptr && rings_->chance(kRoomChance);
+}
+
+ByteSpan SimPort::place(const transport::Path& path, std::uint8_t, std::size_t size) {
+    send_placed();
+    placed_ = std::make_shared<Frame>();
+    placed_->address = address_of(path);
+    placed_->traffic_class = path.traffic_class;
+    placed_->hop_limit = path.hop_limit;
+    placed_->sealed = false;
+    placed_->bytes.resize(size);
+    return placed_->bytes;
+}
+
+void SimPort::send_placed() {
+    if (const auto frame = std::exchange(placed_, nullptr)) send(frame);
 }
 
 bool SimPort::join_group(const Gid& group) {

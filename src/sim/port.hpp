@@ -1,10 +1,14 @@
 // SimPort: an engine's way into the simulated network. Does what a real port does with a run: seals
-// it with the ids of a segmented send and puts the packets on the wire one by one.
+// it with the ids of a segmented send and puts the packets on the wire one by one. With rings, a
+// packet may be built in the port's memory, unsealed and as large as a ring takes; it meets the
+// faults of the network all the same, which is worse than any ring.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 
+#include "base/random.hpp"
 #include "device/port.hpp"
 #include "sim/frame.hpp"
 #include "sim/scheduler.hpp"
@@ -25,20 +29,33 @@ public:
 
     SimPort(const Parts& parts, const Gid& address, std::uint32_t node)
         : parts_(parts), address_(address), node_(node) {}
+    // From now on a ring has room whenever the draw says so.
+    void use_rings(Prng& random) { rings_ = &random; }
 
     void transmit(std::span<const transport::TransmitRun> runs) override;
     bool join_group(const Gid& group) override;
     void leave_group(const Gid& group) override;
+    bool goes_by_ring(const transport::Path&, std::uint8_t) const override {
+        return rings_ != nullptr;
+    }
+    bool has_room(const transport::Path& path, std::uint8_t slot, std::size_t size) override;
+    ByteSpan place(const transport::Path& path, std::uint8_t slot, std::size_t size) override;
+    void take_back() override { placed_.reset(); }
 
     std::uint64_t packets_sent() const { return packets_sent_; }
 
 private:
+    static wire::DatagramAddress address_of(const transport::Path& path);
     void send_run(const transport::TransmitRun& run);
+    void send_placed();
+    void send(const FramePtr& frame);
 
     Parts parts_;
     Gid address_;
     std::uint32_t node_;
     std::uint64_t packets_sent_ = 0;
+    Prng* rings_ = nullptr;
+    std::shared_ptr<Frame> placed_;
 };
 
 }  // namespace feroce::sim

@@ -7,9 +7,33 @@
 
 namespace feroce::transport {
 
+namespace {
+
+// Large enough that headers cost nothing beside the copy, small enough for the caches of both.
+constexpr std::uint32_t kWideBytes = 128 * 1024;
+constexpr std::size_t kHeadersMax = wire::Bth::kSize + wire::kExtensionMax + wire::kIcrcSize;
+
+}  // namespace
+
+std::uint32_t packets_at_once(QueuePair& qp, std::uint32_t left) {
+    if (left < 2 || qp.window() == nullptr || !qp.window()->is_by_ring()) return 1;
+    const std::uint32_t mtu = qp.attributes().path_mtu;
+    const std::uint32_t packets = std::min(left, kWideBytes / mtu);
+    const bool room = qp.services().transmit.has_room(qp.path(), qp.attributes().destination_qpn,
+                                                      kHeadersMax + std::size_t{packets} * mtu);
+    return room ? packets : 1;
+}
+
+std::uint32_t packets_in(const QueuePair& qp, const wire::Packet& packet, bool by_ring) {
+    if (!by_ring) return 1;
+    const std::size_t mtu = qp.attributes().path_mtu;
+    return std::max(1U, static_cast<std::uint32_t>((packet.payload.size() + mtu - 1) / mtu));
+}
+
 ByteSpan append_packet(TransmitBatch& batch, const Path& path, const PacketSpec& spec) {
     const std::size_t size = wire::packet_size(spec.opcode, spec.payload_size);
-    const ByteSpan packet = batch.append(path, spec.destination, size);
+    const ByteSpan packet = spec.wide ? batch.place(path, spec.destination, size)
+                                      : batch.append(path, spec.destination, size);
     const std::size_t pad = wire::pad_of(spec.payload_size);
     const wire::Bth bth{.opcode = spec.opcode,
                         .solicited = spec.solicited,

@@ -38,20 +38,45 @@ ByteSpan TransmitBatch::append(const Path& path, Qpn destination, std::size_t si
         runs_.push_back({path, packet, static_cast<std::uint32_t>(size), 1, slot});
     }
     ++packets_sent_;
+    placed_last_ = false;
+    return packet;
+}
+
+bool TransmitBatch::has_room(const Path& path, Qpn destination, std::size_t size) {
+    if (refused_) return false;
+    if (!runs_.empty()) send();
+    refused_ = !sink_.has_room(path, slot_of(destination), size);
+    return !refused_;
+}
+
+ByteSpan TransmitBatch::place(const Path& path, Qpn destination, std::size_t size) {
+    ASSERT(runs_.empty() && !refused_);
+    const ByteSpan packet = sink_.place(path, slot_of(destination), size);
+    ASSERT(packet.size() == size);
+    placed_ = placed_last_ = true;
+    ++packets_sent_;
     return packet;
 }
 
 void TransmitBatch::retract(std::size_t size) {
+    --packets_sent_;
+    if (placed_last_) {
+        placed_last_ = false;
+        return sink_.take_back();
+    }
     ASSERT(!runs_.empty() && used_ >= size);
     TransmitRun& run = runs_.back();
     used_ -= size;
-    --packets_sent_;
     run.bytes = run.bytes.first(run.bytes.size() - size);
     if (--run.packet_count == 0) runs_.pop_back();
 }
 
 void TransmitBatch::flush() {
-    if (runs_.empty()) return;
+    if (placed_ || !runs_.empty()) send();
+    placed_ = refused_ = false;
+}
+
+void TransmitBatch::send() {
     sink_.transmit(runs_);
     runs_.clear();
     used_ = 0;

@@ -1,6 +1,7 @@
 // TransmitBatch: where packets are built. An arena of whole packets, laid out as runs: consecutive
 // packets to one path of one size (the last may be shorter), which a port can hand to the kernel as
 // one segmented send. Payload is copied in by mem/, so what the port seals cannot change under it.
+// Where the receiver reads the port's own memory, a packet can be built there instead, and be wide.
 // Engine thread only; allocates nothing after construction.
 #pragma once
 
@@ -32,6 +33,14 @@ public:
     virtual void transmit(std::span<const TransmitRun> runs) = 0;
     // The errno with which packets of this path are refused of late; 0 if they are not.
     virtual int send_error(const Path&) const { return 0; }
+    // Whether a packet of this size can be built in memory that its receiver reads. If so place()
+    // gives the room. The packet is sent by the next call of place() or transmit(), which must
+    // come, unless it is taken back before.
+    virtual bool has_room(const Path&, std::uint8_t /*slot*/, std::size_t /*size*/) {
+        return false;
+    }
+    virtual ByteSpan place(const Path&, std::uint8_t /*slot*/, std::size_t /*size*/) { return {}; }
+    virtual void take_back() {}
 };
 
 class TransmitBatch {
@@ -45,13 +54,18 @@ public:
 
     // Room for one packet of `size` bytes; flushes first if the arena is full.
     ByteSpan append(const Path& path, Qpn destination, std::size_t size);
-    // Takes back the packet appended last.
+    // The same, without the arena, in memory that the receiver reads. Only if has_room() says so,
+    // which sends all before: packets to one destination keep their order.
+    bool has_room(const Path& path, Qpn destination, std::size_t size);
+    ByteSpan place(const Path& path, Qpn destination, std::size_t size);
+    // Takes back the packet appended or placed last.
     void retract(std::size_t size);
     void flush();
     int send_error(const Path& path) const { return sink_.send_error(path); }
     std::uint64_t packets_sent() const { return packets_sent_; }
 
 private:
+    void send();
     bool extends_last_run(const Path& path, std::uint8_t slot, std::size_t size) const;
 
     RunSink& sink_;
@@ -59,6 +73,9 @@ private:
     std::size_t used_ = 0;
     std::vector<TransmitRun> runs_;  // Capacity reserved: never grows past it.
     std::uint64_t packets_sent_ = 0;
+    bool placed_ = false;       // Something since the last transmit().
+    bool placed_last_ = false;  // The last packet, and not appended.
+    bool refused_ = false;      // There was no room since flush(): the next find none either.
 };
 
 }  // namespace feroce::transport

@@ -3,16 +3,30 @@
 namespace feroce::script {
 
 void CapturePort::transmit(std::span<const transport::TransmitRun> runs) {
+    record_placed();
     for (const transport::TransmitRun& run : runs) {
-        for (std::size_t at = 0; at < run.bytes.size(); at += run.segment_size) {
-            const std::size_t size = std::min<std::size_t>(run.segment_size, run.bytes.size() - at);
-            SentPacket packet;
-            packet.bytes.assign(run.bytes.begin() + static_cast<std::ptrdiff_t>(at),
-                                run.bytes.begin() + static_cast<std::ptrdiff_t>(at + size));
-            EXPECT_EQ(wire::parse_packet(packet.bytes, packet.packet), wire::ParseError::None);
-            sent.push_back(std::move(packet));
-        }
+        for (std::size_t at = 0; at < run.bytes.size(); at += run.segment_size)
+            record(run.bytes.subspan(
+                at, std::min<std::size_t>(run.segment_size, run.bytes.size() - at)));
     }
+}
+
+ByteSpan CapturePort::place(const transport::Path&, std::uint8_t, std::size_t size) {
+    record_placed();
+    placed.resize(size);
+    return placed;
+}
+
+void CapturePort::record_placed() {
+    if (!placed.empty()) record(placed);
+    placed.clear();
+}
+
+void CapturePort::record(ByteView bytes) {
+    SentPacket packet;
+    packet.bytes.assign(bytes.begin(), bytes.end());
+    EXPECT_EQ(wire::parse_packet(packet.bytes, packet.packet), wire::ParseError::None);
+    sent.push_back(std::move(packet));
 }
 
 AttributeMask mask(std::initializer_list<Attribute> attributes) {
@@ -37,6 +51,7 @@ ScriptedPeer::ScriptedPeer(const QpOptions& options)
     spec.iova = address();
     spec.access = mem::AccessSet(15);
     keys = *table.register_region(spec);
+    port.has_ring = port.ring_room = options.ring;
     connect(options);
 }
 
@@ -109,7 +124,8 @@ void ScriptedPeer::peer_delivers(Opcode opcode, Psn psn, const Spec& spec) {
     bth.pad_count = static_cast<std::uint8_t>(wire::pad_of(spec.payload_size));
     const std::size_t headers = wire::emit_headers(bytes, bth, spec.extensions);
     std::fill_n(bytes.begin() + static_cast<std::ptrdiff_t>(headers), spec.payload_size, spec.fill);
-    engine.receive(now, {bytes, peer_address, kOurs, peer_port, 0, 0, 64});
+    engine.receive(
+        now, {bytes, peer_address, kOurs, peer_port, 0, 0, 64, /*sealed=*/!peer_sends_by_ring});
 }
 
 void ScriptedPeer::peer_acks(Psn psn, std::uint8_t credits, std::uint32_t msn) {

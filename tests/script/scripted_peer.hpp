@@ -49,9 +49,20 @@ public:
     bool join_group(const Gid&) override { return true; }
     void leave_group(const Gid&) override {}
     void tell_destinations() override { tells_destinations = true; }
+    bool goes_by_ring(const transport::Path&, std::uint8_t) const override { return has_ring; }
+    bool has_room(const transport::Path&, std::uint8_t, std::size_t) override { return ring_room; }
+    ByteSpan place(const transport::Path&, std::uint8_t, std::size_t size) override;
+    void take_back() override { placed.clear(); }
 
     std::deque<SentPacket> sent;
     bool tells_destinations = false;
+    bool has_ring = false;   // Packets may go by memory,
+    bool ring_room = false;  // where there is room.
+    std::vector<std::byte> placed;
+
+private:
+    void record(ByteView bytes);
+    void record_placed();
 };
 
 class EventRecorder final : public device::EventListener {
@@ -79,6 +90,7 @@ struct QpOptions {
     std::uint32_t inline_max = 64;
     Psn send_psn = kSendPsn;
     bool verify_icrc = false;  // Of the engine: most scripts do not seal what they send.
+    bool ring = false;         // The peer is reached by memory.
 };
 
 class ScriptedPeer {
@@ -111,6 +123,7 @@ public:
     // Where it sends from.
     Gid peer_address = kPeers;
     std::uint16_t peer_port = kPeerPort;
+    bool peer_sends_by_ring = false;
 
     // What came back, in order; fails the test if there is nothing.
     SentPacket expect_sent(Opcode opcode, Psn psn);

@@ -37,6 +37,7 @@ void Scenario::build() {
     NodeConfig config;
     config.shards = swarm_.shards;
     config.exact_hints = swarm_.exact_hints;
+    config.rings = swarm_.rings;
     config.arena_bytes = arena_bytes();
     // What is in flight has fewer packets than half of all PSNs, also where these are few.
     constexpr std::uint64_t kSmallPacket = 768;  // As the window counts it.

@@ -101,6 +101,12 @@ void shrink(Swarm& s, Prng& random) {
     for (ConnectionPlan& plan : s.connections) plan.options.path_mtu = kSmallestMtu;
 }
 
+// A window of fixed size is for what is as fast as memory.
+void use_rings(Swarm& s) {
+    s.link.bits_per_second = 100'000'000'000;
+    s.link.queue_packets = 4096;
+}
+
 }  // namespace
 
 bool Swarm::retries_may_run_out(const ConnectionPlan& plan) const {
@@ -125,6 +131,8 @@ Swarm Swarm::draw(std::uint64_t seed) {
         s.connections.push_back(draw_connection(s, random));
     s.own_queues = random.chance(0.4);
     if (Psn::kBits < 24) shrink(s, random);
+    s.rings = random.chance(0.3);
+    if (s.rings) use_rings(s);
     return s;
 }
 
@@ -132,14 +140,14 @@ std::string describe(const Swarm& s) {
     char text[256];
     std::snprintf(text, sizeof text,
                   "nodes=%u shards=%u %s connections=%zu operations=%03x message<=%u depth=%u "
-                  "loss=%.3f dup=%.3f reorder=%.3f corrupt=%.3f%s%s%s%s%s%s%s%s%s",
+                  "loss=%.3f dup=%.3f reorder=%.3f corrupt=%.3f%s%s%s%s%s%s%s%s%s%s",
                   s.nodes, s.shards, s.ipv6 ? "ipv6" : "ipv4", s.connections.size(), s.operations,
                   s.message_max, s.depth, s.faults.loss, s.faults.duplicate, s.faults.reorder,
                   s.faults.corrupt, s.partitions ? " partitions" : "", s.pauses ? " pauses" : "",
                   s.late_receives ? " late" : "", s.deregistrations ? " dereg" : "",
                   s.destructions ? " destroy" : "", s.drains ? " drain" : "",
                   s.resets ? " reset" : "", s.receive_losses ? " srq" : "",
-                  s.own_queues ? " queues" : "");
+                  s.own_queues ? " queues" : "", s.rings ? " rings" : "");
     return text;
 }
 

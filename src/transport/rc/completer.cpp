@@ -25,11 +25,11 @@ constexpr std::uint8_t kEarlyResendsMax = 6;
 
 }  // namespace
 
-void Requester::on_response(Instant now, const wire::Packet& packet) {
+void Requester::on_response(Instant now, const wire::Packet& packet, std::uint32_t packets) {
     const PacketNumber number = flight_.una.nearest(packet.bth.psn);
     switch (packet.info->verb) {
         case wire::Verb::ReadResponse:
-            return on_read_response(now, number, packet.payload);
+            return on_read_response(now, number, packets, packet.payload);
         case wire::Verb::AtomicAck:
             return on_atomic_response(now, number, packet.atomic_ack().original);
         default:
@@ -140,8 +140,10 @@ SendWqe* Requester::awaiting_response(PacketNumber number) {
     return nullptr;
 }
 
-void Requester::on_read_response(Instant now, PacketNumber number, ByteView payload) {
-    if (!was_sent(number)) return qp_.services().counters.drop(DropReason::StaleAck);
+void Requester::on_read_response(Instant now, PacketNumber number, std::uint32_t packets,
+                                 ByteView payload) {
+    if (!was_sent(number) || !was_sent(number + (packets - 1)))
+        return qp_.services().counters.drop(DropReason::StaleAck);
     const PacketNumber open = first_unanswered_before(number + 1);
     if (open == number + 1) return qp_.services().counters.drop(DropReason::UnexpectedResponse);
     if (open != number) {
@@ -162,11 +164,11 @@ void Requester::on_read_response(Instant now, PacketNumber number, ByteView payl
     const std::uint64_t mtu = qp_.attributes().path_mtu;
     const std::uint64_t offset = (number - wqe->first_packet) * mtu;
     const std::uint64_t expected =
-        wqe->op == SendOp::Read ? std::min(mtu, wqe->length - offset) : 0;
+        wqe->op == SendOp::Read ? std::min(packets * mtu, wqe->length - offset) : 0;
     advance(now, number);  // What was sent before is acknowledged by implication.
     if (qp_.state() == QpState::Err) return;
     if (payload.size() != expected) return fail_response(now, payload.size(), expected);
-    if (store_response(now, offset, payload)) advance(now, number + 1);
+    if (store_response(now, offset, payload)) advance(now, number + packets);
 }
 
 void Requester::on_atomic_response(Instant now, PacketNumber number, std::uint64_t original) {

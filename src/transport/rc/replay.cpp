@@ -105,9 +105,10 @@ bool Responder::send_job_packet(Instant now, Job& job) {
 }
 
 bool Responder::send_read_packet(Instant now, Job& job) {
-    const std::uint32_t mtu = qp_.attributes().path_mtu;
+    const std::uint32_t packets = packets_at_once(qp_, read_packets(job.left));
+    const std::uint32_t full = packets * qp_.attributes().path_mtu;
     const bool first = !job.started;
-    const bool last = job.left <= mtu;
+    const bool last = job.left <= full;
     // One fence a READ: it must not see memory from before a delivery that was acknowledged.
     if (first) mem::order_before_read();
     PacketSpec spec;
@@ -119,7 +120,8 @@ bool Responder::send_read_packet(Instant now, Job& job) {
     spec.destination = qp_.attributes().destination_qpn;
     spec.psn = job.next.psn();
     spec.extensions.aeth = {credits(), msn_};
-    spec.payload_size = std::min(job.left, mtu);
+    spec.payload_size = std::min(job.left, full);
+    spec.wide = packets > 1;
     const mem::Lookup source = qp_.services().memory.remote(
         job.pd, qp_.qpn(), job.rkey, job.value, spec.payload_size, mem::Access::RemoteRead);
     const bool found = source.fault == mem::Fault::None;
@@ -134,8 +136,8 @@ bool Responder::send_read_packet(Instant now, Job& job) {
         return false;
     }
     job.started = true;
-    note_acknowledged(job.next);
-    job.next = job.next + 1;
+    note_acknowledged(job.next + (packets - 1));
+    job.next = job.next + packets;
     job.value += spec.payload_size;
     job.left -= static_cast<std::uint32_t>(spec.payload_size);
     if (last) jobs_.pop();

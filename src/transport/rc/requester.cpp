@@ -279,19 +279,24 @@ bool Requester::send_next(Instant now) {
 }
 
 bool Requester::send_message_packet(Instant now, SendWqe& wqe) {
+    // A probe is one packet, so that its answer says what is lost: see rest_is_lost().
+    const std::uint32_t packets =
+        probe_.sending ? 1 : packets_at_once(qp_, wqe.packets - position_.packet);
+    const std::uint32_t end = position_.packet + packets;
     const bool first = position_.packet == 0;
-    const bool last = position_.packet + 1 == wqe.packets;
+    const bool last = end == wqe.packets;
     const std::uint64_t mtu = qp_.attributes().path_mtu;
     const std::uint64_t offset = position_.packet * mtu;
     PacketSpec spec;
     spec.opcode = wire::opcode_of(service_, message_opcode(wqe.op, first, last));
-    spec.payload_size = static_cast<std::size_t>(std::min(mtu, wqe.length - offset));
+    spec.payload_size = static_cast<std::size_t>(std::min(packets * mtu, wqe.length - offset));
+    spec.wide = packets > 1;
     spec.solicited = last && wqe.solicited;
-    spec.ack_request = wants_ack(last, cost(wqe, position_.packet, position_.packet + 1));
+    spec.ack_request = wants_ack(last, cost(wqe, position_.packet, end));
     spec.extensions.reth = {wqe.remote_address, wqe.rkey, wqe.length};
     spec.extensions.immediate = wqe.operand;
     spec.extensions.invalidate = RKey{wqe.operand};
-    return transmit(now, wqe, spec, 1);
+    return transmit(now, wqe, spec, packets);
 }
 
 bool Requester::send_read(Instant now, SendWqe& wqe) {
@@ -345,7 +350,7 @@ bool Requester::wants_ack(bool last, std::uint32_t packet_cost) {
 }
 
 // Appends the packet, fills it, and accounts for it. `packets` is how many PSNs it uses: more than
-// one only for a READ request, whose responses own the rest.
+// one for a READ request, whose responses own the rest, and for a wide packet.
 bool Requester::transmit(Instant now, SendWqe& wqe, PacketSpec& spec, std::uint32_t packets) {
     Services& services = qp_.services();
     spec.destination = qp_.attributes().destination_qpn;

@@ -41,7 +41,7 @@ public:
     void pump(Instant now, std::uint32_t packets_max);
     bool wants_to_send(Instant now) const;
     bool waits_for_window(Instant now) const;
-    void on_response(Instant now, const wire::Packet& packet);
+    void on_response(Instant now, const wire::Packet& packet, std::uint32_t packets);
     void on_timer(Instant now);
     Instant deadline() const;
     bool expects(Psn psn) const;       // It answers something sent.
@@ -117,7 +117,8 @@ private:
     void on_ack(Instant now, PacketNumber number, wire::Aeth aeth);
     void on_nak(Instant now, PacketNumber number, wire::Syndrome syndrome);
     void on_rnr(Instant now, PacketNumber number, std::uint8_t timer);
-    void on_read_response(Instant now, PacketNumber number, ByteView payload);
+    void on_read_response(Instant now, PacketNumber number, std::uint32_t packets,
+                          ByteView payload);
     void on_atomic_response(Instant now, PacketNumber number, std::uint64_t original);
     PacketNumber first_unanswered_before(PacketNumber end) const;
     SendWqe* awaiting_response(PacketNumber number);

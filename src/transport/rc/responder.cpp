@@ -72,25 +72,28 @@ void Responder::stop(Instant now) {
     if (qp_.state() == QpState::Reset) expected_ = PacketNumber();
 }
 
-void Responder::on_request(Instant now, const wire::Packet& packet) {
+void Responder::on_request(Instant now, const wire::Packet& packet, std::uint32_t packets) {
     establish();
     const bool is_over = verdict_ && verdict_->syndrome.kind() != Syndrome::Kind::Rnr;
     if (is_over) return qp_.services().counters.drop(DropReason::WrongQpState);
     const PacketNumber number = expected_.nearest(packet.bth.psn);
+    // A wide packet that begins before what is expected and ends behind it is not cut: its sender
+    // begins again where the NAK says.
+    const bool reaches_further = packets > 1 && expected_ < number + packets;
+    if (number > expected_ || (number < expected_ && reaches_further)) return on_gap();
     if (number < expected_) return replay(packet, number);
-    if (number > expected_) return on_gap();
     nak_sent_ = nak_owed_ = false;
     verdict_.reset();
     if (auto refusal = check_sequence(packet)) return refuse(now, *refusal);
     if (auto refusal = check_operation(packet)) return refuse(now, *refusal);
-    if (auto refusal = check_length(packet)) return refuse(now, *refusal);
+    if (auto refusal = check_length(packet, packets)) return refuse(now, *refusal);
     if (auto refusal = check_rkey(packet)) {
         // It uses up the receive that it would have completed.
         if (takes_receive(packet) && !receive_held_) take_receive(packet);
         return refuse(now, *refusal);
     }
     if (auto refusal = check_resources(packet)) return refuse(now, *refusal);
-    if (auto refusal = execute(now, packet)) return refuse(now, *refusal);
+    if (auto refusal = execute(now, packet, packets)) return refuse(now, *refusal);
     // READs and atomics are acknowledged by their responses.
     const Verb verb = packet.info->verb;
     if (packet.bth.ack_request && (verb == Verb::Send || verb == Verb::Write)) ack_owed_ = true;
@@ -154,9 +157,9 @@ Responder::Check Responder::check_operation(const wire::Packet& packet) const {
 }
 
 // IBTA 9.7.4.1.7: every packet but the last is full; the last has at least a byte.
-Responder::Check Responder::check_length(const wire::Packet& packet) const {
+Responder::Check Responder::check_length(const wire::Packet& packet, std::uint32_t packets) const {
     const wire::OpcodeInfo& info = *packet.info;
-    const std::size_t mtu = qp_.attributes().path_mtu;
+    const std::size_t full = std::size_t{packets} * qp_.attributes().path_mtu;
     const std::size_t size = packet.payload.size();
     const Refusal refusal{Syndrome::nak(NakCode::InvalidRequest), Rule::MessageLength};
     Refusal mismatch{Syndrome::nak(NakCode::InvalidRequest), Rule::MtuMismatch};
@@ -166,7 +169,7 @@ Responder::Check Responder::check_length(const wire::Packet& packet) const {
         info.verb == Verb::ReadRequest || (info.verb == Verb::Write && info.starts_message());
     if (has_length && packet.reth().length > kMessageBytesMax) return refusal;
     if (info.verb != Verb::Send && info.verb != Verb::Write) return {};
-    if (size > mtu || (!info.ends_message() && size != mtu)) return mismatch;
+    if (size > full || (!info.ends_message() && size != full)) return mismatch;
     if (info.position == wire::Position::Last && size == 0) return refusal;
     if (info.verb == Verb::Send) return {};
     const std::uint64_t length = info.starts_message() ? packet.reth().length : write_length_;

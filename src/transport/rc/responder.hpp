@@ -31,7 +31,8 @@ public:
     void reserve();          // Takes the memory for dest_read_atomic_max. May throw.
     void stop(Instant now);  // ERR or RESET. In ERR a receive in hand is flushed.
 
-    void on_request(Instant now, const wire::Packet& packet);
+    // `packets`: how many PSNs it uses, of those that carry a message (packet_builder.hpp).
+    void on_request(Instant now, const wire::Packet& packet, std::uint32_t packets);
     // In ERR: the peer may not have heard our last word; it is repeated when asked.
     void repeat_last_word(const wire::Packet& packet);
     void pump(Instant now, std::uint32_t packets_max);  // Responses.
@@ -77,7 +78,7 @@ private:
     // responder.cpp: the chain of checks.
     Check check_sequence(const wire::Packet& packet) const;
     Check check_operation(const wire::Packet& packet) const;
-    Check check_length(const wire::Packet& packet) const;
+    Check check_length(const wire::Packet& packet, std::uint32_t packets) const;
     Check check_rkey(const wire::Packet& packet) const;
     Check check_resources(const wire::Packet& packet);
     void on_gap();
@@ -88,7 +89,7 @@ private:
     void note(NoticeKind kind, PacketNumber number) const;
 
     // responder_execute.cpp: what a good request does.
-    Check execute(Instant now, const wire::Packet& packet);
+    Check execute(Instant now, const wire::Packet& packet, std::uint32_t packets);
     Check execute_send(const wire::Packet& packet);
     Check execute_write(const wire::Packet& packet);
     Check execute_read(const wire::Packet& packet);

@@ -13,7 +13,8 @@ using wire::NakCode;
 using wire::Syndrome;
 using wire::Verb;
 
-Responder::Check Responder::execute(Instant now, const wire::Packet& packet) {
+Responder::Check Responder::execute(Instant now, const wire::Packet& packet,
+                                    std::uint32_t packets) {
     switch (packet.info->verb) {
         case Verb::ReadRequest:
             return execute_read(packet);
@@ -32,7 +33,7 @@ Responder::Check Responder::execute(Instant now, const wire::Packet& packet) {
             break;
     }
     received_bytes_ += packet.payload.size();
-    expected_ = expected_ + 1;
+    expected_ = expected_ + packets;
     if (!packet.info->ends_message()) return {};
     message_ = Message::None;
     msn_ = (msn_ + 1) & 0xff'ffff;
