@@ -80,64 +80,6 @@ Desk::~Desk() {
     ASSERT(under_way() == 0);
 }
 
-rdma::Result<> Desk::add(Export what) {
-    if (what.name.empty() || what.name.size() > kMaxNameSize ||
-        what.name.find("..") != std::string::npos)
-        return rdma::Error(EINVAL, "an export's name has 1 to 254 characters and no '..' in it");
-    auto guests = GuestList::parse(what.sessions, what.addresses);
-    if (!guests) return rdma::Error(guests.error().code, what.name + ": " + guests.error().why);
-    auto& disk = disks_[device_number(what.name)];
-    if (disk != nullptr)
-        return rdma::Error(EEXIST, "the exports " + disk->what().name + " and " + what.name +
-                                       " have the same name or number; rename one");
-    disk = std::make_shared<ExportedDisk>(std::move(what), *std::move(guests), keeping_);
-    return {};
-}
-
-bool Desk::withdraw(const std::string& name) {
-    const std::uint32_t number = device_number(name);
-    const auto found = disks_.find(number);
-    if (found == disks_.end() || found->second->what().name != name) return false;
-    disks_.erase(found);
-    for (auto& [id, session] : sessions_)
-        std::erase_if(session.devices, [&](const auto& one) { return one.first.device == number; });
-    return true;
-}
-
-std::vector<Writer> Desk::writers() const {
-    std::vector<Writer> out;
-    for (const auto& [number, disk] : disks_)
-        for (const ExportedDisk::Hold* const hold : disk->holds()) {
-            Writer writer{disk->what().name, hold->name, {}, hold->generation};
-            const auto session = sessions_.find(hold->session);
-            if (session != sessions_.end())
-                writer.addresses.assign(session->second.addresses.begin(),
-                                        session->second.addresses.end());
-            out.push_back(std::move(writer));
-        }
-    return out;
-}
-
-bool Desk::evict(const std::string& name) {
-    const auto found = disks_.find(device_number(name));
-    if (found == disks_.end() || found->second->what().name != name) return false;
-    ExportedDisk& disk = *found->second;
-    if (disk.holds().empty()) return false;
-    disk.evict();
-    for (auto& [id, session] : sessions_)
-        std::erase_if(session.devices, [&](const auto& one) {
-            return one.second->disk == found->second && one.second->hold != nullptr;
-        });
-    disk.settle([](int) {});
-    return true;
-}
-
-std::vector<std::shared_ptr<ExportedDisk>> Desk::disks() const {
-    std::vector<std::shared_ptr<ExportedDisk>> out;
-    for (const auto& [number, disk] : disks_) out.push_back(disk);
-    return out;
-}
-
 ServerStatistics Desk::statistics() const {
     ServerStatistics out = statistics_;
     for (const auto& [id, session] : sessions_) out.open += session.devices.size();
@@ -246,11 +188,7 @@ Result<std::shared_ptr<Desk::Opened>> Desk::grant(std::uint64_t id, const OpenRe
     Session& session = sessions_[id];
     const std::shared_ptr<ExportedDisk> disk = find(session, asked.name);
     if (disk == nullptr) return Error{ENOENT, "no disk of this name is exported"};
-    const GuestList& guests = disk->guests();
-    const auto admitted = [&](const std::string& at) { return guests.admits_address(at); };
-    if (!guests.admits_name(session.name) ||
-        !std::all_of(session.addresses.begin(), session.addresses.end(), admitted))
-        return Error{EACCES, "the disk is not exported to this client"};
+    if (!admits(*disk, session)) return Error{EACCES, "the disk is not exported to this client"};
     const auto old = session.devices.find({device_number(disk->what().name), held.handle});
     // Asked again: for its size, or after a reconnect.
     if (old != session.devices.end()) return old->second;
@@ -289,6 +227,8 @@ Result<void> Desk::close(rtrs::ServerRequest& request, ByteView message) {
     Session& session = session_of(request);
     const auto disk = disks_.find(key.device);
     if (disk != disks_.end() && key.handle == 0) disk->second->closed_by(session.client);
+    const auto left = left_.find(key.device);
+    if (left != left_.end()) std::erase(left->second.clients, session.client);
     if (session.devices.erase(key) == 0)
         return Error{ENOTCONN, "this session has no such disk open"};
     request.respond();

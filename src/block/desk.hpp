@@ -31,7 +31,10 @@ public:
     Desk& operator=(const Desk&) = delete;
 
     rdma::Result<> add(Export what);
-    bool withdraw(const std::string& name);
+    // The disk, which no client finds any more; requests in flight keep it. Null: there is none.
+    std::shared_ptr<ExportedDisk> withdraw(const std::string& name);
+    rdma::Result<> set_guests(const std::string& name, std::vector<std::string> sessions,
+                              std::vector<std::string> addresses);
     std::vector<std::shared_ptr<ExportedDisk>> disks() const;
     std::vector<Writer> writers() const;
     bool evict(const std::string& name);
@@ -62,6 +65,12 @@ private:
         std::set<std::string> addresses;
         std::map<Key, std::shared_ptr<Opened>> devices;
     };
+    // Writers without generations that had a disk open when it was withdrawn. If the next of its
+    // name has another content they must not write on as if it were the old one.
+    struct Left {
+        std::uint64_t store = 0;
+        std::vector<ClientId> clients;
+    };
     struct Job : BackendRequest {
         Desk* desk = nullptr;
         rtrs::ServerRequest* request = nullptr;
@@ -76,6 +85,8 @@ private:
     Result<std::shared_ptr<Opened>> grant(std::uint64_t session, const OpenRequest& asked,
                                           const Grant& held);
     void granted(rtrs::ServerRequest& request, Key key, const Opened& opened, int error);
+    std::shared_ptr<ExportedDisk> exported(const std::string& name) const;
+    static bool admits(const ExportedDisk& disk, const Session& session);
     // Its own disk of that name comes before everybody's.
     std::shared_ptr<ExportedDisk> find(const Session& session, const std::string& name) const;
     OpenResponse describe(ExportedDisk& disk) const;
@@ -88,6 +99,7 @@ private:
     std::uint32_t max_io_;
     std::size_t keeping_ = 0;  // Writer records that back ends have not kept yet.
     std::map<std::uint32_t, std::shared_ptr<ExportedDisk>> disks_;  // By device number.
+    std::map<std::uint32_t, Left> left_;  // By the number of a disk that is not there now.
     std::map<std::uint64_t, Session> sessions_;
     std::deque<Job> jobs_;  // All there are; grows to the most that were ever under way.
     rdma::List<BackendRequest> free_;

@@ -76,11 +76,28 @@ Result<std::shared_ptr<ExportedDisk::Hold>> ExportedDisk::claim(const Claim& cla
 void ExportedDisk::begin_generation(const ClientId& holder) {
     ++record_.generation;
     record_.flush_failed = false;
-    auto& overtaken = record_.overtaken;
-    if (record_.holder != ClientId{}) overtaken.push_back(record_.holder);
-    if (overtaken.size() > kMaxOvertaken) overtaken.erase(overtaken.begin());
+    add_overtaken(record_.holder);
     record_.holder = holder;
     dirty_ = true;
+}
+
+void ExportedDisk::add_overtaken(const ClientId& client) {
+    if (client == ClientId{}) return;
+    auto& overtaken = record_.overtaken;
+    overtaken.push_back(client);
+    if (overtaken.size() > kMaxOvertaken) overtaken.erase(overtaken.begin());
+}
+
+void ExportedDisk::set_guests(std::vector<std::string> sessions, std::vector<std::string> addresses,
+                              GuestList guests) {
+    what_.sessions = std::move(sessions);
+    what_.addresses = std::move(addresses);
+    guests_ = std::move(guests);
+}
+
+void ExportedDisk::overtake(const std::vector<ClientId>& clients) {
+    for (const ClientId& client : clients) add_overtaken(client);
+    dirty_ = dirty_ || (recorded_ && !clients.empty());
 }
 
 void ExportedDisk::evict() {

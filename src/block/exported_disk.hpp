@@ -53,6 +53,10 @@ public:
     Result<std::shared_ptr<Hold>> claim(const Claim& claim);
     // For a reader that comes back: whether the content is the one it knew.
     Result<void> check_store(const Grant& held) const;
+    void set_guests(std::vector<std::string> sessions, std::vector<std::string> addresses,
+                    GuestList guests);
+    // These may not go on writing before they have closed the disk. Durable with the next grant.
+    void overtake(const std::vector<ClientId>& clients);
     // A client without generations has closed the disk.
     void closed_by(const ClientId& client);
     // Ends the generation: its writer gets ESTALE, and the next is granted when the requests of
@@ -65,6 +69,7 @@ public:
 
 private:
     bool is_overtaken(const ClientId& client) const;
+    void add_overtaken(const ClientId& client);
     void begin_generation(const ClientId& holder);
     void keep();
     void kept(int error);

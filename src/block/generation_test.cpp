@@ -5,6 +5,7 @@
 #include "block/messages.hpp"
 #include "block/test_server.hpp"
 #include "feroce/task_group.hpp"
+#include "rdma/test_until.hpp"
 
 namespace feroce::block {
 namespace {
@@ -19,6 +20,8 @@ struct Store {
     WriterRecord record{.store = 7};
     std::uint64_t cache = 1;
     int failing_flushes = 0;
+    bool holds_writes = false;
+    std::vector<BackendRequest*> held;
 };
 
 class StoreBackend final : public Backend {
@@ -37,6 +40,11 @@ public:
         request.done(request, 0);
     }
     void submit(BackendRequest& request) override {
+        if (store_.holds_writes && request.kind == IoKind::Write)
+            return store_.held.push_back(&request);
+        perform(request);
+    }
+    void perform(BackendRequest& request) {
         std::byte* const at = store_.bytes.data() + request.offset;
         const bool flushes = request.kind == IoKind::Flush || request.preflush;
         if (flushes && store_.failing_flushes > 0) {
@@ -263,6 +271,84 @@ TEST_F(Generations, AWriterCanBeSeenAndEvicted) {
     EXPECT_EQ(content(), 'B');
 }
 
+TEST_F(Generations, AWithdrawnDiskFinishesWhatItHasBegun) {
+    serve({});
+    std::weak_ptr<StoreBackend> alive;
+    {
+        const auto backend = std::make_shared<StoreBackend>(store);
+        alive = backend;
+        ASSERT_TRUE(server->add({.name = "data", .backend = backend}));
+    }
+    const Disk disk = open("data");
+    ASSERT_EQ(write(disk, 'a'), 0);
+    store.holds_writes = true;
+    const Bytes late(4096, std::byte{'A'});
+    int written = -1, withdrawn = -1;
+    rdma::TaskGroup group(loop);
+    group.spawn(write_late(disk, late, written));
+    ASSERT_TRUE(rdma::poll_until(loop, [&] { return store.held.size() == 1; }));
+    const auto withdraw = [&]() -> rdma::Task<void> {
+        const auto done = co_await server->withdraw("data");
+        withdrawn = done ? 0 : done.error().code;
+    };
+    group.spawn(withdraw());
+    EXPECT_EQ(code_of(disk.read(0, page)), ENOENT) << "nothing new is begun";
+    EXPECT_EQ(open_by(other, "second").error().code, ENOENT);
+    EXPECT_EQ(withdrawn, -1) << "the back end still has a write";
+    EXPECT_FALSE(alive.expired());
+    alive.lock()->perform(*store.held[0]);
+    ASSERT_TRUE(loop.run(group.join()));
+    EXPECT_EQ(withdrawn, 0);
+    EXPECT_EQ(written, 0) << "what was begun is answered as it went";
+    EXPECT_EQ(content(), 'A');
+    EXPECT_TRUE(alive.expired());
+    EXPECT_EQ(server->writers().size(), 0u);
+}
+
+TEST_F(Generations, AWithdrawnFileIsLockedNoLonger) {
+    serve({{.name = "data", .backend = file_backend(loop, path).value()}});
+    const Disk disk = open("data");
+    ASSERT_EQ(write(disk, 'a'), 0);
+    EXPECT_EQ(file_backend(loop, path).error().code, EBUSY);
+    expect_done(server->withdraw("data"));
+    auto again = file_backend(loop, path);
+    ASSERT_TRUE(again) << again.error().why;
+    EXPECT_EQ(write(disk, 'b'), ENOENT);
+    ASSERT_TRUE(server->add({.name = "data", .backend = *std::move(again)}));
+    EXPECT_EQ(write(disk, 'c'), 0) << "the same content, and no other writer since";
+    expect_done(disk.flush());
+}
+
+TEST_F(Generations, AFlushThatFailsAtAWithdrawalStaysFailed) {
+    serve(exports());
+    const Disk disk = open("data");
+    ASSERT_EQ(write(disk, 'a'), 0);
+    store.failing_flushes = 1;
+    EXPECT_EQ(code_of(server->withdraw("data")), EIO);
+    ASSERT_TRUE(server->add(exports()[0]));
+    EXPECT_EQ(code_of(disk.flush()), EIO);
+    expect_done(disk.close());
+    expect_done(open("data").flush());
+}
+
+TEST_F(Generations, OtherClientsMayOpenADiskThatIsServed) {
+    serve(exports());
+    const Disk first = open("data", AccessMode::ReadWrite, "first");
+    const Disk reader = open_by(other, "reader", AccessMode::ReadOnly).value();
+    EXPECT_EQ(server->set_guests("none", {}, {}).error().code, ENOENT);
+    EXPECT_EQ(server->set_guests("data", {}, {"10/8"}).error().code, EINVAL);
+    ASSERT_EQ(write(first, 'a'), 0);
+    const std::uint64_t refused = server->statistics().refused;
+    ASSERT_TRUE(server->set_guests("data", {"first"}, {"127.0.0.0/8"}));
+    EXPECT_EQ(write(first, 'b'), 0);
+    EXPECT_EQ(server->statistics().refused, refused) << "its disk was not closed";
+    EXPECT_EQ(code_of(reader.read(0, page)), EACCES);
+    ASSERT_TRUE(server->set_guests("data", {"reader"}, {}));
+    EXPECT_EQ(write(first, 'c'), EACCES);
+    EXPECT_TRUE(server->writers().empty());
+    expect_done(reader.read(0, page));
+}
+
 TEST_F(Generations, WorkersAndChunksThatDisksCannotUseAreRefused) {
     rtrs::ServerOptions options;
     options.workers = {&loop};
@@ -354,6 +440,32 @@ TEST_F(KernelClient, ItIsToldThatAnotherWasGranted) {
     EXPECT_EQ(close_disk(), ENOTCONN) << "it gives up,";
     EXPECT_EQ(open_disk(), 0) << "and begins again";
     EXPECT_EQ(ask(IoKind::Write), 0);
+}
+
+// Its file system must not land on another content that took the disk's name.
+TEST_F(KernelClient, ItDoesNotGoOnWithADiskThatTookTheName) {
+    for (const bool gives_up_before : {false, true}) {
+        serve(exports());
+        connect(gives_up_before ? "patient" : "kernel");
+        ASSERT_EQ(open_disk(), 0);
+        expect_done(server->withdraw("data"));
+        EXPECT_EQ(ask(IoKind::Write), ENOTCONN);
+        EXPECT_EQ(open_disk(), ENOENT);
+        if (gives_up_before) {
+            EXPECT_EQ(close_disk(), ENOTCONN);
+        }
+        Store next;
+        next.record.store = 9;
+        ASSERT_TRUE(server->add({.name = "data", .backend = std::make_shared<StoreBackend>(next)}));
+        if (!gives_up_before) {
+            EXPECT_EQ(open_disk(), ESTALE);
+            EXPECT_EQ(ask(IoKind::Write), ENOTCONN);
+            EXPECT_EQ(close_disk(), ENOTCONN) << "it gives up,";
+        }
+        EXPECT_EQ(open_disk(), 0) << "and begins again";
+        EXPECT_EQ(ask(IoKind::Write), 0);
+        stop();
+    }
 }
 
 }  // namespace

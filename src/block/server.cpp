@@ -2,7 +2,6 @@
 #include "feroce/block/server.hpp"
 
 #include <cerrno>
-#include <deque>
 #include <optional>
 #include <utility>
 
@@ -32,22 +31,78 @@ public:
         if (sessions_) out.sessions = sessions_->statistics();
         return out;
     }
+    rdma::Task<rdma::Result<>> withdraw(std::string name);
     rdma::Task<rdma::Result<>> stop();
 
 private:
     static constexpr Duration kLook = std::chrono::milliseconds(1);
-    rdma::Task<rdma::Result<>> wait_for_back_ends();
 
+    // Lives until the back end has done it, also if nobody waits for it any more.
     struct Flush : BackendRequest {
-        bool ended = false;
+        static void ended_with(BackendRequest& request, int code);
+
+        std::size_t* flushing = nullptr;
+        std::shared_ptr<ExportedDisk> disk;  // Null when it has ended.
+        std::shared_ptr<Flush> self;
         int error = 0;
     };
+    // 0 or the back end's errno; a failure is in the disk's record then.
+    rdma::Task<rdma::Result<int>> flush(std::shared_ptr<ExportedDisk> disk);
+    rdma::Task<rdma::Result<>> wait_for_back_ends();
+    rdma::Task<rdma::Result<>> wait_for_last(const std::shared_ptr<ExportedDisk>& disk);
 
     rdma::Loop& loop_;
     Desk desk_;
-    std::deque<Flush> flushes_;  // Of stop(); back ends hold them until they have ended.
+    std::size_t flushing_ = 0;
     std::optional<rtrs::Server> sessions_;
 };
+
+void Server::State::Flush::ended_with(BackendRequest& request, int code) {
+    Flush& flush = static_cast<Flush&>(request);
+    const std::shared_ptr<Flush> self = std::move(flush.self);
+    const std::shared_ptr<ExportedDisk> of = std::move(flush.disk);
+    --*flush.flushing;
+    flush.error = code;
+    if (code == 0) return;
+    // Its writers need not be here any more: the next server tells them.
+    of->flush_failed();
+    of->settle([](int) {});
+}
+
+rdma::Task<rdma::Result<int>> Server::State::flush(std::shared_ptr<ExportedDisk> disk) {
+    const auto flush = std::make_shared<Flush>();
+    flush->kind = IoKind::Flush;
+    flush->done = &Flush::ended_with;
+    flush->flushing = &flushing_;
+    flush->disk = disk;
+    flush->self = flush;
+    ++flushing_;
+    disk->what().backend->submit(*flush);
+    while (flush->disk != nullptr)
+        if (auto slept = co_await loop_.sleep(kLook); !slept) co_return slept.error();
+    co_return flush->error;
+}
+
+// Requests in flight and records that are being kept hold the disk, too.
+rdma::Task<rdma::Result<>> Server::State::wait_for_last(const std::shared_ptr<ExportedDisk>& disk) {
+    while (disk.use_count() > 1)
+        if (auto slept = co_await loop_.sleep(kLook); !slept) co_return slept;
+    co_return rdma::Result<>{};
+}
+
+rdma::Task<rdma::Result<>> Server::State::withdraw(std::string name) {
+    std::shared_ptr<ExportedDisk> disk = desk_.withdraw(name);
+    if (disk == nullptr) co_return rdma::Error(ENOENT, "no disk " + name + " is exported");
+    if (auto ended = co_await wait_for_last(disk); !ended) co_return ended;
+    const auto flushed = co_await flush(disk);
+    if (!flushed) co_return flushed.error();
+    if (auto ended = co_await wait_for_last(disk); !ended) co_return ended;
+    disk.reset();
+    if (*flushed == 0) co_return rdma::Result<>{};
+    co_return rdma::Error(*flushed, "the disk " + name +
+                                        " could not be flushed when it was withdrawn: what was "
+                                        "written since the last flush may be lost");
+}
 
 rdma::Task<rdma::Result<>> Server::State::stop() {
     // Answers that come from here on find no path; clients repeat those requests elsewhere.
@@ -55,21 +110,9 @@ rdma::Task<rdma::Result<>> Server::State::stop() {
     int error = 0;
     if (auto ended = co_await wait_for_back_ends(); !ended) co_return ended;
     for (const auto& disk : desk_.disks()) {
-        Flush& flush = flushes_.emplace_back();
-        flush.kind = IoKind::Flush;
-        flush.done = [](BackendRequest& request, int code) {
-            auto& self = static_cast<Flush&>(request);
-            self.ended = true;
-            self.error = code;
-        };
-        disk->what().backend->submit(flush);
-        while (!flush.ended)
-            if (auto slept = co_await loop_.sleep(kLook); !slept) co_return slept;
-        if (flush.error == 0) continue;
-        error = flush.error;
-        // Its writers are not here any more: the next server tells them.
-        disk->flush_failed();
-        disk->settle([](int) {});
+        const auto flushed = co_await flush(disk);
+        if (!flushed) co_return flushed.error();
+        if (*flushed != 0) error = *flushed;
     }
     if (auto ended = co_await wait_for_back_ends(); !ended) co_return ended;
     if (error != 0) co_return rdma::Error(error, "a disk could not be flushed at the end");
@@ -77,7 +120,7 @@ rdma::Task<rdma::Result<>> Server::State::stop() {
 }
 
 rdma::Task<rdma::Result<>> Server::State::wait_for_back_ends() {
-    while (desk_.under_way() > 0)
+    while (desk_.under_way() + flushing_ > 0)
         if (auto slept = co_await loop_.sleep(kLook); !slept) co_return slept;
     co_return rdma::Result<>{};
 }
@@ -117,9 +160,13 @@ rdma::Result<> Server::add(Export what) {
     return state_->desk().add(std::move(what));
 }
 
-rdma::Result<> Server::withdraw(const std::string& name) {
-    if (state_->desk().withdraw(name)) return {};
-    return rdma::Error(ENOENT, "no disk " + name + " is exported");
+rdma::Task<rdma::Result<>> Server::withdraw(std::string name) {
+    return state_->withdraw(std::move(name));
+}
+
+rdma::Result<> Server::set_guests(const std::string& name, std::vector<std::string> sessions,
+                                  std::vector<std::string> addresses) {
+    return state_->desk().set_guests(name, std::move(sessions), std::move(addresses));
 }
 
 std::vector<Writer> Server::writers() const {

@@ -10,40 +10,29 @@
 #include <utility>
 
 #include "cli/complain.hpp"
+#include "cli/export_change.hpp"
 #include "cli/export_door.hpp"
+#include "cli/output.hpp"
 #include "feroce/block/server.hpp"
+#include "feroce/task_group.hpp"
 
 namespace feroce::cli {
 namespace {
 
 volatile std::sig_atomic_t asked_to_end = 0;
+volatile std::sig_atomic_t asked_to_reload = 0;
 
-void on_signal(int) {
-    asked_to_end = 1;
-}
-
-rdma::Result<std::shared_ptr<block::Backend>> open_backend(rdma::Loop& loop,
-                                                           const ExportSpec& spec) {
-    switch (spec.kind) {
-        case ExportSpec::Kind::Memory:
-            return block::memory_backend(spec.size, loop.runtime().random() | 1);
-        case ExportSpec::Kind::Null:
-            return block::null_backend(spec.size);
-        case ExportSpec::Kind::File:
-            break;
-    }
-    return block::file_backend(
-        loop, spec.path, {.read_only = spec.read_only, .direct = spec.direct, .state = spec.state});
+void on_signal(int number) {
+    (number == SIGHUP ? asked_to_reload : asked_to_end) = 1;
 }
 
 // The kernel lets go of a killed server's files a moment after it has ended.
-rdma::Result<std::shared_ptr<block::Backend>> open_patiently(rdma::Loop& loop,
-                                                             const ExportSpec& spec) {
+rdma::Result<block::Export> open_patiently(rdma::Loop& loop, const ExportSpec& spec) {
     const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(2);
     for (;;) {
-        auto backend = open_backend(loop, spec);
-        if (backend || backend.error().code != EBUSY || std::chrono::steady_clock::now() > end)
-            return backend;
+        auto what = open_export(loop, spec);
+        if (what || what.error().code != EBUSY || std::chrono::steady_clock::now() > end)
+            return what;
         std::this_thread::sleep_for(std::chrono::milliseconds(50));
     }
 }
@@ -51,17 +40,88 @@ rdma::Result<std::shared_ptr<block::Backend>> open_patiently(rdma::Loop& loop,
 rdma::Result<std::vector<block::Export>> open_all(rdma::Loop& loop, const ExportConfig& config) {
     std::vector<block::Export> out;
     for (const ExportSpec& spec : config.exports) {
-        auto backend = open_patiently(loop, spec);
-        if (!backend) return backend.error();
-        out.push_back(
-            {spec.name, *std::move(backend), spec.read_only, spec.sessions, spec.addresses});
+        auto what = open_patiently(loop, spec);
+        if (!what) return what.error();
+        out.push_back(*std::move(what));
     }
     return out;
 }
 
+void catch_signals(bool reloads) {
+    struct sigaction action {};
+    action.sa_handler = on_signal;
+    ::sigaction(SIGTERM, &action, nullptr);
+    ::sigaction(SIGINT, &action, nullptr);
+    if (reloads) ::sigaction(SIGHUP, &action, nullptr);
+}
+
+// Reads the config again when it is asked to: one after the other, beside the loop's work.
+class Reloader {
+public:
+    using Told = std::function<void(const std::string& trouble)>;
+
+    Reloader(rdma::Loop& loop, block::Server& server, ExportConfig now, const ConfigSource& source)
+        : exports_(loop, server, std::move(now)), source_(source), tasks_(loop) {}
+
+    bool busy() const { return !tasks_.empty(); }
+    void begin(Told told) {
+        waiting_.push_back(std::move(told));
+        if (!busy()) tasks_.spawn(reload());
+    }
+
+private:
+    rdma::Task<void> reload() {
+        while (!waiting_.empty()) {
+            const std::vector<Told> told = std::exchange(waiting_, {});
+            const std::string trouble = co_await reload_once();
+            if (!trouble.empty()) complain(trouble);
+            for (const Told& tell : told) tell(trouble);
+        }
+    }
+    rdma::Task<std::string> reload_once() {
+        ExportConfig next;
+        try {
+            next = source_.read();
+        } catch (const UsageError& error) {
+            co_return fmt::format("{}; nothing is changed", error.what());
+        }
+        const ServedExports::Outcome done = co_await exports_.change_to(std::move(next));
+        for (const std::string& line : done.lines) fmt::print("{}\n", line);
+        std::fflush(stdout);
+        if (done.trouble.empty()) co_return std::string();
+        const bool nothing = done.lines.empty();
+        co_return done.trouble + (nothing ? "; nothing is changed" : "; the rest is changed");
+    }
+
+    ServedExports exports_;
+    const ConfigSource& source_;
+    std::vector<Told> waiting_;  // For the next time.
+    rdma::TaskGroup tasks_;      // Ends first.
+};
+
+// Until a signal asks for the end.
+void serve(rdma::Loop& loop, block::Server& server, Reloader& reloader, const std::string& file) {
+    ExportDoor door(server, file,
+                    [&](ExportDoor::Answer answer) { reloader.begin(std::move(answer)); });
+    // A signal ends the wait, unless it came just before it.
+    constexpr auto kLook = std::chrono::milliseconds(100);
+    auto next_look = loop.now();
+    while (asked_to_end == 0 || reloader.busy()) {
+        loop.poll_or_wait(loop.after(kLook));
+        if (loop.now() < next_look) continue;
+        next_look = loop.after(kLook);
+        if (asked_to_reload != 0) {
+            asked_to_reload = 0;  // Before the file is read: it may be changed again meanwhile.
+            reloader.begin([](const std::string&) {});
+        }
+        door.answer_all();
+    }
+}
+
 }  // namespace
 
-int serve_exports(const ExportConfig& config) {
+int serve_exports(const ConfigSource& source) {
+    const ExportConfig config = source.read();
     rdma::Loop loop;
     rtrs::ServerOptions options;
     options.address = config.address;
@@ -75,22 +135,13 @@ int serve_exports(const ExportConfig& config) {
         disks.emplace_back(what.name, what.backend->shape().size);
     auto server = block::Server::open(loop, std::move(options), *std::move(exports));
     if (!server) return complain(server.error().why);
-    struct sigaction action {};
-    action.sa_handler = on_signal;
-    ::sigaction(SIGTERM, &action, nullptr);
-    ::sigaction(SIGINT, &action, nullptr);
+    catch_signals(!source.file.empty());
     for (const auto& [name, size] : disks)
         fmt::print("{}: {} bytes on port {}\n", name, size, server->port());
     std::fflush(stdout);
-    ExportDoor door(*server);
-    // A signal ends the wait, unless it came just before it.
-    constexpr auto kLook = std::chrono::milliseconds(100);
-    auto next_look = loop.now();
-    while (asked_to_end == 0) {
-        loop.poll_or_wait(loop.after(kLook));
-        if (loop.now() < next_look) continue;
-        next_look = loop.after(kLook);
-        door.answer_all();
+    {
+        Reloader reloader(loop, *server, config, source);
+        serve(loop, *server, reloader, source.file);
     }
     const auto stopped = loop.run(server->stop());
     const block::ServerStatistics done = server->statistics();

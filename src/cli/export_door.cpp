@@ -2,12 +2,13 @@
 #include "cli/export_door.hpp"
 
 #include <fmt/format.h>
-#include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
+#include <filesystem>
 #include <sstream>
+#include <utility>
 
 #include "cli/session_doors.hpp"
 #include "process/state_page.hpp"
@@ -18,11 +19,28 @@ namespace {
 constexpr std::string_view kPrefix = "export-";
 constexpr std::string_view kWriters = "writers";
 constexpr std::string_view kEvict = "evict";
+constexpr std::string_view kReload = "reload";
 constexpr std::string_view kOk = "ok\n";
+// A disk that is withdrawn finishes what it has begun.
+constexpr int kReloadSeconds = 60;
+
+// Of a server without a config file, or with another.
+constexpr std::string_view kNotMine = "no server of this user runs here with such a config file";
+
+std::string absolute(const std::string& file) {
+    std::error_code ignored;
+    return file.empty() ? file : std::filesystem::weakly_canonical(file, ignored).string();
+}
+
+std::string answer_of(const std::string& trouble) {
+    return trouble.empty() ? std::string(kOk) : "no\n" + trouble;
+}
 
 }  // namespace
 
-ExportDoor::ExportDoor(block::Server& server) : server_(server) {
+ExportDoor::ExportDoor(block::Server& server, const std::string& file,
+                       std::function<void(Answer)> reload)
+    : server_(server), file_(absolute(file)), reload_(std::move(reload)) {
     const auto directory = process::user_directory(::geteuid());
     if (!directory) return;
     path_ = fmt::format("{}/{}{}", *directory, kPrefix, ::getpid());
@@ -51,12 +69,27 @@ void ExportDoor::answer_all() {
         auto* const peer = reinterpret_cast<sockaddr*>(&from);
         const ssize_t got = ::recvfrom(fd_, request.data(), request.size(), 0, peer, &size);
         if (got < 0) return;
-        const std::string said = answer(std::string(request.data(), static_cast<std::size_t>(got)));
-        (void)!::sendto(fd_, said.data(), said.size(), MSG_NOSIGNAL | MSG_DONTWAIT, peer, size);
+        const std::string asked(request.data(), static_cast<std::size_t>(got));
+        if (asked.c_str() == kReload && has_config(asked))
+            reload_([this, from, size](const std::string& trouble) {
+                send(from, size, answer_of(trouble));
+            });
+        else
+            send(from, size, answer(asked));
     }
 }
 
+void ExportDoor::send(const sockaddr_un& to, socklen_t size, const std::string& said) const {
+    (void)!::sendto(fd_, said.data(), said.size(), MSG_NOSIGNAL | MSG_DONTWAIT,
+                    reinterpret_cast<const sockaddr*>(&to), size);
+}
+
 // Words, each with a NUL behind it.
+bool ExportDoor::has_config(const std::string& asked) const {
+    const std::string which = asked.c_str() + std::min(asked.size(), kReload.size() + 1);
+    return !file_.empty() && (which.empty() || which == file_);
+}
+
 std::string ExportDoor::answer(const std::string& request) {
     const std::string what = request.c_str();
     std::string out(kOk);
@@ -66,9 +99,10 @@ std::string ExportDoor::answer(const std::string& request) {
                                fmt::join(writer.addresses, ","));
         return out;
     }
+    if (what == kReload) return "no\n" + std::string(kNotMine);
     if (what != kEvict || request.size() <= what.size() + 1) return "no\nit asks what is not known";
     const auto evicted = server_.evict(request.c_str() + what.size() + 1);
-    return evicted ? out : "no\n" + evicted.error().why;
+    return answer_of(evicted ? "" : evicted.error().why);
 }
 
 int show_writers(const OutputOptions& options) {
@@ -107,6 +141,20 @@ int evict_writer(const std::string& disk) {
     }
     fmt::print(stderr, "feroce: {}\n", why);
     return 1;
+}
+
+int reload_configs(const std::string& file) {
+    std::vector<std::string> troubles;
+    bool found = false;
+    for (const std::string& door : doors(kPrefix)) {
+        std::string why = tell(door, {std::string(kReload), absolute(file)}, kReloadSeconds);
+        if (why == kNotMine) continue;
+        found = true;
+        if (!why.empty()) troubles.push_back(std::move(why));
+    }
+    if (!found) troubles.emplace_back(kNotMine);
+    for (const std::string& why : troubles) fmt::print(stderr, "feroce: {}\n", why);
+    return troubles.empty() ? 0 : 1;
 }
 
 }  // namespace feroce::cli

@@ -1,7 +1,11 @@
 // The door of a running `feroce export`: a socket in the user's own directory by which the command
-// asks who holds the right to write, and takes it away.
+// asks which session holds the right to write, takes it away, and has the config read again.
 #pragma once
 
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <functional>
 #include <string>
 
 #include "cli/output.hpp"
@@ -12,7 +16,12 @@ namespace feroce::cli {
 // The server's side.
 class ExportDoor {
 public:
-    explicit ExportDoor(block::Server& server);
+    // Says how it went: nothing, or a sentence.
+    using Answer = std::function<void(const std::string& trouble)>;
+
+    // `file` is the server's config, empty if it has none. `reload` may answer later, as long as
+    // the door is there.
+    ExportDoor(block::Server& server, const std::string& file, std::function<void(Answer)> reload);
     ~ExportDoor();
     ExportDoor(const ExportDoor&) = delete;
     ExportDoor& operator=(const ExportDoor&) = delete;
@@ -21,8 +30,12 @@ public:
 
 private:
     std::string answer(const std::string& request);
+    bool has_config(const std::string& asked) const;
+    void send(const sockaddr_un& to, socklen_t size, const std::string& said) const;
 
     block::Server& server_;
+    std::string file_;  // As an absolute path.
+    std::function<void(Answer)> reload_;
     std::string path_;
     int fd_ = -1;  // -1: nobody can ask.
 };
@@ -30,5 +43,6 @@ private:
 // The command's side: of all servers of this user. The exit status.
 int show_writers(const OutputOptions& options);
 int evict_writer(const std::string& disk);
+int reload_configs(const std::string& file);  // Empty: all.
 
 }  // namespace feroce::cli

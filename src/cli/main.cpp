@@ -34,6 +34,7 @@ struct Arguments {
     AttachOptions attached;
     bool writers = false;
     std::string evicted;
+    bool reload = false;
 };
 
 std::optional<std::uint32_t> number(const std::string& text) {
@@ -56,8 +57,8 @@ CLI::App* add_show(CLI::App& app, Arguments& arguments, const char* name, const 
     return command;
 }
 
-int export_disks(Arguments& arguments, const CLI::App& command) {
-    // What stands on the command line counts more than the file.
+// What the command line says counts more than the file.
+ExportConfig export_config(const Arguments& arguments, const CLI::App& command) {
     ExportConfig config;
     if (!arguments.config.empty()) read_export_file(arguments.config, config);
     if (command.count("--address") > 0) config.address = arguments.exports.address;
@@ -65,7 +66,11 @@ int export_disks(Arguments& arguments, const CLI::App& command) {
     for (const std::string& word : arguments.words) config.exports.push_back(parse_export(word));
     if (config.exports.empty())
         throw UsageError("export needs a disk: feroce export NAME=PATH, or --config FILE");
-    return serve_exports(config);
+    return config;
+}
+
+int export_disks(const Arguments& arguments, const CLI::App& command) {
+    return serve_exports({arguments.config, [&] { return export_config(arguments, command); }});
 }
 
 void add_disk_commands(CLI::App& app, Arguments& arguments, int& status) {
@@ -76,11 +81,14 @@ void add_disk_commands(CLI::App& app, Arguments& arguments, int& status) {
     serve->add_option("--port", arguments.exports.port, "1234 if left out");
     serve->add_flag("--writers", arguments.writers, "who may write, of the servers that run");
     serve->add_option("--evict", arguments.evicted, "take the right to write this disk away");
+    serve->add_flag("--reload", arguments.reload, "have the servers that run read their configs");
     serve->callback([&arguments, &status, serve] {
         if (arguments.writers)
             status = show_writers(arguments.options);
         else if (!arguments.evicted.empty())
             status = evict_writer(arguments.evicted);
+        else if (arguments.reload)
+            status = reload_configs(arguments.config);
         else
             status = export_disks(arguments, *serve);
     });

@@ -23,7 +23,7 @@ namespace feroce::cli {
 namespace {
 
 // A loop answers between two rounds, unless its program is stopped or computes for long.
-constexpr timeval kPatience{1, 0};
+constexpr int kPatienceSeconds = 1;
 constexpr int kAnswerMax = 1 << 20;
 
 sockaddr_un address_of(const std::string& path) {
@@ -36,12 +36,13 @@ sockaddr_un address_of(const std::string& path) {
 // Where the answers come in.
 class Letterbox {
 public:
-    explicit Letterbox(const std::string& directory)
+    explicit Letterbox(const std::string& directory, int patience_seconds = kPatienceSeconds)
         : path_(directory + "/ask-" + std::to_string(::getpid())),
           fd_(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0)) {
         const sockaddr_un own = address_of(path_);
         ::unlink(path_.c_str());
-        ::setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &kPatience, sizeof kPatience);
+        const timeval patience{patience_seconds, 0};
+        ::setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
         ::setsockopt(fd_, SOL_SOCKET, SO_RCVBUF, &kAnswerMax, sizeof kAnswerMax);
         if (::bind(fd_, reinterpret_cast<const sockaddr*>(&own), sizeof own) != 0)
             throw UsageError(fmt::format("{} cannot be used: {}", path_, std::strerror(errno)));
@@ -91,8 +92,18 @@ std::vector<std::string> doors_in(const std::string& directory, std::string_view
     return out;
 }
 
+// Whether nobody is behind the door any more.
+bool is_dead(const std::string& door) {
+    const sockaddr_un to = address_of(door);
+    const int fd = ::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    const int reached = ::connect(fd, reinterpret_cast<const sockaddr*>(&to), sizeof to);
+    const bool dead = reached != 0 && errno == ECONNREFUSED;
+    ::close(fd);
+    return dead;
+}
+
 unsigned pid_of(const std::string& door) {
-    const std::size_t at = door.rfind('/') + 1 + rtrs::kDoorPrefix.size();
+    const std::size_t at = door.find('-', door.rfind('/')) + 1;  // Of a name such as export-42.
     unsigned pid = 0;
     std::from_chars(door.data() + std::min(at, door.size()), door.data() + door.size(), pid);
     return pid;
@@ -160,7 +171,13 @@ std::vector<LiveSession> live_sessions() {
 }
 
 std::vector<std::string> doors(std::string_view prefix) {
-    return doors_in(user_directory(), prefix);
+    std::vector<std::string> all = doors_in(user_directory(), prefix);
+    std::erase_if(all, [](const std::string& door) {
+        const bool dead = is_dead(door);
+        if (dead) ::unlink(door.c_str());
+        return dead;
+    });
+    return all;
 }
 
 std::string ask(const std::string& door, const std::vector<std::string>& words) {
@@ -170,8 +187,9 @@ std::string ask(const std::string& door, const std::vector<std::string>& words) 
     return answer.value_or("");
 }
 
-std::string tell(const std::string& door, const std::vector<std::string>& words) {
-    Letterbox letterbox(user_directory());
+std::string tell(const std::string& door, const std::vector<std::string>& words,
+                 int patience_seconds) {
+    Letterbox letterbox(user_directory(), patience_seconds);
     const auto answer = letterbox.ask(door, words);
     if (!answer) return fmt::format("process {} does not answer", pid_of(door));
     const std::size_t end = std::min(answer->find('\n'), answer->size());

@@ -19,12 +19,13 @@ struct LiveSession {
 // Of all programs that answer; says on stderr who does not. Sockets of dead ones are removed.
 std::vector<LiveSession> live_sessions();
 
-// The doors of this user's programs whose names begin so.
+// The doors of this user's programs whose names begin so. Those of dead ones are removed.
 std::vector<std::string> doors(std::string_view prefix);
 // What the program behind a door answers; empty if it does not. Doors of dead ones are removed.
 std::string ask(const std::string& door, const std::vector<std::string>& words);
 
 // Asks a program to do something; the sentence with which it refuses, empty if it did it.
-std::string tell(const std::string& door, const std::vector<std::string>& words);
+std::string tell(const std::string& door, const std::vector<std::string>& words,
+                 int patience_seconds = 1);
 
 }  // namespace feroce::cli

@@ -196,24 +196,120 @@ def test_writers(feroce, scratch):
                 fail(said)
 
 
+class Reloaded:
+    """A server and its config file."""
+
+    def __init__(self, feroce, scratch):
+        self.feroce, self.path = feroce, f"{scratch}/config"
+        self.server = None
+
+    def write(self, *lines):
+        with open(self.path + ".new", "w", encoding="ascii") as out:
+            out.write("\n".join([f"port = {PORT}", *lines, ""]))
+        os.rename(self.path + ".new", self.path)
+
+    def said(self, *wanted):
+        """It says these lines next."""
+        for line in wanted:
+            equal(self.server.process.stdout.readline().strip(), line, "what the server says")
+
+    def reload(self, *lines):
+        self.write(*lines)
+        run(self.feroce, "export", "--reload", "--config", self.path)
+
+    def refuses(self, *lines):
+        self.write(*lines)
+        return refused(self.feroce, "export", "--reload", "--config", self.path)
+
+
+def test_reload(feroce, scratch):
+    """A config that is read again: exports come and go, and a mistake changes nothing."""
+    one, two = f"{scratch}/one", f"{scratch}/two"
+    image(one, 2 * MIB)
+    image(two, 4 * MIB)
+    config = Reloaded(feroce, scratch)
+    data = f"export data = {one}"
+    config.write(data, "export m = memory:1M")
+    at = ("127.0.0.1", "data", "--port", PORT)
+    with exported(feroce, "--config", config.path) as server:
+        config.server = server
+        config.said(f"m: 1048576 bytes on port {PORT}")
+        with exported(feroce, "x=memory:1M", "--port", str(int(PORT) + 1)) as killed:
+            killed.kill()  # It leaves its door behind.
+            killed.stop = lambda: None
+        with attached(feroce, scratch, *at) as uri:
+            check_mistakes(config, scratch, data)
+            equal(qemu_io(uri, "write -P 1 0 4k", "flush")[0], True, "after mistakes")
+            # By the signal: another appears, one goes, and the one that is used goes on.
+            config.write(data, f"export other = {two}, ro")
+            server.process.send_signal(signal.SIGHUP)
+            config.said("m: withdrawn", f"other: {4 * MIB} bytes on port {PORT}")
+            equal(qemu_io(uri, "read -P 1 0 4k", "write -P 2 0 4k")[0], True, "one that stays")
+            if "exports none" not in refused(feroce, "attach", "127.0.0.1", "m", "--port", PORT,
+                                             "--socket", f"{scratch}/s"):
+                fail("a disk that was withdrawn")
+            check_replaced(config, uri, one, two)
+        # The lock went with the export.
+        with exported(feroce, f"x={one}", "--port", str(int(PORT) + 1)):
+            pass
+        config.reload(data)
+        with attached(feroce, scratch, *at) as uri:
+            equal(qemu_io(uri, "read -P 2 0 4k", "write -P 3 0 4k")[0], True, "one that is back")
+            config.reload(data + ", from=10.0.0.0/8")
+            equal(qemu_io(uri, "read 0 4k")[0], False, "a client that may not come any more")
+            config.reload(data + ", from=127.0.0.0/8")
+            equal(qemu_io(uri, "read -P 3 0 4k")[0], True, "a client that may again")
+
+
+def check_mistakes(config, scratch, data):
+    for mistake, why in (("export b = memory:1M, wr", "config line 3"),
+                         (f"export b = {scratch}/none", "No such file"),
+                         ("export b = memory:1M, from=10/8", "10.0.0.0/8"),
+                         ("queue_depth = 7", "cannot be changed while"),
+                         (f"export b = {scratch}/one", "would write one file")):
+        said = config.refuses(data, mistake)
+        if why not in said or "nothing is changed" not in said:
+            fail(f"{mistake}: {said}")
+    said = config.refuses()
+    if "needs a disk" not in said:
+        fail(f"a file without exports: {said}")
+    os.remove(config.path)
+    words = ("export", "--reload", "--config")
+    if "cannot be read" not in refused(config.feroce, *words, config.path):
+        fail("a file that is gone")
+    if "with such a config file" not in refused(config.feroce, *words, f"{scratch}/none"):
+        fail("a file that no server has")
+
+
+def check_replaced(config, uri, one, two):
+    """Another file under the name is another disk; another way of the same file the same."""
+    config.reload(f"export data = {one}, ro")
+    config.said("data: withdrawn", "other: withdrawn", f"data: {2 * MIB} bytes on port {PORT}")
+    fine, said = qemu_io(uri, "write -P 9 0 4k")
+    equal(fine, False, f"a disk that is for reading now: {said}")
+    config.reload(f"export data = {one}")
+    equal(qemu_io(uri, "write -P 2 0 4k", "flush")[0], True, "for writing again")
+    with open(two, "rb") as content:
+        before = content.read(4096)
+    # A client that stays: a new one would have the disk opened again.
+    with OneClient(uri) as client:
+        client.does("read 0 4k", "read 4096/4096")
+        config.reload(f"export data = {two}")
+        client.does("write -P 9 0 4k", "Input/output error")
+    with open(two, "rb") as content:
+        equal(content.read(4096), before, "the other file")
+
+
 def test_errors(feroce, scratch):
     """NBD clients get errors that NBD knows."""
     disk = f"{scratch}/disk"
     image(disk, 2 * MIB)
     words = ("127.0.0.1", "data", "--port", PORT, "--patience", "1")
     with exported(feroce, f"data={disk}", "--port", PORT) as server, \
-            attached(feroce, scratch, *words) as uri:
-        client = subprocess.Popen(["qemu-io", "-f", "raw", uri], stdin=subprocess.PIPE,
-                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        client.stdin.write("read 0 4096\n")
-        client.stdin.flush()
-        while "read 4096/4096" not in client.stdout.readline():
-            if client.poll() is not None:
-                fail("the disk cannot be read")
+            attached(feroce, scratch, *words) as uri, OneClient(uri) as client:
+        client.does("read 0 4096", "read 4096/4096")
         server.kill()
-        said = client.communicate("read 4096 4096\nquit\n", timeout=60)[0]
-        if "Input/output error" not in said:
-            fail(f"no path in time: {said}")
+        client.does("read 4096 4096", "Input/output error")
         server.stop = lambda: None
 
 
@@ -229,6 +325,35 @@ def test_shares(feroce, scratch):
         pass
     if "give it a size" not in refused(feroce, "export", f"a={scratch}/empty", "--port", PORT):
         fail("an empty file")
+
+
+class OneClient:
+    """An NBD client that stays connected."""
+
+    def __init__(self, uri):
+        self.process = subprocess.Popen(["qemu-io", "-f", "raw", uri], stdin=subprocess.PIPE,
+                                        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.communicate("quit\n", timeout=60)
+
+    def does(self, command, wanted):
+        """It says so, and not the other of success and failure."""
+        self.process.stdin.write(command + "\n")
+        self.process.stdin.flush()
+        # "read 4096/4096 bytes", or "write failed: Input/output error".
+        ends = ("4096/4096", "error")
+        said = ""
+        while not any(end in said for end in ends):
+            line = self.process.stdout.readline()
+            if not line:
+                fail(f"{command}: the client ended: {said}")
+            said += line
+        if wanted not in said:
+            fail(f"{command}: wanted {wanted!r}, got {said!r}")
 
 
 def qemu_io(uri, *commands):

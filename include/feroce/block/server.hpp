@@ -68,9 +68,17 @@ public:
 
     std::uint16_t port() const;
     ServerStatistics statistics() const;
-    // While it runs. One that is withdrawn is closed for all who have it open.
+    // While it runs.
     rdma::Result<> add(Export what);
-    rdma::Result<> withdraw(const std::string& name);
+    // From here on no client finds the disk: one that has it open gets ENOENT. Done when the
+    // requests that the back end has already have ended, the disk is flushed and the back end is
+    // given back (a file is locked no longer); fails if the flush did. If the task is given up the
+    // disk is withdrawn all the same, with its last request.
+    rdma::Task<rdma::Result<>> withdraw(std::string name);
+    // Other sessions and addresses that may open a disk, as in Export. Those that have it open and
+    // may not any more get EACCES; nothing changes for the others.
+    rdma::Result<> set_guests(const std::string& name, std::vector<std::string> sessions,
+                              std::vector<std::string> addresses);
     std::vector<Writer> writers() const;
     // Takes the right to write a disk from the session that has it: whatever that still sends gets
     // ESTALE, and another session may open the disk. For a client that is dead or must not go on.

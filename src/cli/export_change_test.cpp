@@ -1,0 +1,88 @@
+#include "cli/export_change.hpp"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "cli/output.hpp"
+
+namespace feroce::cli {
+namespace export_change_test {
+namespace {
+
+ExportConfig config_of(const std::vector<std::string>& exports) {
+    ExportConfig config;
+    for (const std::string& text : exports) config.exports.push_back(parse_export(text));
+    return config;
+}
+
+std::vector<std::string> names(const std::vector<ExportSpec>& specs) {
+    std::vector<std::string> out;
+    for (const ExportSpec& spec : specs) out.push_back(spec.name);
+    return out;
+}
+
+using Names = std::vector<std::string>;
+
+TEST(ExportChange, WhatIsTheSameIsLeftAlone) {
+    const ExportConfig config = config_of({"a=memory:1M", "b=/b,ro,session=x"});
+    const ExportChange change = compare(config, config);
+    EXPECT_EQ(names(change.withdrawn), Names{});
+    EXPECT_EQ(names(change.opened), Names{});
+    EXPECT_EQ(names(change.admitting), Names{});
+}
+
+TEST(ExportChange, AddedRemovedAndReplaced) {
+    const ExportChange change = compare(
+        config_of({"same=memory:1M", "gone=memory:1M", "place=/a", "way=/b", "who=/c"}),
+        config_of({"who=/c,session=x", "same=memory:1M", "place=/d", "way=/b,ro", "new=null:1M"}));
+    EXPECT_EQ(names(change.withdrawn), (Names{"gone", "place", "way"}));
+    EXPECT_EQ(names(change.opened), (Names{"place", "way", "new"}));
+    EXPECT_EQ(names(change.admitting), Names{"who"});
+    EXPECT_EQ(change.withdrawn[1].path, "/a");
+    EXPECT_EQ(change.opened[0].path, "/d");
+}
+
+std::string trouble(const ExportConfig& now, const ExportConfig& next) {
+    try {
+        compare(now, next);
+    } catch (const UsageError& error) {
+        return error.what();
+    }
+    return "";
+}
+
+TEST(ExportChange, WhatAServerCannotBecomeIsRefused) {
+    const ExportConfig now = config_of({"a=memory:1M"});
+    ExportConfig next = now;
+    next.port = 99;
+    EXPECT_EQ(trouble(now, next),
+              "the port cannot be changed while the server runs; start it again");
+    next = now;
+    next.queue_depth = 7;
+    EXPECT_NE(trouble(now, next).find("queue_depth"), std::string::npos);
+    EXPECT_NE(trouble(now, config_of({"a=memory:1M", "a=memory:2M"})).find("same name"),
+              std::string::npos);
+    EXPECT_NE(trouble(now, config_of({"a=memory:1M,from=10/8"})).find("10.0.0.0/8"),
+              std::string::npos);
+    EXPECT_NE(trouble(now, config_of({"..=memory:1M"})), "");
+}
+
+TEST(ExportChange, OneFileIsKnownUnderTwoNames) {
+    const std::string folder = testing::TempDir() + "feroce-export-change-test";
+    std::filesystem::remove_all(folder);
+    std::filesystem::create_directory(folder);
+    std::ofstream(folder + "/file") << "x";
+    std::filesystem::create_hard_link(folder + "/file", folder + "/link");
+    const std::string a = "a=" + folder + "/file", b = "b=" + folder + "/link";
+    EXPECT_NE(trouble(config_of({a}), config_of({a, b})).find("would write one file"),
+              std::string::npos);
+    EXPECT_EQ(trouble(config_of({a}), config_of({a, b + ",ro"})), "");
+    EXPECT_EQ(trouble(config_of({a}), config_of({b})), "");
+    std::filesystem::remove_all(folder);
+}
+
+}  // namespace
+}  // namespace export_change_test
+}  // namespace feroce::cli
