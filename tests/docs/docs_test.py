@@ -10,6 +10,7 @@ import tempfile
 import unittest
 
 import check_docs
+import compile_docs
 import pages
 import run_docs
 
@@ -67,6 +68,19 @@ class Checks(unittest.TestCase):
         self.assertTrue(run_docs.matches(["pid 12 of 0xab", "..."], ["pid 7  of 0xff", "x", "y"]))
         self.assertFalse(run_docs.matches(["pid 12 is"], ["pid 12 was"]))
         self.assertFalse(run_docs.matches([], ["a word too much"]))
+
+    def compiled(self, text):
+        """What each compiler says of a page with this text: its status and the line it names."""
+        unit, _ = compile_docs.unit_of([planted(self.folder, text)])
+        return [(status, "page.md:9" in said)
+                for _, said, status in compile_docs.compile_unit(BUILD, unit)]
+
+    def test_cpp(self):
+        page = ("# A page\n<!-- cpp\n#include <string>\nextern int known;\n-->\n\n```cpp\n"
+                "std::string text;\n{}\n```\n<!-- top level -->\n```cpp\nint text() "
+                "{{ return known; }}\n```\n")
+        self.assertEqual(self.compiled(page.format("text = co_await loop;")), [(1, True)] * 2)
+        self.assertEqual(self.compiled(page.format("text += char(known);")), [(0, False)] * 2)
 
     def run_page(self, text):
         """The status of running a page with these commands."""

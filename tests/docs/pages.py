@@ -6,6 +6,7 @@ pictures, programs and files. On the line before a fence a comment may say
     <!-- not run: REASON -->      these commands are not run, and the reason is listed
     <!-- fails -->                the last command of the block is expected to fail
     <!-- file: PATH -->           the block shows this file of the tree, and must be equal to it
+    <!-- top level -->            the block is no statements but declarations (compile_docs.py)
 """
 import os
 import pathlib
