@@ -150,11 +150,17 @@ Result<void> Desk::open(rtrs::ServerRequest& request, ByteView message) {
     const auto opened = grant(request.session(), *asked, held);
     if (!opened) return opened.error();
     const Key key{device_number((*opened)->disk->what().name), held.handle};
-    session_of(request).devices[key] = *opened;
+    auto& devices = session_of(request).devices;
+    const bool fresh = devices.emplace(key, *opened).second;
     // What is granted is durable before the client hears of it.
-    (*opened)->disk->settle([this, &request, key, opened = *opened](int error) {
-        granted(request, key, *opened, error);
-    });
+    try {
+        (*opened)->disk->settle([this, &request, key, opened = *opened](int error) {
+            granted(request, key, *opened, error);
+        });
+    } catch (...) {
+        if (fresh) devices.erase(key);
+        throw;
+    }
     return {};
 }
 
@@ -162,12 +168,17 @@ void Desk::granted(rtrs::ServerRequest& request, Key key, const Opened& opened, 
     if (error != 0) {
         const auto session = sessions_.find(request.session());
         if (session != sessions_.end()) session->second.devices.erase(key);
-        statistics_.last_refusal = "the disk's writer record could not be kept";
+        statistics_.last_refusal = "the disk cannot be described, or its writer record not kept";
         ++statistics_.refused;
         return request.respond(error);
     }
     const std::span<std::byte> room = request.data();
-    describe(*opened.disk).emit(room.first<OpenResponse::kSize>());
+    try {
+        describe(*opened.disk).emit(room.first<OpenResponse::kSize>());
+    } catch (...) {
+        keeper_.tell_exception();
+        return granted(request, key, opened, EIO);
+    }
     const std::uint64_t generation = opened.hold != nullptr ? opened.hold->generation : 0;
     if (room.size() >= OpenResponse::kSize + Grant::kSize)
         Grant{key.handle, opened.disk->record().store, generation}.emit(
@@ -271,7 +282,12 @@ void Desk::submit(rtrs::ServerRequest& request, const IoRequest& io,
     job.request = &request;
     job.device = std::move(device);
     ++statistics_.under_way;
-    job.device->disk->what().backend->submit(job);
+    try {
+        job.device->disk->what().backend->submit(job);
+    } catch (...) {
+        keeper_.tell_exception();
+        if (job.request == &request) job_done(job, EIO);
+    }
 }
 
 void Desk::count(IoKind kind) {

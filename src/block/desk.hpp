@@ -44,7 +44,12 @@ public:
     void end_session(std::uint64_t session) { sessions_.erase(session); }
     void handle(rtrs::ServerRequest& request);
 
-    std::size_t under_way() const { return statistics_.under_way + keeping_; }
+    // For what back ends throw.
+    void on_exception(std::function<void(std::exception_ptr)> handler) {
+        keeper_.on_exception = std::move(handler);
+    }
+
+    std::size_t under_way() const { return statistics_.under_way + keeper_.keeping; }
     ServerStatistics statistics() const;
 
 private:
@@ -97,7 +102,7 @@ private:
     void job_done(Job& job, int error);
 
     std::uint32_t max_io_;
-    std::size_t keeping_ = 0;  // Writer records that back ends have not kept yet.
+    DiskKeeper keeper_;
     std::map<std::uint32_t, std::shared_ptr<ExportedDisk>> disks_;  // By device number.
     std::map<std::uint32_t, Left> left_;  // By the number of a disk that is not there now.
     std::map<std::uint64_t, Session> sessions_;

@@ -18,7 +18,7 @@ rdma::Result<> Desk::add(Export what) {
     if (taken != disks_.end())
         return rdma::Error(EEXIST, "the exports " + taken->second->what().name + " and " +
                                        what.name + " have the same name or number; rename one");
-    const auto disk = std::make_shared<ExportedDisk>(std::move(what), *std::move(guests), keeping_);
+    const auto disk = std::make_shared<ExportedDisk>(std::move(what), *std::move(guests), keeper_);
     disks_.emplace(number, disk);
     const auto left = left_.extract(number);
     if (!left.empty() && left.mapped().store != disk->record().store)

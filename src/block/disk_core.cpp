@@ -5,6 +5,8 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <exception>
+#include <new>
 #include <utility>
 
 #include "base/assert.hpp"
@@ -38,6 +40,19 @@ bool is_loss(int code) {
     return code == EIO || code == ENOSPC || code == EDQUOT || code == EREMOTEIO;
 }
 
+// What is being handled, as a failure of the request that threw it.
+rdma::Error thrown_error() {
+    try {
+        throw;
+    } catch (const std::bad_alloc&) {
+        return {ENOMEM, "there is not enough memory"};
+    } catch (const std::exception& thrown) {
+        return {EIO, thrown.what()};
+    } catch (...) {
+        return {EIO, "something was thrown"};
+    }
+}
+
 bool is_write(IoKind kind) {
     return kind == IoKind::Write || kind == IoKind::WriteZeroes || kind == IoKind::Discard;
 }
@@ -59,7 +74,12 @@ DiskCore::DiskCore(rdma::Loop& loop, rtrs::Session session, std::string name, Ac
 }
 
 DiskCore::~DiskCore() {
-    if (life_ > 0 && !closed_) loop_.spawn(say_goodbye(session_, device_, grant_));
+    if (life_ == 0 || closed_) return;
+    try {
+        loop_.spawn(say_goodbye(session_, device_, grant_));
+    } catch (...) {
+        // The end of the session closes the disk, too.
+    }
 }
 
 rdma::Task<rdma::Result<>> DiskCore::ask_to_close(rtrs::Session session, std::uint32_t device,
@@ -70,7 +90,11 @@ rdma::Task<rdma::Result<>> DiskCore::ask_to_close(rtrs::Session session, std::ui
 }
 
 rdma::Task<void> DiskCore::say_goodbye(rtrs::Session session, std::uint32_t device, Grant grant) {
-    (void)co_await ask_to_close(std::move(session), device, grant);
+    try {
+        (void)co_await ask_to_close(std::move(session), device, grant);
+    } catch (...) {
+        // As in the destructor.
+    }
 }
 
 rdma::Error DiskCore::refusal(int code) const {
@@ -99,8 +123,13 @@ rdma::Error DiskCore::refusal(int code) const {
 }
 
 rdma::Task<void> DiskCore::open_in_background(std::shared_ptr<DiskCore> self) {
-    auto done = co_await self->introduce();
-    if (done) done = co_await self->ask_to_open();
+    rdma::Result<> done;
+    try {
+        done = co_await self->introduce();
+        if (done) done = co_await self->ask_to_open();
+    } catch (...) {
+        done = thrown_error();
+    }
     self->unsure_ = !done;
     self->opened_how_ = std::move(done);
     self->opening_ = false;
@@ -110,7 +139,12 @@ rdma::Task<void> DiskCore::open_in_background(std::shared_ptr<DiskCore> self) {
 rdma::Task<void> DiskCore::close_in_background(std::shared_ptr<DiskCore> self) {
     // An OPEN that arrived after it would leave the disk open.
     while (self->opening_) (void)co_await self->changed_.wait();
-    auto done = co_await ask_to_close(self->session_, self->device_, self->grant_);
+    rdma::Result<> done;
+    try {
+        done = co_await ask_to_close(self->session_, self->device_, self->grant_);
+    } catch (...) {
+        done = thrown_error();
+    }
     // A server that does not know the disk any more has it closed.
     if (done || done.error().code != ENOTCONN) self->closed_how_ = std::move(done);
     self->closing_ = false;
@@ -180,7 +214,12 @@ rdma::Result<> DiskCore::learn(const OpenResponse& response, const Grant& grant)
 rdma::Task<rdma::Result<>> DiskCore::close() {
     if (!std::exchange(closed_, true)) {
         closing_ = true;
-        loop_.spawn(close_in_background(shared_from_this()));
+        try {
+            loop_.spawn(close_in_background(shared_from_this()));
+        } catch (...) {
+            closed_ = closing_ = false;
+            throw;
+        }
     }
     while (closing_)
         if (auto waited = co_await changed_.wait(); !waited) co_return waited;
@@ -203,7 +242,14 @@ rdma::Result<> DiskCore::check(std::uint64_t offset, std::uint64_t length) const
 rdma::Task<rdma::Result<>> DiskCore::reopen(std::uint64_t life) {
     if (closed_) co_return rdma::Error(EBADF, "the disk " + name_ + " is closed");
     if (life != life_) co_return rdma::Result<>{};  // Somebody else did it.
-    if (!std::exchange(opening_, true)) loop_.spawn(open_in_background(shared_from_this()));
+    if (!std::exchange(opening_, true)) {
+        try {
+            loop_.spawn(open_in_background(shared_from_this()));
+        } catch (...) {
+            opening_ = false;
+            throw;
+        }
+    }
     while (opening_)
         if (auto waited = co_await changed_.wait(); !waited) co_return waited;
     co_return life != life_ ? rdma::Result<>{} : opened_how_;
@@ -257,8 +303,13 @@ rdma::Task<rdma::Result<>> DiskCore::request(IoRequest io, std::span<std::byte> 
 }
 
 rdma::Task<void> DiskCore::transfer_piece(IoRequest io, std::span<std::byte> data, Pieces& pieces) {
-    auto done = co_await request(io, data);
-    if (!done) pieces.result = done;
+    try {
+        auto done = co_await request(io, data);
+        if (!done) pieces.result = done;
+    } catch (...) {
+        // It must not count as written.
+        pieces.result = thrown_error();
+    }
 }
 
 rdma::Task<rdma::Result<>> DiskCore::transfer(IoRequest io, std::uint64_t offset,

@@ -26,10 +26,10 @@ ExportedDisk::Hold::~Hold() {
     std::erase(disk->holds_, this);
 }
 
-ExportedDisk::ExportedDisk(Export what, GuestList guests, std::size_t& keeping)
+ExportedDisk::ExportedDisk(Export what, GuestList guests, DiskKeeper& keeper)
     : what_(std::move(what)),
       guests_(std::move(guests)),
-      keeping_count_(keeping),
+      keeper_(keeper),
       shape_(what_.backend->shape()) {
     auto record = what_.backend->writer_record();
     recorded_ = record.has_value();
@@ -133,16 +133,23 @@ void ExportedDisk::settle(std::function<void(int error)> then) {
 
 void ExportedDisk::keep() {
     kept_alive_ = shared_from_this();
-    ++keeping_count_;
+    ++keeper_.keeping;
     dirty_ = false;
     told_ = std::exchange(waiting_, {});
     keeping_.record = record_;
-    what_.backend->keep(keeping_);
+    const std::uint64_t before = kept_count_;
+    try {
+        what_.backend->keep(keeping_);
+    } catch (...) {
+        keeper_.tell_exception();
+        if (kept_count_ == before) kept(EIO);
+    }
 }
 
 void ExportedDisk::kept(int error) {
     const std::shared_ptr<ExportedDisk> self = std::move(kept_alive_);
-    --keeping_count_;
+    --keeper_.keeping;
+    ++kept_count_;
     if (error != 0) dirty_ = true;  // The next change takes it along.
     for (const auto& then : std::exchange(told_, {})) then(error);
     if (!waiting_.empty() && kept_alive_ == nullptr) keep();

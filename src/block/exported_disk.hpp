@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <string>
@@ -14,6 +15,17 @@
 #include "feroce/block/server.hpp"
 
 namespace feroce::block {
+
+// What the disks of a desk share; outlives them.
+struct DiskKeeper {
+    std::size_t keeping = 0;  // Writer records that back ends have not kept yet.
+    std::function<void(std::exception_ptr)> on_exception = {};
+
+    // Of what is being handled.
+    void tell_exception() const {
+        if (on_exception) on_exception(std::current_exception());
+    }
+};
 
 class ExportedDisk : public std::enable_shared_from_this<ExportedDisk> {
 public:
@@ -39,8 +51,7 @@ public:
         Grant held;  // As the client sent it.
     };
 
-    // `keeping` counts the records that back ends have not kept yet; outlives the disk.
-    ExportedDisk(Export what, GuestList guests, std::size_t& keeping);
+    ExportedDisk(Export what, GuestList guests, DiskKeeper& keeper);
 
     const Export& what() const { return what_; }
     const GuestList& guests() const { return guests_; }
@@ -80,13 +91,14 @@ private:
 
     Export what_;
     GuestList guests_;
-    std::size_t& keeping_count_;
+    DiskKeeper& keeper_;
     Shape shape_;  // As it was when last looked at: asking a file costs a call.
     bool recorded_;
     WriterRecord record_;
     std::vector<Hold*> holds_;
     bool dirty_ = false;  // The record has changed since the back end got it.
     Keeping keeping_;
+    std::uint64_t kept_count_ = 0;
     std::shared_ptr<ExportedDisk> kept_alive_;       // While the back end has the record.
     std::vector<std::function<void(int)>> waiting_;  // For a record that is not kept yet,
     std::vector<std::function<void(int)>> told_;     // and for the one that is being kept.

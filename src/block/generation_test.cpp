@@ -1,6 +1,7 @@
 // Who may write a disk, and what a flush still promises, over restarts, losses and second clients.
 #include <cerrno>
 #include <cstring>
+#include <stdexcept>
 
 #include "block/messages.hpp"
 #include "block/test_server.hpp"
@@ -21,6 +22,10 @@ struct Store {
     std::uint64_t cache = 1;
     int failing_flushes = 0;
     bool holds_writes = false;
+    std::string throws;  // The call that does.
+    void call(const std::string& name) const {
+        if (name == throws) throw std::runtime_error(name);
+    }
     std::vector<BackendRequest*> held;
 };
 
@@ -28,6 +33,7 @@ class StoreBackend final : public Backend {
 public:
     explicit StoreBackend(Store& store) : store_(store) {}
     Shape shape() override {
+        store_.call("shape");
         Shape shape;
         shape.size = store_.bytes.size();
         shape.volatile_cache = true;
@@ -36,10 +42,12 @@ public:
     }
     std::optional<WriterRecord> writer_record() override { return store_.record; }
     void keep(RecordRequest& request) override {
+        store_.call("keep");
         store_.record = request.record;
         request.done(request, 0);
     }
     void submit(BackendRequest& request) override {
+        store_.call("submit");
         if (store_.holds_writes && request.kind == IoKind::Write)
             return store_.held.push_back(&request);
         perform(request);
@@ -347,6 +355,38 @@ TEST_F(Generations, OtherClientsMayOpenADiskThatIsServed) {
     EXPECT_EQ(write(first, 'c'), EACCES);
     EXPECT_TRUE(server->writers().empty());
     expect_done(reader.read(0, page));
+}
+
+TEST_F(Generations, WhatABackEndThrowsFailsItsOwnRequest) {
+    serve(exports());
+    int thrown = 0;
+    loop.on_exception([&](std::exception_ptr) { ++thrown; });
+    {
+        const Disk disk = open("data");
+        store.throws = "submit";
+        EXPECT_EQ(write(disk, 'a'), EIO);
+        store.throws.clear();
+        EXPECT_EQ(write(disk, 'b'), 0);
+        expect_done(disk.close());
+    }
+    EXPECT_EQ(thrown, 1);
+    // An OPEN that fails in the background leaves no right to write.
+    for (const std::string call : {"keep", "shape"}) {
+        store.throws = call;
+        EXPECT_EQ(try_open("data").error().code, EIO) << call;
+        EXPECT_TRUE(server->writers().empty()) << call;
+        store.throws.clear();
+        const Disk disk = open_by(other, "other").value();
+        EXPECT_EQ(write(disk, 'c'), 0) << call;
+        expect_done(disk.close());
+    }
+    EXPECT_EQ(thrown, 3);
+    EXPECT_EQ(server->statistics().under_way, 0u);
+    store.throws = "submit";
+    EXPECT_EQ(code_of(server->stop().until(loop.after(30s))), EIO) << "it could not be flushed";
+    server.reset();
+    loop.poll();
+    EXPECT_EQ(thrown, 4);
 }
 
 TEST_F(Generations, WorkersAndChunksThatDisksCannotUseAreRefused) {

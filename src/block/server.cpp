@@ -17,6 +17,7 @@ public:
     rdma::Result<> listen(rtrs::ServerOptions options) {
         // A write that was ended here could still land over a later one: a slow disk is waited for.
         options.answer_within = {};
+        desk_.on_exception([this](std::exception_ptr thrown) { loop_.throw_later(thrown); });
         options.on_path = [this](const rtrs::Visitor& visitor) { return desk_.admit(visitor); };
         options.on_session_end = [this](std::uint64_t session) { desk_.end_session(session); };
         auto opened = rtrs::Server::open(loop_, std::move(options),
@@ -77,7 +78,12 @@ rdma::Task<rdma::Result<int>> Server::State::flush(std::shared_ptr<ExportedDisk>
     flush->disk = disk;
     flush->self = flush;
     ++flushing_;
-    disk->what().backend->submit(*flush);
+    try {
+        disk->what().backend->submit(*flush);
+    } catch (...) {
+        loop_.throw_later(std::current_exception());
+        if (flush->disk != nullptr) Flush::ended_with(*flush, EIO);
+    }
     while (flush->disk != nullptr)
         if (auto slept = co_await loop_.sleep(kLook); !slept) co_return slept.error();
     co_return flush->error;

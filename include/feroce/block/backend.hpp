@@ -52,6 +52,8 @@ public:
     Backend(const Backend&) = delete;
     Backend& operator=(const Backend&) = delete;
 
+    // What one of these throws fails the request that it was called for with EIO, and no other; it
+    // comes out of the loop. submit() and keep() may throw only if they have not taken theirs.
     virtual Shape shape() = 0;  // As it is now: the size may change.
     virtual void submit(BackendRequest& request) = 0;
 

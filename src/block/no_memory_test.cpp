@@ -1,0 +1,57 @@
+// A client that gets no memory in the middle of an OPEN that it does in the background.
+#include <atomic>
+#include <cerrno>
+#include <cstdlib>
+#include <new>
+
+#include "block/test_server.hpp"
+
+namespace {
+
+std::atomic<std::size_t> refused_size = 0;
+
+}  // namespace
+
+// In place of the library's.
+void* operator new(std::size_t size) {
+    if (size == refused_size.load(std::memory_order_relaxed)) throw std::bad_alloc();
+    if (void* const memory = std::malloc(size)) return memory;
+    throw std::bad_alloc();
+}
+void operator delete(void* memory) noexcept {
+    std::free(memory);
+}
+void operator delete(void* memory, std::size_t) noexcept {
+    std::free(memory);
+}
+
+namespace feroce::block {
+namespace no_memory_test {
+namespace {
+
+using namespace std::chrono_literals;
+
+class NoMemory : public ServedDisks {};
+
+TEST_F(NoMemory, AnOpenInTheBackgroundFailsTheRequestsThatNeedIt) {
+    // A copy of it has a size that nothing else has.
+    const std::string name(211, 'n');
+    const auto backend = memory_backend(kTestDiskSize, 1).value();
+    serve({{.name = name, .backend = backend}});
+    const Disk disk = open(name);
+    std::vector<std::byte> page(4096);
+    expect_done(disk.read(0, page));
+    expect_done(server->withdraw(name));
+    ASSERT_TRUE(server->add({.name = name, .backend = backend}));
+    refused_size = name.size() + 1;
+    const auto refused = loop.run(disk.read(0, page).within(20s));
+    refused_size = 0;
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code, ENOMEM) << refused.error().why;
+    expect_done(disk.read(0, page).within(20s));
+    expect_done(disk.close().within(20s));
+}
+
+}  // namespace
+}  // namespace no_memory_test
+}  // namespace feroce::block
