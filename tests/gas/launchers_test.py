@@ -4,7 +4,8 @@
 Nothing of a launcher's environment is set here: the nodes get their rank and size from mpirun,
 mpiexec and srun as Debian has them. Slurm's cluster is one machine: its daemons and munge's run in
 the foreground, as the user of the test, with all their files in a folder of the test and a key of
-its own.
+its own. Started by root, a test has its own network, since launchers listen on every address of the
+machine, and its own processes, which end with it.
 """
 import contextlib
 import ctypes
@@ -126,6 +127,8 @@ StateSaveLocation={folder}/state
 SlurmdSpoolDir={folder}/spool
 SlurmctldPidFile={folder}/slurmctld.pid
 SlurmdPidFile={folder}/slurmd.pid
+# PMIx has a folder there that is named by the job; the first job of every cluster has number 1.
+TmpFS={folder}/tmp
 MailProg=/bin/true
 # Without control groups, which a container may not have.
 ProctrackType=proctrack/linuxproc
@@ -139,10 +142,18 @@ PartitionName=all Nodes=localhost Default=YES State=UP
 """
 
 
+LIBC = ctypes.CDLL(None)
+PR_SET_PDEATHSIG = 1
+PR_SET_CHILD_SUBREAPER = 36
+
+
 def adopt_orphans():
     """What a daemon leaves becomes a child of this process, so that it can be ended with it."""
-    pr_set_child_subreaper = 36
-    check(ctypes.CDLL(None).prctl(pr_set_child_subreaper, 1, 0, 0, 0) == 0, "prctl")
+    check(LIBC.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0, "prctl")
+
+
+def end_with_parent():
+    LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 def end_orphans():
@@ -161,7 +172,7 @@ class Slurm:
     def __init__(self, folder):
         self.folder = folder
         self.daemons = contextlib.ExitStack()
-        self.env = environment(SLURM_CONF=str(folder / "slurm.conf"))
+        self.env = environment(SLURM_CONF=str(folder / "slurm.conf"), TMPDIR=str(folder / "tmp"))
 
     def __enter__(self):
         with contextlib.ExitStack() as undo:
@@ -187,7 +198,7 @@ class Slurm:
         controller, daemon = free_ports(2)
         user = pwd.getpwuid(os.geteuid()).pw_name
         self.folder.chmod(0o711)  # As munge wants it for its socket.
-        for name in ("state", "spool"):
+        for name in ("state", "spool", "tmp"):
             (self.folder / name).mkdir(mode=0o755)
         key = self.folder / "munge.key"
         key.touch(mode=0o600)
@@ -207,7 +218,8 @@ class Slurm:
         check(program, f"there is no {name}")
         with open(self.log(name), "w", encoding="utf-8") as log:
             daemon = subprocess.Popen([program, *arguments], env=self.env, stdout=log, stderr=log,
-                                      stdin=subprocess.DEVNULL, start_new_session=True)
+                                      stdin=subprocess.DEVNULL, start_new_session=True,
+                                      preexec_fn=end_with_parent)
         self.daemons.callback(self.end, daemon)
 
     @staticmethod
@@ -260,7 +272,23 @@ TESTS = {"openmpi": test_openmpi, "mpich": test_mpich, "slurm": test_slurm,
          "allocated": test_allocated}
 
 
+# Slurm finds no address where there is only loopback.
+OWN_NETWORK = """ip link set lo up && ip link add net0 type veth peer name net1 &&
+ip addr add 10.99.0.1/24 dev net0 && ip link set net0 up && ip link set net1 up && exec "$@" """
+
+
+def enter_own_world():
+    """Begins this program again with a network and processes of its own. If it is killed, the first
+    of these processes is, and with it all of them. An ordinary user has none of this."""
+    if os.geteuid() != 0 or "FEROCE_OWN_WORLD" in os.environ:
+        return
+    os.environ["FEROCE_OWN_WORLD"] = "yes"
+    os.execvp("unshare", ["unshare", "-n", "-p", "--fork", "--kill-child", "--mount-proc",
+                          "sh", "-c", OWN_NETWORK, "sh", sys.executable, *sys.argv])
+
+
 def main():
+    enter_own_world()
     name, build = sys.argv[1], pathlib.Path(sys.argv[2]).resolve()
     with tempfile.TemporaryDirectory(prefix="feroce-launchers-") as folder:
         try:
