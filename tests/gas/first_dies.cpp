@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <string>
 
+#include "counted.hpp"
 #include "feroce/gas/ds/hash_map.hpp"
 #include "feroce/gas/node.hpp"
 
@@ -79,8 +80,13 @@ int main(int count, char** arguments) {
     Node node = Node::join(options).value();
     const auto own = static_cast<std::uint64_t>(node.id());
     node.publish(name_of("old", int(own)), node.allocate(own).value()).value();
+    Counted counted(node, lost);
     node.barrier().value();
-    if (int(own) == lost) std::raise(SIGKILL);
+    counted.add();
+    if (int(own) == lost) {
+        require(counted.reaches(node.size()), "all have left the barrier");
+        std::raise(SIGKILL);
+    }
     const auto met = node.barrier();
     require(!met, "the loss is told");
     std::printf("%s\n", met.error().why.c_str());
