@@ -38,7 +38,10 @@ struct ConnectionOptions {
     std::uint32_t inline_bytes = 64;
     std::uint8_t reads = 255;  // READs and atomics under way; 255: what goes.
     std::uint8_t retry_count = 7;
-    std::uint8_t rnr_retry_count = 7;            // 7: without end.
+    std::uint8_t rnr_retry_count = 7;  // 7: without end.
+    // How long the device waits for an acknowledgement before it repeats what it sent, rounded up
+    // to 4.096 us times a power of two. None: what the connection manager chooses.
+    std::optional<Duration> ack_timeout = {};
     Duration timeout = std::chrono::seconds(5);  // Of resolving, and of connecting.
 };
 

@@ -74,7 +74,7 @@ rdma::Task<Result<>> Epochs::look_at(Watched& node) {
 // The pins of a lost node cannot be read; they are over when its lease and the grace are.
 bool Epochs::may_be_pinned(Watched& node) {
     const NodeId id = node.words.data().node();
-    if (lanes_.lane(id).lost) return !node.watch.expired(1);
+    if (lanes_.is_lost(id)) return !node.watch.expired(1);
     // Of the two groups that there can have been then, the younger one has the next number.
     return std::any_of(node.threads.begin(), node.threads.end(), [](const Thread& thread) {
         return thread.seen != 0 && thread.found != 0 && thread.found < thread.seen + 2;
@@ -89,7 +89,7 @@ rdma::Task<Result<>> Epochs::collect() {
     auto unlinked = static_cast<std::ptrdiff_t>(retired_.size());
     for (Watched& node : nodes_) {
         const auto looked = co_await look_at(node);
-        if (!looked && !lanes_.lane(node.words.data().node()).lost) co_return looked;
+        if (!looked && !lanes_.is_lost(node.words.data().node())) co_return looked;
     }
     for (;;) {
         for (Watched& node : nodes_)
@@ -112,7 +112,7 @@ rdma::Task<Result<>> Epochs::free_doomed() {
         doomed_.pop_back();
         const auto freed = co_await allocator_.free(oldest.block, oldest.bytes);
         // The memory of a lost node is gone with it.
-        if (!freed && !lanes_.lane(oldest.block.node()).lost) co_return freed;
+        if (!freed && !lanes_.is_lost(oldest.block.node())) co_return freed;
     }
     co_return Result<>();
 }

@@ -304,11 +304,12 @@ void Joining::answer_lanes() {
 }
 
 rdma::Task<void> Joining::accept_lane(rdma::Request request) {
+    const NodeId from{request.peer_data().as<Hello>().rank};
     rdma::ConnectionOptions options = passive_options(core_);
     options.completions = &*core_.completions.front();
     auto made = co_await std::move(request).accept(core_.loop(), options);
     if (!made) co_return fail(made.error());
-    core_.accepted.push_back(*std::move(made));
+    core_.accepted.push_back({from, *std::move(made)});
     changed_.notify_all();
 }
 
@@ -376,6 +377,7 @@ rdma::Task<void> Joining::connect_lane(std::size_t thread, NodeId node) {
     options.inline_bytes = Lanes::kInlineBytes;
     options.from = listener_->address().with_port(0);
     options.timeout = core_.options.patience;
+    options.ack_timeout = core_.options.silence / (1 + options.retry_count);
     auto made = co_await rdma::Connection::connect(*core_.loops[thread], address, options,
                                                    rdma::PrivateData::of(hello));
     Lanes::Lane& lane = core_.lanes[thread]->lane(node);

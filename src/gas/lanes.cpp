@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "gas/local_memory.hpp"
+#include "gas/outcast.hpp"
 #include "gas/slot.hpp"
 
 namespace feroce::gas {
@@ -53,6 +54,11 @@ void describe(const Step& step, std::uint32_t rkey, ibv_send_wr& wr) {
             wr.wr.atomic = {step.remote, step.expected, 0, rkey};
             break;
     }
+}
+
+// What we ask for is within what a node shares, so it refuses who asks: it has fenced this node.
+bool is_refusal(ibv_wc_status status) {
+    return status == IBV_WC_REM_INV_REQ_ERR || status == IBV_WC_REM_ACCESS_ERR;
 }
 
 std::size_t copied_bytes(const Step& step) {
@@ -149,7 +155,8 @@ Fault Lanes::check(const Chain& chain) const {
     }
     if (largest > kStepBytes) return Fault::Size;
     if (runs_here(chain)) return Fault::None;
-    if (lanes_[index].lost) return Fault::Lost;
+    if (!is_local(chain.node_) && is_outcast()) return Fault::Outcast;
+    if (is_lost(chain.node_)) return Fault::Lost;
     return lanes_[index].connection ? Fault::None : Fault::NoLane;
 }
 
@@ -192,6 +199,7 @@ void Lanes::launch(Chain& chain) {
 }
 
 void Lanes::flush() {
+    if (setup_.before_flush) setup_.before_flush();
     while (free_ != nullptr) {
         Chain* next = waiting_.pop_front();
         if (next == nullptr) break;
@@ -199,7 +207,7 @@ void Lanes::flush() {
     }
     for (const NodeId node : asked_) {
         const auto index = static_cast<std::size_t>(node);
-        post(lanes_[index], std::exchange(batches_[index], {}));
+        post(node, std::exchange(batches_[index], {}));
     }
     asked_.clear();
 }
@@ -285,14 +293,24 @@ ibv_send_wr* Lanes::linked(const Batch& batch) {
     return first;
 }
 
-void Lanes::post(Lane& lane, const Batch& batch) {
+void Lanes::post(NodeId node, const Batch& batch) {
+    const Lane& lane = lanes_[static_cast<std::size_t>(node)];
     ++traffic_.doorbells;
     ibv_send_wr* bad = nullptr;
     const int code = ibv_post_send(lane.connection->queue_pair(), linked(batch), &bad);
     if (code == 0) return;
     const auto why = lane.connection->cause();
-    lane.lost = why ? *why : Error(code, std::strerror(code));
+    lose(node, why ? *why : Error(code, std::strerror(code)), false);
     refuse(bad);
+}
+
+void Lanes::lose(NodeId node, const Error& why, bool refused) {
+    lanes_[static_cast<std::size_t>(node)].lost = why;
+    if (setup_.on_lost) setup_.on_lost(refused ? setup_.self : node);
+}
+
+bool Lanes::is_outcast() const {
+    return setup_.losses != nullptr && setup_.losses[static_cast<std::size_t>(self())].load() != 0;
 }
 
 // Ends the chains that have a work request, from this one on, which the device did not take.
@@ -319,7 +337,7 @@ void Lanes::on_completion(Slot& slot, std::size_t step, const ibv_wc& completion
     Lane& lane = lanes_[static_cast<std::size_t>(slot.node)];
     // What fails later is a consequence.
     if (!good && !lane.lost && lane.connection)
-        lane.lost = lane.connection->judge(completion).error();
+        lose(slot.node, lane.connection->judge(completion).error(), is_refusal(completion.status));
     if (step + 1 < slot.count) return;  // Only failures come before the last.
     if (Chain* chain = std::exchange(slot.chain, nullptr)) {
         chain->slot_ = nullptr;
@@ -365,11 +383,15 @@ Error Lanes::error_of(const Chain& chain) const {
             return {ETIMEDOUT, node + " did not answer in time"};
         case Fault::Canceled:
             return {ECANCELED, "the program asked to stop the operation on " + node};
+        case Fault::Outcast:
+            return outcast();
         case Fault::Lost:
         case Fault::None:
             break;
     }
-    Error error = lanes_[static_cast<std::size_t>(chain.node_)].lost.value();
+    if (!is_local(chain.node_) && is_outcast()) return outcast();
+    const auto& why = lanes_[static_cast<std::size_t>(chain.node_)].lost;
+    Error error = why ? *why : found_by_another();
     error.why = node + " is lost: " + error.why;
     return error;
 }

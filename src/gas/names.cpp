@@ -50,7 +50,7 @@ ptr<Named> Node::Core::name_at(NodeId node, std::size_t index) {
 rdma::Task<Result<NodeId>> Node::Core::keeper() {
     // The others are told of a loss before anything is done without the lost node: so nobody goes
     // on with a keeper that others have given up.
-    static_cast<void>(co_await lose_unreachable());
+    co_await tell_of_all_losses();
     take_over_losses();
     if (const auto member = check_membership(); !member) co_return member.error();
     for (std::size_t i = 0; i < size(); ++i)
@@ -62,13 +62,14 @@ rdma::Task<Result<>> Node::Core::change_names(EditNames edit) {
     for (bool again = false;; again = true) {
         const auto node = co_await keeper();
         if (!node) co_return node.error();
+        const std::size_t losses_before = count_losses();
         const auto done = co_await change_names_at(*node, edit, again);
-        const bool lost = co_await lose_unreachable();
+        co_await tell_of_all_losses();
         // All others have it, the successor and the keeper too: whoever dies now, it is kept. A
         // second time it might undo what another node has done since.
         if (done) co_return done;
         // Once more where somebody was lost meanwhile, or this thread was stopped in the middle.
-        if (lost || is_lost(*node)) continue;
+        if (count_losses() != losses_before || is_lost(*node)) continue;
         if (done.error().code != ESTALE) co_return done;
     }
 }

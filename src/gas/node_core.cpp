@@ -76,15 +76,18 @@ std::span<plain<std::uint64_t>> Node::Core::losses() const {
 // For a thread, when the directory is complete: who there is, but no connections yet.
 void Node::Core::make_lanes(std::size_t thread) {
     const auto buffers = segment().subspan(layout().buffers() + thread * Lanes::kBufferBytes);
-    lanes[thread] = std::make_unique<Lanes>(
-        *loops[thread], Lanes::Setup{.self = id(),
-                                     .thread = static_cast<std::uint16_t>(thread),
-                                     .lease = options.lease,
-                                     .global_atomics = global_atomics,
-                                     .domain = domain ? domain->raw() : nullptr,
-                                     .lkey = registered ? registered->local().raw().lkey : 0,
-                                     .inline_bytes = Lanes::kInlineBytes,
-                                     .buffers = buffers.data()});
+    Lanes::Setup setup{.self = id(),
+                       .thread = static_cast<std::uint16_t>(thread),
+                       .lease = options.lease,
+                       .global_atomics = global_atomics,
+                       .domain = domain ? domain->raw() : nullptr,
+                       .lkey = registered ? registered->local().raw().lkey : 0,
+                       .inline_bytes = Lanes::kInlineBytes,
+                       .buffers = buffers.data(),
+                       .losses = losses().data(),
+                       .on_lost = [this](NodeId node) { on_lost(node); }};
+    if (thread == 0) setup.before_flush = [this] { follow_losses(); };
+    lanes[thread] = std::make_unique<Lanes>(*loops[thread], setup);
     allocators[thread] = std::make_unique<Allocator>(*lanes[thread]);
     for (std::size_t i = 0; i < size(); ++i) {
         const DirectoryEntry& entry = directory()[i];

@@ -57,7 +57,11 @@ public:
     std::byte* unregistered = nullptr;  // A cluster of one needs no device.
     bool global_atomics = true;
     std::vector<std::optional<rdma::CompletionQueue>> completions;
-    std::vector<rdma::Connection> accepted;
+    struct Accepted {
+        NodeId from;
+        rdma::Connection connection;
+    };
+    std::vector<Accepted> accepted;  // By which others reach this node's memory.
     std::vector<std::unique_ptr<Lanes>> lanes;
     std::vector<std::unique_ptr<Allocator>> allocators;
     std::vector<std::unique_ptr<Epochs>> epochs;
@@ -70,15 +74,21 @@ private:
         return directory()[static_cast<std::size_t>(node)].left.load() != 0;
     }
     bool lives(NodeId node) const { return !is_lost(node) && !has_left(node); }
-    bool cannot_reach(NodeId node) { return lane_set(0).lane(node).lost.has_value(); }
+    bool cannot_reach(NodeId node) { return lane_set(0).is_lost(node); }
     // ESTALE if the others have found this node lost.
     Result<> check_membership() const;
     // What this node does no longer reach from here on.
     void note_loss(NodeId lost);
-    void take_over_losses();  // That others have written here.
+    void fence(NodeId lost);
+    void take_over_losses();  // That others or other threads have written here.
+    // Of a thread's lanes: sets the word for it.
+    void on_lost(NodeId node);
+    // Before thread 0 posts anything: fences whoever was found lost, and passes it on.
+    void follow_losses();
     // Of a node that cannot be reached. If it has not left, the others are told.
     rdma::Task<void> lose(NodeId node);
-    rdma::Task<bool> lose_unreachable();  // True if there were some.
+    rdma::Task<void> tell_of_all_losses();  // Of which it has not told them yet.
+    std::size_t count_losses() const;
     rdma::Task<void> tell_of_losses(NodeId node);
     rdma::Task<Result<std::uint64_t>> look_at(NodeId node);
     rdma::Task<Result<bool>> pass_rounds();
@@ -107,6 +117,8 @@ private:
 
     std::uint64_t epoch_ = 0;                  // Of the barrier.
     std::vector<plain<std::uint64_t>> heard_;  // The losses that another node knows of.
+    std::vector<bool> fenced_;                 // By node.
+    std::vector<bool> told_;                   // By node: all that live know that it is lost.
     std::vector<bool> reported_;               // Losses, by node.
 };
 

@@ -1,8 +1,9 @@
 // Who of a cluster lives, and barriers among those. Nobody decides for the others: a node whose
 // lane to another fails notes that it is lost and writes so to all that it reaches, and whoever
 // waits for a node reads what that one has noted. A loss is final (ADR 0021), so all of them come
-// to know the same losses. A node that reads its own number there is told that it is no longer one
-// of them.
+// to know the same losses. Each of them fences the lost one: its device refuses whatever that one
+// asks for. A node that is refused, or reads its own number among the losses of another, knows that
+// it is no longer one of them, and asks nobody for anything any more.
 //
 // While nobody is lost a barrier has log2(n) rounds. From the first loss on what one node heard
 // from another may be missing, so each looks at every other one that lives.
@@ -11,6 +12,7 @@
 
 #include "feroce/gas/sync/mutex.hpp"
 #include "gas/node_core.hpp"
+#include "gas/outcast.hpp"
 
 namespace feroce::gas {
 
@@ -30,9 +32,7 @@ ptr<plain<std::uint64_t>> Node::Core::losses_of(NodeId node) {
 
 Result<> Node::Core::check_membership() const {
     if (!is_lost(id())) return {};
-    return Error(ESTALE,
-                 "the others have found this node lost, since it did not answer for some seconds: "
-                 "it is no longer one of them");
+    return outcast();
 }
 
 void Node::Core::note_loss(NodeId lost) {
@@ -40,7 +40,41 @@ void Node::Core::note_loss(NodeId lost) {
     control().warned.store(1);
     if (lost == id()) return;
     auto& why = lane_set(0).lane(lost).lost;
-    if (!why) why = Error(ECONNRESET, "another node has found it lost");
+    if (!why) why = found_by_another();
+    fenced_.resize(size());
+    if (!fenced_[static_cast<std::size_t>(lost)]) fence(lost);
+    fenced_[static_cast<std::size_t>(lost)] = true;
+}
+
+// From here on this node's device refuses all that the lost one asks for, and so tells it. The
+// connections stay for that: a device says nothing of one that is gone.
+void Node::Core::fence(NodeId lost) {
+    ibv_qp_attr attributes{};
+    attributes.qp_state = IBV_QPS_RTS;
+    attributes.qp_access_flags = 0;
+    for (Accepted& lane : accepted) {
+        if (lane.from != lost || !lane.connection.is_open()) continue;
+        const int mask = IBV_QP_STATE | IBV_QP_ACCESS_FLAGS;
+        if (ibv_modify_qp(lane.connection.queue_pair(), &attributes, mask) != 0)
+            lane.connection.close();
+    }
+}
+
+void Node::Core::on_lost(NodeId node) {
+    // What an outcast does not reach any more has fenced it.
+    if (is_lost(id()) || (node != id() && has_left(node))) return;
+    losses()[static_cast<std::size_t>(node)].store(1);
+    control().warned.store(1);
+}
+
+void Node::Core::follow_losses() {
+    if (control().warned.load() == 0 || is_lost(id())) return;
+    fenced_.resize(size());
+    for (std::size_t i = 0; i < size(); ++i) {
+        if (fenced_[i] || !is_lost(node_at(i))) continue;
+        note_loss(node_at(i));
+        lane_set(0).shelter().spawn(lose(node_at(i)));
+    }
 }
 
 void Node::Core::take_over_losses() {
@@ -49,32 +83,33 @@ void Node::Core::take_over_losses() {
 }
 
 rdma::Task<void> Node::Core::lose(NodeId lost) {
-    if (has_left(lost)) co_return;
+    if (has_left(lost) || is_lost(id())) co_return;
     note_loss(lost);
     // Until nobody else is found lost on the way.
-    const auto count = [this] {
-        std::size_t out = 0;
-        for (std::size_t i = 0; i < size(); ++i) out += is_lost(node_at(i)) ? 1 : 0;
-        return out;
-    };
-    for (std::size_t known = 0; known != count();) {
-        known = count();
+    for (std::size_t known = 0; known != count_losses();) {
+        known = count_losses();
         for (std::size_t i = 0; i < size(); ++i) {
             const NodeId node = node_at(i);
             if (node != id() && lives(node)) co_await tell_of_losses(node);
         }
     }
+    told_.resize(size());
+    told_[static_cast<std::size_t>(lost)] = true;
 }
 
-rdma::Task<bool> Node::Core::lose_unreachable() {
-    bool out = false;
+std::size_t Node::Core::count_losses() const {
+    std::size_t out = 0;
+    for (std::size_t i = 0; i < size(); ++i) out += is_lost(node_at(i)) ? 1 : 0;
+    return out;
+}
+
+rdma::Task<void> Node::Core::tell_of_all_losses() {
     for (std::size_t i = 0; i < size(); ++i) {
         const NodeId node = node_at(i);
-        if (node == id() || !cannot_reach(node) || !lives(node)) continue;
-        out = true;
-        co_await lose(node);
+        if (node == id() || !cannot_reach(node) || has_left(node)) continue;
+        told_.resize(size());
+        if (!told_[i]) co_await lose(node);
     }
-    co_return out;
 }
 
 rdma::Task<void> Node::Core::tell_of_losses(NodeId node) {

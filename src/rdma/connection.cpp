@@ -16,6 +16,13 @@ int milliseconds(Duration time) {
     return static_cast<int>(std::chrono::duration_cast<std::chrono::milliseconds>(time).count());
 }
 
+// As the device takes it: 4.096 us times two to that power, which has five bits.
+std::uint8_t ack_timeout_code(Duration time) {
+    std::uint8_t code = 1;  // 0 would be for ever.
+    while (code < 31 && Duration(4096) * (std::uint64_t{1} << code) < time) ++code;
+    return code;
+}
+
 }  // namespace
 
 Connection::Connection(std::unique_ptr<ConnectionCore> core) : core_(std::move(core)) {}
@@ -33,6 +40,11 @@ Task<Result<Connection>> Connection::resolve(Loop& loop, Address to, ConnectionO
     if (::rdma_create_id(*channel, &id, nullptr, RDMA_PS_TCP) != 0)
         co_return failure("no id for a connection could be made");
     Connection out(std::make_unique<ConnectionCore>(loop, id, options, false));
+    if (options.ack_timeout) {
+        std::uint8_t code = ack_timeout_code(*options.ack_timeout);
+        if (::rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &code, 1) != 0)
+            co_return failure("the ACK timeout of a connection could not be set");
+    }
     auto* from = options.from ? const_cast<sockaddr*>(options.from->raw()) : nullptr;
     const int timeout_ms = milliseconds(options.timeout);
     if (::rdma_resolve_addr(id, from, const_cast<sockaddr*>(to.raw()), timeout_ms) != 0)

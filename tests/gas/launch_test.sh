@@ -61,10 +61,12 @@ test_first_dies() {
     done
 }
 
-# A node that was stopped for too long is lost for the others, and told so when it goes on.
+# A node that was stopped for too long is lost for the others; when it goes on it is told so by its
+# first operation, and nothing that it writes lands.
 test_stopped() {
     succeed 3 "$build/tests/gas/gas_stopped"
     equal "$(grep -c '^\[[01]\] .*node 2 is lost' <<<"$out")" 2 "$out"
+    equal "$(grep -c '^\[[01]\] nothing of it has landed' <<<"$out")" 2 "$out"
     grep -q '^\[2\] .*found this node lost' <<<"$out" || fail "$out"
 }
 

@@ -59,6 +59,7 @@ gas::NodeOptions GasCluster::options_of(std::size_t node) const {
     out.threads = options_.threads;
     out.patience = options_.patience;
     out.trust_global_atomics = options_.trust_global_atomics;
+    out.silence = options_.silence;
     out.lease = options_.lease;
     out.check_memory = options_.check_memory;
     out.runtime = [seed = seed_] { return std::make_unique<SimRuntime>(seed); };

@@ -23,6 +23,7 @@ struct ClusterOptions {
     std::uint64_t memory = 256 << 10;
     std::size_t memory_nodes = 64;  // The others only compute.
     Duration patience = std::chrono::seconds(60);
+    Duration silence = std::chrono::seconds(4);
     gas::Lease lease = {};
     bool check_memory = false;
 };

@@ -73,7 +73,7 @@ public:
         return index < shares_.size() && shares_[index].heap.bytes > 0;
     }
     // It has memory, and this thread has not found it lost.
-    bool reaches(NodeId node) const { return has_memory(node) && !lanes_.lane(node).lost; }
+    bool reaches(NodeId node) const { return has_memory(node) && !lanes_.is_lost(node); }
     // Those in turn, for what is to be spread; at least one must have memory.
     NodeId next_node();
 

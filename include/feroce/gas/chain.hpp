@@ -65,6 +65,7 @@ enum class Fault : std::uint8_t {
     NoBuffer,   // For what it carries.
     NoLane,     // To that node.
     Lost,       // The lane; it says why.
+    Outcast,    // This node is lost for the others.
     TimedOut,
     Canceled,
 };

@@ -13,6 +13,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <type_traits>
@@ -20,6 +21,7 @@
 
 #include "feroce/connection.hpp"
 #include "feroce/gas/chain.hpp"
+#include "feroce/gas/single_step.hpp"
 #include "feroce/loop.hpp"
 #include "feroce/task.hpp"
 #include "feroce/task_group.hpp"
@@ -41,38 +43,6 @@ struct Lease {
     Duration grace = std::chrono::seconds(5);
 };
 
-namespace detail {
-
-// A one-step chain that knows its result.
-template <class T>
-class [[nodiscard]] Value : public Chain {
-public:
-    using Chain::Chain;
-    Result<T> await_resume() { return with(Chain::await_resume()); }
-    Result<T> wait() { return with(Chain::wait()); }
-    T& place() { return value_; }
-
-private:
-    Result<T> with(const Result<>& done) {
-        if (!done) return done.error();
-        return value_;
-    }
-    T value_{};
-};
-
-// A WRITE that keeps what it writes.
-template <class T>
-class [[nodiscard]] Store : public Chain {
-public:
-    Store(Lanes& lanes, NodeId node, const T& value) : Chain(lanes, node), value_(value) {}
-    const T& place() const { return value_; }
-
-private:
-    T value_;
-};
-
-}  // namespace detail
-
 class Lanes {
 public:
     // A way to one node. The memory is what pointers to it may point into.
@@ -92,6 +62,12 @@ public:
         std::uint32_t lkey = 0;       // Of the own segment; the buffers below are within it.
         std::uint32_t inline_bytes = 0;
         std::byte* buffers = nullptr;  // kBufferBytes of the segment, aligned to a cache line.
+        // A word for each node, in the own segment; not 0: that one is lost, also if it is this
+        // one. Others set them too. Null: nobody is ever lost.
+        plain<std::uint64_t>* losses = nullptr;
+        // Called when a lane has failed; with the own number where its node refuses this one.
+        std::function<void(NodeId)> on_lost = {};
+        std::function<void()> before_flush = {};
     };
     static constexpr std::size_t kSlots = 32;
     static constexpr std::uint32_t kInlineBytes = 64;
@@ -110,6 +86,12 @@ public:
 
     void set_lane(NodeId node, Lane lane);
     Lane& lane(NodeId node) { return lanes_[static_cast<std::size_t>(node)]; }
+    // As this thread has found, or as any node has told this one. The own memory never is.
+    bool is_lost(NodeId node) const {
+        const auto index = static_cast<std::size_t>(node);
+        return lanes_[index].lost ||
+               (!is_local(node) && setup_.losses != nullptr && setup_.losses[index].load() != 0);
+    }
     // Ends all connections: what is under way fails.
     void close();
     // Lets leave what waits for the end of the round.
@@ -225,7 +207,9 @@ private:
     Result<> make_room(const Chain& chain, detail::Slot& slot);
     void prepare(const Chain& chain, const Lane& lane, detail::Slot& slot);
     static ibv_send_wr* linked(const Batch& batch);
-    void post(Lane& lane, const Batch& batch);
+    void post(NodeId node, const Batch& batch);
+    void lose(NodeId node, const Error& why, bool refused);
+    bool is_outcast() const;
     void refuse(const ibv_send_wr* first);
     void abandon(Chain& chain);
     void release(detail::Slot& slot);

@@ -30,6 +30,9 @@ struct NodeOptions {
     std::uint64_t memory = 16 << 20;  // Shared with the others. 0: a node that only computes.
     std::uint16_t threads = 1;
     Duration patience = std::chrono::seconds(30);  // For the others to come, and for a name.
+    // How long a node may not answer one that asks it before it is lost, for good. What is asked
+    // meanwhile is repeated and waits: a network that fails for a shorter time delays, no more.
+    Duration silence = std::chrono::seconds(4);
     // How long a thread that waits polls before it sleeps. A round trip between processes that
     // share their cores with others takes 10 to 60 us, and who has slept is late.
     Duration spin = std::chrono::microseconds(100);
