@@ -9,8 +9,10 @@
 #include <chrono>
 #include <utility>
 
+#include "base/shortage.hpp"
 #include "port/clock.hpp"
 #include "port/event_set.hpp"
+#include "port/interfaces.hpp"
 
 namespace feroce::port {
 namespace {
@@ -24,13 +26,15 @@ Result<std::unique_ptr<host::HostPort>> GuestPort::open(RelaySeat seat, Settings
     std::unique_ptr<GuestPort> out(new GuestPort(std::move(seat), std::move(settings)));
     if (!out->waiter_.open() || !out->waiter_.add_arrivals(out->seat_.connection.get()))
         return Error{errno, "no epoll set for the UDP port"};
+    out->learn_addresses();
     return std::unique_ptr<host::HostPort>(std::move(out));
 }
 
 GuestPort::GuestPort(RelaySeat seat, Settings settings)
     : seat_(std::move(seat)),
       seat_again_(std::move(settings.seat_again)),
-      sender_(std::move(settings.network), settings.random, settings.port, settings.meddlers),
+      network_(std::move(settings.network)),
+      sender_(network_, addresses_, settings.random, settings.port, settings.meddlers),
       capture_(settings.meddlers.capture),
       receiver_(seat_.connection.get(), capture_) {}
 
@@ -59,7 +63,8 @@ bool GuestPort::wait(Instant until) {
         until = std::min(until, watch_.due());
     }
     const PortWaiter::Woken woken = waiter_.wait(until);
-    if (woken.newcomer) home_->serve();
+    // A newcomer for whom there is no memory comes again.
+    if (woken.newcomer) (void)with_memory([this] { home_->serve(); });
     return woken.arrived;
 }
 
@@ -70,7 +75,13 @@ void GuestPort::look_after_relay() {
     if (step == RelayWatch::Step::Leave && !sit_down_again()) watch_.failed(monotonic_now());
 }
 
+// Of the shard's thread, which has nobody to tell that there is no memory: it asks again.
 bool GuestPort::sit_down_again() {
+    bool seated = false;
+    return with_memory([&] { seated = take_seat(); }) && seated;
+}
+
+bool GuestPort::take_seat() {
     Result<PortEntry> again = seat_again_(seat_.slot);
     if (!again) return false;
     // The queue pairs carry the slot in their numbers. With another one they could not be reached:
@@ -89,6 +100,18 @@ bool GuestPort::sit_down_again() {
     link_.store(Link::Found);
     watch_.changed(monotonic_now());
     return true;
+}
+
+bool GuestPort::interfaces_changed() {
+    const bool changed = waiter_.interfaces_changed();
+    if (changed) learn_addresses();
+    return changed;
+}
+
+// Without memory for the list the last one stays.
+void GuestPort::learn_addresses() {
+    (void)with_memory(
+        [this] { addresses_.set(network_->run([] { return list_interfaces({}); })); });
 }
 
 int GuestPort::requests_fd() {

@@ -45,7 +45,7 @@ public:
     void wake() override { waiter_.wake(); }
     int requests_fd() override;
     bool poll_requests(Instant now, device::Engine& engine) override;
-    bool interfaces_changed() override { return waiter_.interfaces_changed(); }
+    bool interfaces_changed() override;
 
     void transmit(std::span<const transport::TransmitRun> runs) override { sender_.transmit(runs); }
     int send_error(const transport::Path& path) const override { return sender_.send_error(path); }
@@ -59,12 +59,16 @@ private:
     enum class Link : std::uint8_t { Up, Lost, Found };
 
     GuestPort(RelaySeat seat, Settings settings);
-    bool sit_down_again();
+    bool sit_down_again();  // False if there is no seat, or no memory for it.
+    bool take_seat();
+    void learn_addresses();
     void look_after_relay();
     void read_requests_at_home();
 
     RelaySeat seat_;
     std::function<Result<PortEntry>(std::uint8_t)> seat_again_;
+    std::shared_ptr<Network> network_;
+    LocalAddresses addresses_;
     UdpSender sender_;
     Capture* capture_;
     RelayReceiver receiver_;

@@ -46,4 +46,16 @@ bool LocalAddresses::connect(const Gid& source, const Gid& destination) const {
     return has(source) && has(destination);
 }
 
+std::uint32_t LocalAddresses::interface_of(const Gid& gid) const {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [own, interface] : addresses_)
+        if (own == gid) return interface;
+    return 0;
+}
+
+bool LocalAddresses::holds(const Gid& gid) const {
+    const std::lock_guard lock(mutex_);
+    return has(gid);
+}
+
 }  // namespace feroce::port

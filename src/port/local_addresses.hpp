@@ -20,6 +20,9 @@ public:
     std::uint32_t version() const { return version_.load(std::memory_order_acquire); }
     // Whether packets from one to the other stay here, and may be sent: both are ours.
     bool connect(const Gid& source, const Gid& destination) const;
+    // The index of the interface that has it; 0 if none does, as far as is known.
+    std::uint32_t interface_of(const Gid& gid) const;
+    bool holds(const Gid& gid) const;
 
 private:
     bool has(const Gid& gid) const;

@@ -37,6 +37,16 @@ TEST(LocalAddresses, KnowsTheOnesItWasGiven) {
     EXPECT_TRUE(addresses.connect(kB, kB));
 }
 
+TEST(LocalAddresses, KnowsTheInterfaceOfEach) {
+    LocalAddresses addresses;
+    EXPECT_EQ(addresses.interface_of(kA), 0u);
+    EXPECT_FALSE(addresses.holds(kA));
+    addresses.set({interface(2, {kA}), interface(5, {kB})});
+    EXPECT_EQ(addresses.interface_of(kA), 2u);
+    EXPECT_EQ(addresses.interface_of(kB), 5u);
+    EXPECT_TRUE(addresses.holds(kB));
+}
+
 TEST(LocalAddresses, AllOfLoopbackIsHere) {
     const LocalAddresses addresses;
     const Gid loopback = Gid::from_v4(0x7f000001);

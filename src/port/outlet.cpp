@@ -24,19 +24,25 @@ bool set_hop_limit(int fd, bool v4, int hops) {
            set_option(fd, IPPROTO_IPV6, IPV6_MULTICAST_HOPS, hops);
 }
 
+void set_multicast_interface(int fd, bool v4, std::uint32_t scope) {
+    if (!v4) {
+        set_option(fd, IPPROTO_IPV6, IPV6_MULTICAST_IF, static_cast<int>(scope));
+        return;
+    }
+    ip_mreqn through{};
+    through.imr_ifindex = static_cast<int>(scope);
+    ::setsockopt(fd, IPPROTO_IP, IP_MULTICAST_IF, &through, sizeof through);
+}
+
 void set_options(int fd, bool v4, std::uint32_t scope) {
     set_option(fd, SOL_SOCKET, SO_SNDBUF, kSendBufferBytes);
     set_option(fd, SOL_SOCKET, SO_RCVBUF, 0);  // Nobody has a reason to send here.
     set_hop_limit(fd, v4, kDefaultHopLimit);
-    if (v4) {
+    if (v4)
         set_option(fd, IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO);
-        ip_mreqn through{};
-        through.imr_ifindex = static_cast<int>(scope);
-        ::setsockopt(fd, IPPROTO_IP, IP_MULTICAST_IF, &through, sizeof through);
-    } else {
+    else
         set_option(fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_DO);
-        set_option(fd, IPPROTO_IPV6, IPV6_MULTICAST_IF, static_cast<int>(scope));
-    }
+    set_multicast_interface(fd, v4, scope);
 }
 
 }  // namespace
@@ -71,6 +77,11 @@ Result<Outlet> Outlet::open(const Gid& address, std::uint32_t scope, RandomSourc
         return Error{errno, "no address to send from"};
     out.port_ = ntohs(out.v4_ ? own.v4.sin_port : own.v6.sin6_port);
     return out;
+}
+
+void Outlet::set_scope(std::uint32_t scope) {
+    scope_ = scope;
+    if (is_open()) set_multicast_interface(fd(), v4_, scope);
 }
 
 bool Outlet::suits(const Manner& wanted, std::size_t size) const {

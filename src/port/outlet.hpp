@@ -38,6 +38,7 @@ public:
     int fd() const { return fd_.get(); }
     std::uint16_t port() const { return port_; }
     std::uint32_t scope() const { return scope_; }
+    void set_scope(std::uint32_t scope);  // It was not known when the socket was opened.
     bool is_v4() const { return v4_; }
 
     // How the socket sends what brings no control messages.

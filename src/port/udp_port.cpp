@@ -40,7 +40,7 @@ UdpPort::UdpPort(GroupMembership membership, Settings settings)
     : membership_(std::move(membership)),
       network_(std::move(settings.network)),
       devices_(std::move(settings.devices)),
-      sender_(network_, settings.random, settings.port, settings.meddlers),
+      sender_(network_, addresses_, settings.random, settings.port, settings.meddlers),
       v4_(membership_.socket_v4(), settings.meddlers.capture),
       v6_(membership_.socket_v6(), settings.meddlers.capture),
       handed_over_(membership_.group(), membership_.slot(), settings.meddlers.capture),

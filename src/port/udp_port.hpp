@@ -86,12 +86,12 @@ private:
     GroupMembership membership_;
     std::shared_ptr<Network> network_;
     std::string devices_;
+    LocalAddresses addresses_;
     UdpSender sender_;
     UdpReceiver v4_;
     UdpReceiver v6_;
     HandOverReceiver handed_over_;
     Capture* capture_;
-    LocalAddresses addresses_;
     RingSender ring_sender_;
     RingReceiver ring_receiver_;
     Instant last_ring_packet_{};

@@ -8,10 +8,8 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <new>
 
 #include "port/address.hpp"
-#include "port/interfaces.hpp"
 #include "port/socket_calls.hpp"
 
 namespace feroce::port {
@@ -90,27 +88,56 @@ int send_some(int fd, std::span<mmsghdr> messages) {
     return sent < 0 ? -1 : 1;
 }
 
-std::uint32_t interface_of(const Gid& gid) {
-    for (const host::Interface& interface : list_interfaces({}))
-        for (const Gid& own : interface.gids)
-            if (own == gid) return interface.index;
-    return 0;
-}
-
 }  // namespace
 
+UdpSender::UdpSender(std::shared_ptr<Network> network, const LocalAddresses& local,
+                     RandomSource& random, std::uint16_t port, const Meddlers& meddlers)
+    : network_(std::move(network)),
+      local_(local),
+      random_(random),
+      port_(port),
+      capture_(meddlers.capture) {
+    addresses_.reserve(kAddressesMax);
+    if (meddlers.faults != nullptr) disturber_.emplace(*meddlers.faults);
+}
+
 // Programs' threads come here by calls that must not throw, with a shard's lock.
-UdpSender::Address* UdpSender::address_of(const Gid& source) try {
-    for (Address& a : addresses_)
-        if (a.gid == source) return &a;
-    const std::uint32_t scope = network_->run([&] { return interface_of(source); });
-    Address& added = addresses_.emplace_back();
-    added.gid = source;
-    added.scope = scope;
-    return &added;
-} catch (const std::bad_alloc&) {
-    open_error_ = ENOMEM;
-    return nullptr;
+UdpSender::Address* UdpSender::address_of(const Gid& source) {
+    for (Address& a : addresses_) {
+        if (a.gid != source) continue;
+        if (a.scope == 0) learn_scope(a);
+        return &a;
+    }
+    return add_address(source);
+}
+
+UdpSender::Address* UdpSender::add_address(const Gid& source) {
+    auto place = addresses_.end();
+    if (addresses_.size() < kAddressesMax) {
+        place = addresses_.emplace(place);
+    } else {
+        // One that the machine has lost: nothing can be sent from there.
+        place = std::find_if(addresses_.begin(), addresses_.end(),
+                             [this](const Address& a) { return !local_.holds(a.gid); });
+        if (place == addresses_.end()) {
+            open_error_ = ENOMEM;
+            return nullptr;
+        }
+        *place = {};
+    }
+    place->gid = source;
+    learn_scope(*place);
+    return &*place;
+}
+
+// A new address may be used before we are told of it.
+void UdpSender::learn_scope(Address& address) const {
+    const std::uint32_t version = local_.version();
+    if (address.version == version) return;
+    address.version = version;
+    address.scope = local_.interface_of(address.gid);
+    if (address.scope == 0) return;
+    for (Outlet& outlet : address.outlets) outlet.set_scope(address.scope);
 }
 
 Outlet* UdpSender::outlet_for(Address* address, const TransmitRun& run) {

@@ -1,7 +1,8 @@
 // UdpSender: seals runs and hands them to the kernel. Sends from Outlets, which are never
 // connected and set DF, because only then is the IPv4 id predictable (0, or 0,1,2... for the
 // segments of one send), which the ICRC covers. One source port never serves two slots of a peer at
-// once, or a NIC's receive offload could merge their packets. Under its shard's lock.
+// once, or a NIC's receive offload could merge their packets. Under its shard's lock, so it takes
+// no memory after its construction, but for fault injection.
 #pragma once
 
 #include <array>
@@ -18,6 +19,7 @@
 #include "port/capture.hpp"
 #include "port/disturber.hpp"
 #include "port/faults.hpp"
+#include "port/local_addresses.hpp"
 #include "port/network.hpp"
 #include "port/outlet.hpp"
 #include "port/segmenter.hpp"
@@ -34,11 +36,9 @@ struct Meddlers {
 
 class UdpSender {
 public:
-    UdpSender(std::shared_ptr<Network> network, RandomSource& random, std::uint16_t port,
-              const Meddlers& meddlers = {})
-        : network_(std::move(network)), random_(random), port_(port), capture_(meddlers.capture) {
-        if (meddlers.faults != nullptr) disturber_.emplace(*meddlers.faults);
-    }
+    // `local`: of that network. Outlives the sender.
+    UdpSender(std::shared_ptr<Network> network, const LocalAddresses& local, RandomSource& random,
+              std::uint16_t port, const Meddlers& meddlers = {});
     void forgo_segmentation() { segmentation_ = false; }  // As if the kernel had refused it.
 
     void transmit(std::span<const transport::TransmitRun> runs);
@@ -49,10 +49,16 @@ public:
 
 private:
     static constexpr std::size_t kSocketsPerAddress = 4;
+    // Addresses to send from, more than a machine has. Some 140 KiB, of which the kernel backs what
+    // is used.
+    static constexpr std::size_t kAddressesMax = 1024;
 
     struct Address {
         Gid gid;
-        std::uint32_t scope = 0;  // Interface index, for link-local and multicast destinations.
+        // Interface index, for link-local and multicast destinations. 0: not known by the addresses
+        // of that version.
+        std::uint32_t scope = 0;
+        std::uint32_t version = 0;
         std::array<Outlet, kSocketsPerAddress> outlets;
     };
 
@@ -69,6 +75,8 @@ private:
     void note_sent(const transport::TransmitRun& run, std::size_t bytes);
     // Null, with open_error_ set, if there is none to be had.
     Address* address_of(const Gid& source);
+    Address* add_address(const Gid& source);
+    void learn_scope(Address& address) const;
     Outlet* outlet_for(Address* address, const transport::TransmitRun& run);
     // Damage: 0, or the seed by which sealed packets are damaged.
     void send_runs(std::span<const transport::TransmitRun> runs, std::uint64_t damage);
@@ -84,11 +92,12 @@ private:
     SocketAddress target(const Outlet& outlet, const transport::TransmitRun& run) const;
 
     std::shared_ptr<Network> network_;  // Whose sockets are opened here.
+    const LocalAddresses& local_;
     RandomSource& random_;
-    std::uint16_t port_;  // Of the peers.
-    std::vector<Address> addresses_;
-    bool segmentation_ = true;  // Until the kernel refuses it.
-    int open_error_ = 0;        // Why the last socket could not be made.
+    std::uint16_t port_;              // Of the peers.
+    std::vector<Address> addresses_;  // Never more than it was made for.
+    bool segmentation_ = true;        // Until the kernel refuses it.
+    int open_error_ = 0;              // Why the last socket could not be made.
     std::uint64_t dropped_packets_ = 0;
     std::array<Trouble, kTroublesMax> troubles_{};
     std::size_t trouble_count_ = 0;

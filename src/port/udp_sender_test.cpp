@@ -26,6 +26,8 @@
 namespace feroce::port {
 namespace {
 
+const LocalAddresses no_addresses;  // Loopback needs no interface's index.
+
 struct Received {
     std::vector<std::byte> bytes;
     std::uint16_t source_port = 0;
@@ -78,7 +80,7 @@ void check_run(const Gid& gid, std::uint32_t packets, std::uint32_t size,
                bool segmentation = true) {
     Receiver receiver(gid);
     Prng random(7);
-    UdpSender sender(*Network::enter(), random, receiver.port());
+    UdpSender sender(*Network::enter(), no_addresses, random, receiver.port());
     if (!segmentation) sender.forgo_segmentation();
     std::vector<std::byte> bytes(packets * size, std::byte{0x5a});
     transport::TransmitRun run;
@@ -118,7 +120,7 @@ TEST(UdpSender, WithoutSegmentationPacketsGoOneByOne) {
 TEST(UdpSender, ARefusedSegmentedSendIsSentOneByOne) {
     Receiver receiver(Gid::from_v4(0x7f00'0001));
     Prng random(7);
-    UdpSender sender(*Network::enter(), random, receiver.port());
+    UdpSender sender(*Network::enter(), no_addresses, random, receiver.port());
     std::vector<std::byte> bytes(200 * 64, std::byte{0x5a});
     transport::TransmitRun run;
     run.path.source = run.path.destination = Gid::from_v4(0x7f00'0001);
@@ -179,7 +181,7 @@ private:
 void check_manners(const Gid& gid) {
     Onlooker onlooker(gid);
     Prng random(7);
-    UdpSender sender(*Network::enter(), random, onlooker.port());
+    UdpSender sender(*Network::enter(), no_addresses, random, onlooker.port());
     std::vector<std::byte> bytes(3000, std::byte{0x5a});
     struct Sort {
         std::uint32_t packets, size;
@@ -218,7 +220,7 @@ TEST(UdpSender, ASegmentedSendThatIsRefusedLateIsSentOneByOne) {
     for (const bool in_a_batch : {false, true}) {
         Receiver receiver(gid);
         Prng random(7);
-        UdpSender sender(*Network::enter(), random, receiver.port());
+        UdpSender sender(*Network::enter(), no_addresses, random, receiver.port());
         std::vector<std::byte> bytes(kTooMany * kSize, std::byte{0x5a});
         const auto run_of = [&](std::uint32_t packets) {
             transport::TransmitRun run;
@@ -251,7 +253,7 @@ TEST(UdpSender, KeepsTheOrderWhereSomeRunsAreCut) {
     const Gid gid = Gid::from_v4(0x7f00'0001);
     Receiver receiver(gid);
     Prng random(7);
-    UdpSender sender(*Network::enter(), random, receiver.port());
+    UdpSender sender(*Network::enter(), no_addresses, random, receiver.port());
     sender.forgo_segmentation();
     std::vector<std::byte> bytes(1000, std::byte{0x5a});
     std::vector<transport::TransmitRun> runs;
@@ -276,7 +278,7 @@ TEST(UdpSender, DamagesWhatIsSealed) {
     Receiver receiver(gid);
     Prng random(7);
     FaultInjector faults({.duplicate = 1, .corrupt = 1});
-    UdpSender sender(*Network::enter(), random, receiver.port(), {.faults = &faults});
+    UdpSender sender(*Network::enter(), no_addresses, random, receiver.port(), {.faults = &faults});
     std::vector<std::byte> bytes(4 * 64, std::byte{0x5a});
     transport::TransmitRun run;
     run.path.source = run.path.destination = gid;
@@ -302,7 +304,8 @@ TEST(UdpSender, CapturesWhatLeavesLate) {
     const std::string path = testing::TempDir() + "sender." + std::to_string(::getpid());
     const std::unique_ptr<Capture> capture = Capture::open(path);
     ASSERT_NE(capture, nullptr);
-    UdpSender sender(*Network::enter(), random, receiver.port(), {capture.get(), &faults});
+    UdpSender sender(*Network::enter(), no_addresses, random, receiver.port(),
+                     {capture.get(), &faults});
     std::vector<std::byte> bytes(32 * 64, std::byte{0x5a});
     transport::TransmitRun run;
     run.path.source = run.path.destination = gid;
@@ -335,7 +338,7 @@ TEST(UdpSender, EveryPacketLeavesInItsOwnMannerOverIpv6) {
 
 TEST(UdpSender, CountsWhatItCannotSend) {
     Prng random(7);
-    UdpSender sender(*Network::enter(), random, 9);
+    UdpSender sender(*Network::enter(), no_addresses, random, 9);
     std::vector<std::byte> bytes(64);
     transport::TransmitRun run;
     // Not an address of this machine: no socket can be bound to it.
@@ -354,7 +357,7 @@ TEST(UdpSender, CountsWhatItCannotSend) {
 TEST(UdpSender, TellsThatThereAreTooFewFileDescriptors) {
     Receiver receiver(Gid::from_v4(0x7f00'0001));
     Prng random(7);
-    UdpSender sender(*Network::enter(), random, receiver.port());
+    UdpSender sender(*Network::enter(), no_addresses, random, receiver.port());
     std::vector<std::byte> bytes(64);
     transport::TransmitRun run;
     run.path.source = run.path.destination = Gid::from_v4(0x7f00'0001);
@@ -372,6 +375,58 @@ TEST(UdpSender, TellsThatThereAreTooFewFileDescriptors) {
     sender.transmit(std::span(&run, 1));
     EXPECT_EQ(sender.send_error(run.path), 0);
     EXPECT_EQ(receiver.take().bytes.size(), 64u);
+}
+
+// One small packet from that address.
+transport::TransmitRun small_run(std::uint32_t address, std::vector<std::byte>& bytes) {
+    transport::TransmitRun run;
+    run.path.source = run.path.destination = Gid::from_v4(address);
+    run.bytes = bytes;
+    run.segment_size = static_cast<std::uint32_t>(bytes.size());
+    run.packet_count = 1;
+    return run;
+}
+
+constexpr std::uint32_t kManyAddresses = 3000;
+constexpr std::uint32_t kOthers = 0x0a63'0000;  // Of nobody here.
+
+TEST(UdpSender, MakesRoomByAddressesThatAreGone) {
+    Receiver receiver(Gid::from_v4(0x7f00'0001));
+    Prng random(7);
+    UdpSender sender(*Network::enter(), no_addresses, random, receiver.port());
+    std::vector<std::byte> bytes(64);
+    for (std::uint32_t i = 0; i < kManyAddresses; ++i) {
+        const transport::TransmitRun run = small_run(kOthers + i, bytes);
+        sender.transmit({&run, 1});
+    }
+    EXPECT_EQ(sender.dropped_packets(), kManyAddresses);
+    const transport::TransmitRun run = small_run(0x7f00'0001, bytes);
+    sender.transmit({&run, 1});
+    EXPECT_EQ(sender.dropped_packets(), kManyAddresses);
+    EXPECT_EQ(receiver.take().bytes.size(), 64u);
+}
+
+TEST(UdpSender, HasABoundOnItsAddresses) {
+    LocalAddresses many;
+    host::Interface interface;
+    interface.index = 1;
+    for (std::uint32_t i = 0; i < kManyAddresses; ++i)
+        interface.gids.push_back(Gid::from_v4(kOthers + i));
+    many.set({interface});
+    Prng random(7);
+    UdpSender sender(*Network::enter(), many, random, 9);
+    std::vector<std::byte> bytes(64);
+    for (std::uint32_t i = 0; i < kManyAddresses; ++i) {
+        const transport::TransmitRun run = small_run(kOthers + i, bytes);
+        sender.transmit({&run, 1});
+        sender.forget_refusals();
+    }
+    const transport::TransmitRun last = small_run(kOthers + kManyAddresses - 1, bytes);
+    sender.transmit({&last, 1});
+    EXPECT_EQ(sender.send_error(last.path), ENOMEM);
+    const transport::TransmitRun first = small_run(kOthers, bytes);
+    sender.transmit({&first, 1});
+    EXPECT_EQ(sender.send_error(first.path), EADDRNOTAVAIL) << "it has its place";
 }
 
 }  // namespace

@@ -77,7 +77,8 @@ void send_merged(const std::array<std::uint8_t, 2>& slots) {
     run.segment_size = kSize;
     run.packet_count = slots.size();
     Prng random(3);
-    port::UdpSender sender(*port::Network::enter(), random, kPort);
+    const port::LocalAddresses addresses;
+    port::UdpSender sender(*port::Network::enter(), addresses, random, kPort);
     sender.transmit(std::span(&run, 1));
     EXPECT_EQ(sender.dropped_packets(), 0u);
 }
