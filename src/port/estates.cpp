@@ -128,7 +128,9 @@ std::unique_ptr<host::Estate> Estates::open(std::uint8_t slot, Inherit inherit) 
 void Estates::take(std::uint32_t slot) {
     const std::size_t count = std::min(table_.bonds(slot), SlotTable::kBondsPerSlot);
     if (count == 0) return;
+    // All of it first: what is taken in part would be taken again.
     std::vector<std::byte> bytes(count * sizeof(Entry));
+    taken_.reserve(taken_.size() + count);
     const ssize_t n = ::pread(table_.fd(), bytes.data(), bytes.size(), part_of(slot));
     for (std::size_t at = 0; n > 0 && at + sizeof(Entry) <= static_cast<std::size_t>(n);
          at += sizeof(Entry))
@@ -146,8 +148,8 @@ void Estates::inherit(std::uint64_t own, std::vector<cm::Bond>& out) {
     for (std::uint32_t slot = 1; slot < kFirstGuestSlot; ++slot) {
         // Another heir may have been faster; then it is nobody's any more, or locked.
         if (!is_orphaned(slot, own) || !table_.try_lock(slot)) continue;
+        const Rollback unlock([&] { table_.unlock(slot); });
         take(slot);
-        table_.unlock(slot);
     }
     out.insert(out.end(), taken_.begin(), taken_.end());
     taken_.clear();

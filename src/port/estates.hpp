@@ -28,7 +28,7 @@ public:
     std::unique_ptr<host::Estate> open(std::uint8_t slot, Inherit inherit);
 
     // For the holder of the slot's lock, before it opens an estate: what the last owner left is
-    // ours now.
+    // ours now. Where memory is wanting it throws, and nothing was taken.
     void take(std::uint32_t slot);
     // Takes what the dead have left. `own`: a bit per slot that this process has locked; these must
     // not change meanwhile.

@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <cstring>
 
+#include "base/rollback.hpp"
 #include "port/group_socket.hpp"
 #include "port/parcel.hpp"
 #include "port/relay_server.hpp"
@@ -194,7 +195,9 @@ std::optional<std::uint8_t> PortGroup::claim() {
     for (std::uint32_t slot = 1; slot < kFirstGuestSlot; ++slot) {
         if ((claimed_ >> slot & 1) != 0 || !table_.try_lock(slot)) continue;
         claimed_ |= std::uint64_t{1} << slot;
+        Rollback give_back([&] { release(static_cast<std::uint8_t>(slot)); });
         estates_.take(slot);
+        give_back.keep();
         drain(v4_[slot].get());
         if (has_v6()) drain(v6_[slot].get());
         return static_cast<std::uint8_t>(slot);

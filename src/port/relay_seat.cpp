@@ -37,6 +37,10 @@ Result<RelaySeat> RelaySeat::ask_over(Fd connection, std::uint32_t owner, Former
         return Error{EAGAIN,
                      "UDP port 4791 is held by another user's processes, which this user has asked "
                      "for a slot too often: try again later"};
+    if (answer.refusal == ENOMEM)
+        return Error{ENOMEM,
+                     "UDP port 4791 is held by another user's processes, which have no memory to "
+                     "pass on what arrives for this one"};
     if (answer.refusal != 0)
         return Error{answer.refusal,
                      "UDP port 4791 is held by another user's processes, which have no slot left "

@@ -125,7 +125,7 @@ void RelayServer::handle(std::uint64_t source, std::uint32_t events) {
     Guest& guest = found->second;
     if (source % kSources == kV4) return forward(id, guest, *guest.v4);
     if (source % kSources == kV6) return forward(id, guest, *guest.v6);
-    if ((events & EPOLLOUT) != 0) resume(id, guest);
+    if ((events & EPOLLOUT) != 0 && !resume(id, guest)) return dismiss(id);
     if ((events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0) hear(id, guest);
 }
 
@@ -175,17 +175,25 @@ void RelayServer::hear(Id id, Guest& guest) {
 void RelayServer::seat(Id id, Guest& guest, const GuestMessage& ask) {
     // A question that lay here while we were stopped. The guest has given up on it.
     if (has_hung_up(guest.connection.get())) return dismiss(id);
-    const bool too_soon = !seatings_.allows(guest.user, monotonic_now());
-    const std::optional<std::uint8_t> slot = too_soon ? std::nullopt : find_slot(guest, ask);
-    GuestMessage answer{.kind = GuestMessage::Kind::Answer, .slot = slot.value_or(0)};
-    if (!slot) answer.refusal = too_soon ? EAGAIN : EUSERS;
-    answer.token = guest.token;
+    int refusal = ENOMEM;
+    // A guest that is told of its seat hears what arrives there, so all of it is made before.
+    (void)with_memory([&] { refusal = make_seat(id, guest, ask); });
+    GuestMessage answer{.kind = GuestMessage::Kind::Answer, .refusal = refusal};
+    if (refusal == 0) {
+        answer.slot = guest.slot;
+        answer.token = guest.token;
+    }
     const ssize_t sent =
         ::send(guest.connection.get(), &answer, sizeof answer, MSG_DONTWAIT | MSG_NOSIGNAL);
-    if (!slot || sent != sizeof answer) return dismiss(id);
-    guest.v4.emplace(group_.socket_v4(answer.slot), nullptr);
-    guest.v6.emplace(group_.socket_v6(answer.slot), nullptr);
-    watch_sockets(id, guest, true);
+    if (refusal != 0 || sent != sizeof answer) dismiss(id);
+}
+
+int RelayServer::make_seat(Id id, Guest& guest, const GuestMessage& ask) {
+    if (!seatings_.allows(guest.user, monotonic_now())) return EAGAIN;
+    if (!find_slot(guest, ask)) return EUSERS;
+    guest.v4.emplace(group_.socket_v4(guest.slot), nullptr);
+    guest.v6.emplace(group_.socket_v6(guest.slot), nullptr);
+    return watch_sockets(id, guest, true) ? 0 : ENOMEM;
 }
 
 bool RelayServer::holds(std::uint32_t slot) const {
@@ -214,13 +222,13 @@ std::vector<GuestSlot> RelayServer::look_at_slots() const {
     return out;
 }
 
-std::optional<std::uint8_t> RelayServer::find_slot(Guest& guest, const GuestMessage& ask) {
+bool RelayServer::find_slot(Guest& guest, const GuestMessage& ask) {
     const Instant now = monotonic_now();
-    if (take_over(guest, ask, now)) return guest.slot;
+    if (take_over(guest, ask, now)) return true;
     mark_orphans(now);
     for (const std::uint32_t slot : slots_for(look_at_slots(), guest.user, ask.slot, now))
-        if (take(guest, slot, slot == ask.slot, now)) return guest.slot;
-    return std::nullopt;
+        if (take(guest, slot, slot == ask.slot, now)) return true;
+    return false;
 }
 
 bool RelayServer::take(Guest& guest, std::uint32_t slot, bool again, Instant now) {
@@ -286,13 +294,17 @@ void RelayServer::lock_slots(Instant now) {
     for (const Id id : gone) dismiss(id);
 }
 
-void RelayServer::watch_sockets(Id id, Guest& guest, bool on) {
+bool RelayServer::watch_sockets(Id id, Guest& guest, bool on) {
     const int operation = on ? EPOLL_CTL_ADD : EPOLL_CTL_DEL;
-    watch(epoll_.get(), operation, group_.socket_v4(guest.slot), EPOLLIN, id * kSources + kV4);
+    bool good =
+        watch(epoll_.get(), operation, group_.socket_v4(guest.slot), EPOLLIN, id * kSources + kV4);
     if (group_.has_v6())
-        watch(epoll_.get(), operation, group_.socket_v6(guest.slot), EPOLLIN, id * kSources + kV6);
-    watch(epoll_.get(), EPOLL_CTL_MOD, guest.connection.get(),
-          EPOLLIN | (on ? 0u : static_cast<std::uint32_t>(EPOLLOUT)), id * kSources + kConnection);
+        good &= watch(epoll_.get(), operation, group_.socket_v6(guest.slot), EPOLLIN,
+                      id * kSources + kV6);
+    const std::uint32_t events = EPOLLIN | (on ? 0u : static_cast<std::uint32_t>(EPOLLOUT));
+    good &= watch(epoll_.get(), EPOLL_CTL_MOD, guest.connection.get(), events,
+                  id * kSources + kConnection);
+    return good;
 }
 
 void RelayServer::forward(Id id, Guest& guest, UdpReceiver& from) {
@@ -326,21 +338,22 @@ void RelayServer::pass_on(Id id, Guest& guest, const device::Datagram& datagram,
     if (guest.blocked.empty() && errno != EAGAIN && errno != ENOBUFS) return;  // Soon dismissed.
     if (guest.blocked.empty()) watch_sockets(id, guest, false);
     const ParcelHeader header = parcel_header(datagram, segment_size);
-    std::vector<std::byte>& kept = guest.blocked.emplace_back(sizeof header);
+    std::vector<std::byte> kept(sizeof header + datagram.bytes.size());
     std::memcpy(kept.data(), &header, sizeof header);
-    kept.insert(kept.end(), datagram.bytes.begin(), datagram.bytes.end());
+    std::copy(datagram.bytes.begin(), datagram.bytes.end(), kept.data() + sizeof header);
+    guest.blocked.push_back(std::move(kept));
 }
 
-void RelayServer::resume(Id id, Guest& guest) {
+bool RelayServer::resume(Id id, Guest& guest) {
     while (!guest.blocked.empty()) {
         const std::vector<std::byte>& parcel = guest.blocked.front();
         if (::send(guest.connection.get(), parcel.data(), parcel.size(),
                    MSG_DONTWAIT | MSG_NOSIGNAL) < 0 &&
             (errno == EAGAIN || errno == ENOBUFS))
-            return;
+            return true;
         guest.blocked.pop_front();
     }
-    watch_sockets(id, guest, true);
+    return watch_sockets(id, guest, true);
 }
 
 void RelayServer::take_parcels() {

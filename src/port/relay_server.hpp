@@ -82,7 +82,8 @@ private:
     void hear(Id id, Guest& guest);
     void seat(Id id, Guest& guest, const GuestMessage& ask);
     void sit(Guest& guest, std::uint32_t slot, Instant now);
-    std::optional<std::uint8_t> find_slot(Guest& guest, const GuestMessage& ask);
+    int make_seat(Id id, Guest& guest, const GuestMessage& ask);  // 0, or why it is refused.
+    bool find_slot(Guest& guest, const GuestMessage& ask);
     bool take(Guest& guest, std::uint32_t slot, bool again, Instant now);
     bool take_over(Guest& guest, const GuestMessage& ask, Instant now);
     void lock_slots(Instant now);
@@ -90,10 +91,10 @@ private:
     bool holds(std::uint32_t slot) const;
     void mark_orphans(Instant now);
     std::vector<GuestSlot> look_at_slots() const;
-    void watch_sockets(Id id, Guest& guest, bool on);
+    bool watch_sockets(Id id, Guest& guest, bool on);
     void forward(Id id, Guest& guest, UdpReceiver& from);
     void pass_on(Id id, Guest& guest, const device::Datagram& datagram, std::size_t segment_size);
-    void resume(Id id, Guest& guest);
+    bool resume(Id id, Guest& guest);  // False: it would be deaf.
     void take_parcels();
     void dismiss(Id id);
 
