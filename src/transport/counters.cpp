@@ -111,6 +111,8 @@ const char* name(DropReason reason) {
             return "uc_access";
         case DropReason::MulticastNoGroup:
             return "multicast_no_group";
+        case DropReason::CompletionsHeld:
+            return "completions_held";
         case DropReason::Count:
             break;
     }

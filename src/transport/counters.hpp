@@ -60,6 +60,7 @@ enum class DropReason : std::uint8_t {
     UcBroken,
     UcAccess,
     MulticastNoGroup,
+    CompletionsHeld,  // No place for one more completion that waits for its acknowledgement.
     Count,
 };
 

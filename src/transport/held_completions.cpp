@@ -1,28 +1,43 @@
 #include "transport/held_completions.hpp"
 
+#include "base/assert.hpp"
 #include "transport/queue_pair.hpp"
 
 namespace feroce::transport {
 
-namespace {
-
-// Completions of one look at the network, as a rule.
-constexpr std::size_t kUsual = 256;
-
-}  // namespace
-
 HeldCompletions::HeldCompletions() {
-    held_.reserve(kUsual);
+    held_.reserve(kPlaces);
+}
+
+bool HeldCompletions::full_for(const QueuePair& qp) const {
+    return held_.size() == kPlaces || qp.completions_held() >= kPlacesOfOne;
+}
+
+void HeldCompletions::put(const Held& held) {
+    ASSERT(held_.size() < kPlaces);
+    held_.push_back(held);
+    held.qp->set_completions_held(held.qp->completions_held() + 1);
 }
 
 void HeldCompletions::hold(QueuePair& qp, PacketNumber number, CompletionSink& sink,
                            const Completion& completion) {
-    held_.push_back({&qp, number, &sink, completion});
+    put({&qp, number, &sink, completion});
 }
 
 void HeldCompletions::push(QueuePair& qp, CompletionSink& sink, const Completion& completion) {
-    if (held_.empty()) return qp.give(sink, completion);
-    held_.push_back({&qp, PacketNumber{}, &sink, completion});
+    if (held_.size() == kPlaces && qp.completions_held() > 0) give_all(qp);
+    if (qp.completions_held() == 0) return qp.give(sink, completion);
+    put({&qp, PacketNumber{}, &sink, completion});
+}
+
+void HeldCompletions::give_all(QueuePair& qp) {
+    qp.services().transmit.flush();
+    std::erase_if(held_, [&qp](const Held& held) {
+        if (held.qp != &qp) return false;
+        qp.give(*held.sink, held.completion);
+        return true;
+    });
+    qp.set_completions_held(0);
 }
 
 QueuePair* HeldCompletions::release() {
@@ -31,6 +46,7 @@ QueuePair* HeldCompletions::release() {
     while (next < held_.size() && lost == nullptr) {
         const Held& held = held_[next++];
         if (held.qp->state() == QpState::Err || held.qp->machine().acknowledged(held.number)) {
+            held.qp->set_completions_held(held.qp->completions_held() - 1);
             held.qp->give(*held.sink, held.completion);
             if (held.qp->lost_completion()) lost = held.qp;
         } else if (++kept != next) {
@@ -42,12 +58,17 @@ QueuePair* HeldCompletions::release() {
     return lost;
 }
 
-void HeldCompletions::drop(const QueuePair& qp) {
+void HeldCompletions::drop(QueuePair& qp) {
     std::erase_if(held_, [&qp](const Held& held) { return held.qp == &qp; });
+    qp.set_completions_held(0);
 }
 
 void HeldCompletions::drop(const CompletionSink& sink) {
-    std::erase_if(held_, [&sink](const Held& held) { return held.sink == &sink; });
+    std::erase_if(held_, [&sink](const Held& held) {
+        if (held.sink != &sink) return false;
+        held.qp->set_completions_held(held.qp->completions_held() - 1);
+        return true;
+    });
 }
 
 }  // namespace feroce::transport

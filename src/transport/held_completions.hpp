@@ -4,6 +4,10 @@
 //
 // One an engine, used under its lock. The engine releases after every transmit; until then no
 // thread can see what is held. Completions of one queue pair leave in the order they came.
+//
+// Its memory is taken at its creation: a peer decides how much is held, by READs whose responses
+// come before the acknowledgement. A request for whose completion there is no place is not
+// executed, as if the network had lost it.
 #pragma once
 
 #include <cstddef>
@@ -18,13 +22,21 @@ class QueuePair;
 
 class HeldCompletions {
 public:
+    // More than one look at the network brings: 64 packets from each of the rings, and as much as
+    // two sockets give at once.
+    static constexpr std::size_t kPlaces = 4096;
+    // Of these, what one queue pair may have: its peer does not hold up all others.
+    static constexpr std::size_t kPlacesOfOne = 1024;
+
     HeldCompletions();
 
-    // Of a request whose last packet has this number and was not acknowledged yet. Grows beyond its
-    // first size only as far as the program has posted receives, and keeps what it has grown to.
+    // Whether hold() would find no place.
+    bool full_for(const QueuePair& qp) const;
+    // Of a request whose last packet has this number and was not acknowledged yet.
     void hold(QueuePair& qp, PacketNumber number, CompletionSink& sink,
               const Completion& completion);
-    // Of a receive that failed, with its queue pair: must not overtake what is held.
+    // Of a receive that failed, with its queue pair: must not overtake what is held of that one.
+    // Without a place all of that leaves now, after what there is to transmit.
     void push(QueuePair& qp, CompletionSink& sink, const Completion& completion);
 
     bool empty() const { return held_.empty(); }
@@ -32,7 +44,7 @@ public:
     // acknowledgement. Stops at a completion that its queue had no room for and returns its queue
     // pair; to be called again until null.
     [[nodiscard]] QueuePair* release();
-    void drop(const QueuePair& qp);         // It went to RESET, or is destroyed.
+    void drop(QueuePair& qp);               // It went to RESET, or is destroyed.
     void drop(const CompletionSink& sink);  // It is destroyed.
 
 private:
@@ -42,7 +54,10 @@ private:
         CompletionSink* sink;
         Completion completion;
     };
-    std::vector<Held> held_;
+    void put(const Held& held);
+    void give_all(QueuePair& qp);
+
+    std::vector<Held> held_;  // Never more than kPlaces.
 };
 
 }  // namespace feroce::transport

@@ -67,12 +67,13 @@ public:
           services{memory, batch, counters, reasons, recorder, held},
           bytes(kBytes),
           pd(*memory.alloc_pd()),
-          keys(*memory.register_region(
-              {.pd = pd,
-               .address = bytes.data(),
-               .length = kBytes,
-               .iova = address(0),
-               .access = mem::Access::LocalWrite | mem::Access::RemoteWrite})),
+          keys(*memory.register_region({.pd = pd,
+                                        .address = bytes.data(),
+                                        .length = kBytes,
+                                        .iova = address(0),
+                                        .access = mem::Access::LocalWrite |
+                                                  mem::Access::RemoteWrite |
+                                                  mem::Access::RemoteRead})),
           qp(qpn, init(type), services) {}
 
     std::uint64_t address(std::size_t offset) const {

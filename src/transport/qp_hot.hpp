@@ -62,6 +62,7 @@ struct QpHot {
     // The second line, and what packets do not ask for behind it.
     QpAttributes attributes;
     bool completion_lost = false;
+    std::uint32_t completions_held = 0;
     std::uint64_t packets_sent = 0;
     QpInit init;
 };

@@ -148,6 +148,10 @@ public:
     DeviceRecord& device() { return hot_.device; }
     const DeviceRecord& device() const { return hot_.device; }
 
+    // HeldCompletions counts its own here.
+    std::uint32_t completions_held() const { return hot_.completions_held; }
+    void set_completions_held(std::uint32_t count) { hot_.completions_held = count; }
+
     // Sent: retransmissions and acknowledgements included. Received: from its peer, duplicates
     // included. The device counts.
     std::uint64_t packets_sent() const { return hot_.packets_sent; }

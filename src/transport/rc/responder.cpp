@@ -23,6 +23,12 @@ bool takes_receive(const wire::Packet& packet) {
     return packet.info->has(wire::Header::Immediate);  // WRITE with immediate, at its end.
 }
 
+bool completes_receive(const wire::Packet& packet) {
+    const Verb verb = packet.info->verb;
+    return packet.info->ends_message() &&
+           (verb == Verb::Send || packet.info->has(wire::Header::Immediate));
+}
+
 }  // namespace
 
 Responder::Responder(QueuePair& qp, wire::Service service)
@@ -92,6 +98,7 @@ void Responder::on_request(Instant now, const wire::Packet& packet, std::uint32_
         if (takes_receive(packet) && !receive_held_) take_receive(packet);
         return refuse(now, *refusal);
     }
+    if (completes_receive(packet) && qp_.services().held.full_for(qp_)) return on_full();
     if (auto refusal = check_resources(packet)) return refuse(now, *refusal);
     if (auto refusal = execute(now, packet, packets)) return refuse(now, *refusal);
     // READs and atomics are acknowledged by their responses.
@@ -115,6 +122,13 @@ void Responder::on_gap() {
     nak_sent_ = true;
     nak_owed_ = !jobs_.empty();  // What was asked before is answered before.
     if (!nak_owed_) send_ack(expected_, Syndrome::nak(NakCode::SequenceError));
+}
+
+// As if the network had lost it. The responses that hold up this queue pair's completions are
+// followed by a word that makes the peer send it again; else the peer finds out by itself.
+void Responder::on_full() {
+    qp_.services().counters.drop(DropReason::CompletionsHeld);
+    nak_sent_ = nak_owed_ = !jobs_.empty();
 }
 
 // IBTA 9.7.4.1.2: the order of FIRST, MIDDLE, LAST and ONLY.

@@ -82,6 +82,7 @@ private:
     Check check_rkey(const wire::Packet& packet) const;
     Check check_resources(const wire::Packet& packet);
     void on_gap();
+    void on_full();  // There is no place for the completion of the request that has come.
     void refuse(Instant now, const Refusal& refusal);  // At once, or when all jobs are done.
     void pass(Instant now, const Refusal& verdict);
     void fail(Instant now, const Refusal& verdict);
