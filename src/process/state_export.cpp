@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <optional>
+#include <string_view>
 #include <utility>
 
 #include "base/rollback.hpp"
@@ -20,6 +20,8 @@ using namespace std::chrono_literals;
 // A lock that cannot be had for this long belongs to a thread that is gone or stopped.
 constexpr Duration kPatience = 500ms;
 constexpr std::uint8_t kNoDevice = 255;
+// Queue pairs that may be made between two looks at an engine and still are told of.
+constexpr std::size_t kNewQpsMax = 64;
 
 void add(std::vector<StateCounter>& into, std::string name, std::uint64_t value) {
     const auto same = [&name](const StateCounter& c) { return c.name == name; };
@@ -115,16 +117,22 @@ StateReason reason_of(const transport::Reason& reason) {
             .sentence = transport::describe(reason)};
 }
 
-std::vector<StateReason> reasons_of(device::Engine& engine) {
+void EngineMemory::look(const device::Engine& engine) {
+    counters = engine.counters();
+    log = engine.reasons();
+    mangled_source = engine.mangled_source();
+}
+
+std::vector<StateReason> reasons_of(const EngineMemory& memory) {
     std::vector<StateReason> out;
-    const transport::ReasonLog& log = engine.reasons();
+    const transport::ReasonLog& log = memory.log;
     const std::uint32_t last = log.last_id();
     for (std::uint32_t age = transport::ReasonLog::kCapacity; age-- > 0;)
         if (const transport::Reason* reason = log.find(last - age))
             out.push_back(reason_of(*reason));
     for (const transport::Notice& notice : log.notices.all())
         if (is_worth_telling(notice)) out.push_back(reason_of(notice));
-    if (const std::optional<Gid> source = engine.mangled_source()) {
+    if (const std::optional<Gid>& source = memory.mangled_source) {
         StateReason mangled;
         mangled.sentence = "no packet from " + to_string(*source) +
                            " has a good ICRC: something on the way rewrites them, such as address "
@@ -132,6 +140,11 @@ std::vector<StateReason> reasons_of(device::Engine& engine) {
         out.push_back(std::move(mangled));
     }
     return out;
+}
+
+StateExport::StateExport(DeviceName device_name, Inventory inventory)
+    : device_name_(device_name), inventory_(inventory) {
+    devices_.reserve(kNoDevice);
 }
 
 StateExport::~StateExport() {
@@ -171,10 +184,12 @@ void StateExport::body() {
 
 std::uint8_t StateExport::device_index(const char* name) {
     if (name == nullptr) return kNoDevice;
-    const auto found = std::find(devices_.begin(), devices_.end(), name);
+    const std::string_view wanted = std::string_view(name).substr(0, Name{}.size() - 1);
+    const auto found = std::find_if(devices_.begin(), devices_.end(),
+                                    [&](const Name& known) { return wanted == known.data(); });
     const auto index = found - devices_.begin();
     if (index >= kNoDevice) return kNoDevice;
-    if (found == devices_.end()) devices_.emplace_back(name);
+    if (found == devices_.end()) wanted.copy(devices_.emplace_back().data(), wanted.size());
     return static_cast<std::uint8_t>(index);
 }
 
@@ -205,17 +220,30 @@ StateQp StateExport::record_of(const device::Engine& engine, transport::QueuePai
     return out;
 }
 
-void StateExport::collect(device::Engine& engine, StateSnapshot& out) {
+void StateExport::collect_qps(device::Engine& engine, StateSnapshot& out) {
     const Instant now = host_->now();
-    add_counters(engine.counters(), out.counters);
-    engine.qps().for_each([&engine](transport::QueuePair& qp) { engine.observe(qp); });
-    for (StateReason& reason : reasons_of(engine)) out.reasons.push_back(std::move(reason));
     engine.qps().for_each([&](transport::QueuePair& qp) {
-        if (out.qps.size() < kSnapshotMax / 2 / sizeof(StateQp))
+        engine.observe(qp);
+        if (out.qps.size() < out.qps.capacity())
             out.qps.push_back(record_of(engine, qp, now));
         else
             ++out.qps_left_out;
     });
+}
+
+void StateExport::collect(Shard& shard, EngineMemory& memory, StateSnapshot& out) {
+    std::size_t count = 0;
+    if (!shard.inspect(kPatience, [&](device::Engine& engine) { count = engine.qps().size(); }))
+        return;
+    constexpr std::size_t kQpsMax = kSnapshotMax / 2 / sizeof(StateQp);
+    out.qps.reserve(std::min(kQpsMax, out.qps.size() + count + kNewQpsMax));
+    const bool seen = shard.inspect(kPatience, [&](device::Engine& engine) {
+        collect_qps(engine, out);
+        memory.look(engine);
+    });
+    if (!seen) return;
+    add_counters(memory.counters, out.counters);
+    for (StateReason& reason : reasons_of(memory)) out.reasons.push_back(std::move(reason));
 }
 
 void StateExport::publish(Shards shards, bool finished) {
@@ -226,9 +254,9 @@ void StateExport::publish(Shards shards, bool finished) {
     snapshot.command = program_invocation_short_name;
     snapshot.network = identity_.network;
     for (const std::unique_ptr<Shard>& shard : shards) snapshot.slots.push_back(shard->slot());
-    for (const std::unique_ptr<Shard>& shard : shards)
-        shard->inspect(kPatience, [&](device::Engine& engine) { collect(engine, snapshot); });
-    snapshot.devices = devices_;
+    const auto memory = std::make_unique<EngineMemory>();
+    for (const std::unique_ptr<Shard>& shard : shards) collect(*shard, *memory, snapshot);
+    for (const Name& device : devices_) snapshot.devices.emplace_back(device.data());
     snapshot.resources = inventory_();
     explains_ = !snapshot.reasons.empty() ||
                 std::any_of(snapshot.qps.begin(), snapshot.qps.end(), heard_nothing);

@@ -2,10 +2,12 @@
 // of the data path knows of it. Only on real machines: a simulated node has none.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -17,8 +19,18 @@
 namespace feroce::process {
 
 StateReason reason_of(const transport::Reason& reason);
-// What an engine remembers, oldest first, then what it notices.
-std::vector<StateReason> reasons_of(device::Engine& engine);
+
+// What an engine remembers, as it was at a moment: copied under its lock, which takes no memory,
+// and put into words after that.
+struct EngineMemory {
+    transport::Counters counters;
+    transport::ReasonLog log;
+    std::optional<Gid> mangled_source;
+
+    void look(const device::Engine& engine);
+};
+// The reasons, oldest first, then what it notices.
+std::vector<StateReason> reasons_of(const EngineMemory& memory);
 
 class StateExport {
 public:
@@ -28,8 +40,7 @@ public:
     using Inventory = std::vector<StateResources> (*)();
     using Shards = std::span<const std::unique_ptr<Shard>>;
 
-    StateExport(DeviceName device_name, Inventory inventory)
-        : device_name_(device_name), inventory_(inventory) {}
+    StateExport(DeviceName device_name, Inventory inventory);
     ~StateExport();
 
     // `refresh` is called on a thread of ours when somebody asks; it must call publish(). No page
@@ -45,7 +56,9 @@ public:
 
 private:
     void body();
-    void collect(device::Engine& engine, StateSnapshot& out);
+    void collect(Shard& shard, EngineMemory& memory, StateSnapshot& out);
+    // Under the shard's lock: neither takes memory.
+    void collect_qps(device::Engine& engine, StateSnapshot& out);
     StateQp record_of(const device::Engine& engine, transport::QueuePair& qp, Instant now);
     std::uint8_t device_index(const char* name);
 
@@ -55,7 +68,8 @@ private:
     host::Identity identity_;     // Of the last start.
     std::unique_ptr<StatePage> page_;
     std::function<void()> refresh_;
-    std::vector<std::string> devices_;  // Every one that ever had a queue pair.
+    using Name = std::array<char, 64>;  // As long as verbs allows, with its final zero.
+    std::vector<Name> devices_;         // Every one that ever had a queue pair; never grows.
     bool explains_ = false;             // The page holds a reason.
     std::atomic<bool> stop_{false};     // The interrupt that follows orders it.
     std::unique_ptr<host::Task> thread_;

@@ -2,6 +2,8 @@
 // failed, in words, with the peer's part if the peer is of this machine and user.
 #include <algorithm>
 #include <chrono>
+#include <memory>
+#include <optional>
 #include <string>
 
 #include "process/state_export.hpp"
@@ -28,9 +30,13 @@ struct Failure {
 
 Failure first_failure(Qp& qp) {
     Failure out;
-    process::Shard::Session session(*qp.shard);
-    const transport::Reason* reason = session.engine().reasons().find(qp.machine->first_reason());
-    if (reason == nullptr) return out;
+    std::optional<transport::Reason> reason;
+    {
+        process::Shard::Session session(*qp.shard);
+        const transport::ReasonLog& log = session.engine().reasons();
+        if (const transport::Reason* found = log.find(qp.machine->first_reason())) reason = *found;
+    }
+    if (!reason) return out;
     out.reason = process::reason_of(*reason);
     out.peer_is_local = reason->source == reason->destination;
     out.peer_refused = reason->rule == transport::Rule::PeerRefused;
@@ -40,9 +46,10 @@ Failure first_failure(Qp& qp) {
 // The peer's part, if the peer is a queue pair of this process.
 std::string own_refusal(Instance& instance, const process::StateReason& failure) {
     std::string out;
+    const auto memory = std::make_unique<process::EngineMemory>();
     for (std::size_t i = 0; i < instance.shard_count(); ++i) {
-        process::Shard::Session session(instance.shard(i));
-        for (const process::StateReason& reason : process::reasons_of(session.engine()))
+        memory->look(process::Shard::Session(instance.shard(i)).engine());
+        for (const process::StateReason& reason : process::reasons_of(*memory))
             if (process::answers(reason, failure)) out = reason.sentence;
     }
     return out;
