@@ -12,6 +12,9 @@ target_compile_options(feroce_options INTERFACE -Wall -Wextra -Wpedantic -Wshado
                        $<$<CXX_COMPILER_ID:GNU>:-Wno-psabi>)
 target_include_directories(feroce_options INTERFACE ${CMAKE_SOURCE_DIR}/src
                            ${CMAKE_SOURCE_DIR}/include)
+if(FEROCE_WATCH_LOCKS)
+  target_compile_definitions(feroce_options INTERFACE FEROCE_WATCH_LOCKS)
+endif()
 if(FEROCE_SANITIZE)
   target_compile_options(feroce_options INTERFACE -fsanitize=${FEROCE_SANITIZE}
                          -fno-omit-frame-pointer -fno-sanitize-recover=all)

@@ -4,6 +4,8 @@
 
 #include <atomic>
 
+#include "base/held_locks.hpp"
+
 namespace feroce {
 
 class Spinlock {
@@ -13,10 +15,18 @@ public:
         while (held_.exchange(true, std::memory_order_acquire)) {
             while (held_.load(std::memory_order_relaxed)) relax();
         }
+        held_locks::taken();
     }
-    bool try_lock() { return !held_.exchange(true, std::memory_order_acquire); }
-    // release: our writes are visible to whoever takes the lock next.
-    void unlock() { held_.store(false, std::memory_order_release); }
+    bool try_lock() {
+        if (held_.exchange(true, std::memory_order_acquire)) return false;
+        held_locks::taken();
+        return true;
+    }
+    // release: our writes are visible to the next thread that takes the lock.
+    void unlock() {
+        held_locks::released();
+        held_.store(false, std::memory_order_release);
+    }
 
 private:
     static void relax() {

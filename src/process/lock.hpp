@@ -9,6 +9,8 @@
 #include <atomic>
 #include <thread>
 
+#include "base/held_locks.hpp"
+
 namespace feroce::process {
 
 class Lock {
@@ -16,8 +18,11 @@ public:
     bool try_lock() {
         int expected = kFree;
         // acquire: what the last holder wrote is visible before we touch the guarded words.
-        return state_.compare_exchange_strong(expected, kHeld, std::memory_order_acquire,
-                                              std::memory_order_relaxed);
+        if (!state_.compare_exchange_strong(expected, kHeld, std::memory_order_acquire,
+                                            std::memory_order_relaxed))
+            return false;
+        held_locks::taken();
+        return true;
     }
     void lock() {
         if (try_lock()) return;
@@ -26,8 +31,10 @@ public:
         while (state_.exchange(kAwaited, std::memory_order_acquire) != kFree)
             state_.wait(kAwaited, std::memory_order_relaxed);
         waiting_.fetch_sub(1, std::memory_order_relaxed);
+        held_locks::taken();
     }
     void unlock() {
+        held_locks::released();
         // release, so that our writes are visible to the next holder; seq_cst, because
         // notify_one() looks for sleepers, and must not do so before others can see the lock free.
         if (state_.exchange(kFree, std::memory_order_seq_cst) == kAwaited) state_.notify_one();
