@@ -7,11 +7,7 @@
 namespace feroce::transport {
 
 bool HeldReceive::take() {
-    ReceiveQueue& queue = qp_.receive_queue();
-    if (held_) return true;
-    held_ = queue.take(wqe_);
-    if (held_ && queue.consume_limit_event())
-        qp_.services().events.srq_event(queue, AsyncEventType::SrqLimitReached);
+    if (!held_) held_ = qp_.take_receive(qp_.receive_queue(), wqe_);
     return held_;
 }
 
@@ -21,11 +17,8 @@ mem::Fault HeldReceive::write(std::uint64_t offset, ByteView bytes) {
 }
 
 Completion HeldReceive::completion(Instant now) const {
-    Completion completion;
-    completion.wr_id = wqe_.wr_id;
-    completion.timestamp_ns = static_cast<std::uint64_t>(now.time_since_epoch().count());
+    Completion completion = qp_.completion_of(now, wqe_.wr_id);
     completion.opcode = WcOpcode::Receive;
-    completion.qpn = qp_.qpn();
     return completion;
 }
 

@@ -36,10 +36,6 @@ Machine* make_machine(std::span<std::byte> place, QueuePair& qp) {
     return nullptr;
 }
 
-std::uint64_t nanoseconds(Instant now) {
-    return static_cast<std::uint64_t>(now.time_since_epoch().count());
-}
-
 bool is_datagram_op(SendOp op) {
     return op == SendOp::Send || op == SendOp::SendImmediate;
 }
@@ -127,17 +123,33 @@ Result<void> QueuePair::post_receive(Instant now, const ReceiveWr& wr) {
     return {};
 }
 
+Completion QueuePair::completion_of(Instant now, std::uint64_t wr_id) const {
+    Completion completion;
+    completion.wr_id = wr_id;
+    completion.timestamp_ns = static_cast<std::uint64_t>(now.time_since_epoch().count());
+    completion.qpn = hot_.qpn;
+    return completion;
+}
+
+bool QueuePair::take_receive(ReceiveQueue& queue, ReceiveWqe& into) {
+    if (!queue.take(into)) return false;
+    if (queue.consume_limit_event())
+        hot_.services->events.srq_event(queue, AsyncEventType::SrqLimitReached);
+    return true;
+}
+
+void QueuePair::tell_drained() {
+    hot_.services->events.qp_event(*this, AsyncEventType::SendQueueDrained);
+}
+
 void QueuePair::complete_send(Instant now, const SendWqe& wqe, WcStatus status,
                               std::uint32_t reason) {
     if (status == WcStatus::Success && !wqe.signaled) return;
-    Completion completion;
-    completion.wr_id = wqe.wr_id;
-    completion.timestamp_ns = nanoseconds(now);
+    Completion completion = completion_of(now, wqe.wr_id);
     completion.status = status;
     completion.opcode = completion_opcode(wqe.op);
     completion.byte_length = wqe.length;
     completion.reason = reason;
-    completion.qpn = hot_.qpn;
     give(*hot_.init.send_cq, completion);
 }
 
@@ -203,13 +215,10 @@ void QueuePair::flush_receives(Instant now) {
     if (uses_srq()) return hot_.services->events.qp_event(*this, AsyncEventType::QpLastWqeReached);
     if (hot_.init.receive_cq == nullptr) return;
     while (const auto wr_id = hot_.receive_queue->discard()) {
-        Completion completion;
-        completion.wr_id = *wr_id;
-        completion.timestamp_ns = nanoseconds(now);
+        Completion completion = completion_of(now, *wr_id);
         completion.status = WcStatus::FlushError;
         completion.opcode = WcOpcode::Receive;
         completion.reason = hot_.first_reason;
-        completion.qpn = hot_.qpn;
         hot_.services->held.push(*this, *hot_.init.receive_cq, completion);
     }
 }

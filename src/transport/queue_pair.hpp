@@ -164,6 +164,12 @@ public:
     Result<void> post_send(Instant now, const SendWr& wr);
     Result<void> post_receive(Instant now, const ReceiveWr& wr);
 
+    // What every completion of it says: wr_id, time and queue pair.
+    Completion completion_of(Instant now, std::uint64_t wr_id) const;
+    // The next receive of a queue that may be another's (XRC). Tells its owner of the limit.
+    bool take_receive(ReceiveQueue& queue, ReceiveWqe& into);
+    void tell_drained();  // In SQD, and what was begun is finished.
+
     void complete_send(Instant now, const SendWqe& wqe, WcStatus status, std::uint32_t reason);
     void complete_receive(const Completion& completion);
     // To a queue that may be another's (XRC).

@@ -22,6 +22,10 @@ constexpr bool receives(QpState state) {  // Packets are taken.
            state == QpState::Sqe;
 }
 
+constexpr std::uint32_t packets_for(std::uint32_t bytes, std::uint32_t path_mtu) {
+    return bytes == 0 ? 1 : (bytes - 1) / path_mtu + 1;
+}
+
 // Where packets go. `flow` only picks the UDP source port, so that one conversation keeps one port.
 struct Path {
     Gid source;

@@ -114,7 +114,7 @@ const char* RcMachine::check_invariants() const {
 void RcMachine::tell_when_drained() {
     if (!drain_pending_ || qp_.state() != QpState::Sqd || !requester_.idle()) return;
     drain_pending_ = false;
-    qp_.services().events.qp_event(qp_, AsyncEventType::SendQueueDrained);
+    qp_.tell_drained();
 }
 
 }  // namespace feroce::transport::rc

@@ -162,8 +162,7 @@ Syndrome Responder::credits() {
 }
 
 std::uint32_t Responder::read_packets(std::uint32_t length) const {
-    const std::uint32_t mtu = qp_.attributes().path_mtu;
-    return std::max(1U, length / mtu + (length % mtu != 0 ? 1 : 0));
+    return packets_for(length, qp_.attributes().path_mtu);
 }
 
 }  // namespace feroce::transport::rc

@@ -212,8 +212,7 @@ PacketNumber Requester::position_number() const {
 std::uint32_t Requester::packets_of(const SendWqe& wqe) const {
     if (is_local(wqe.op)) return 0;
     if (needs_response(wqe.op) && wqe.op != SendOp::Read) return 1;
-    const std::uint32_t mtu = qp_.attributes().path_mtu;
-    return std::max(1U, wqe.length / mtu + (wqe.length % mtu != 0 ? 1 : 0));
+    return packets_for(wqe.length, qp_.attributes().path_mtu);
 }
 
 void Requester::number(SendWqe& wqe) {

@@ -169,21 +169,16 @@ bool Responder::receive_lost() {
 bool Responder::take_receive(const wire::Packet& packet) {
     if (service_ == wire::Service::Xrc) receive_srq_ = packet.xrceth().srq;
     ReceiveQueue* const queue = receive_source().queue;
-    if (queue == nullptr || !queue->take(receive_)) return false;
+    if (queue == nullptr || !qp_.take_receive(*queue, receive_)) return false;
     receive_held_ = true;
     receive_pd_ = queue->pd();
-    if (queue->consume_limit_event())
-        qp_.services().events.srq_event(*queue, AsyncEventType::SrqLimitReached);
     return true;
 }
 
 Completion Responder::receive_completion(Instant now) const {
-    Completion completion;
-    completion.wr_id = receive_.wr_id;
-    completion.timestamp_ns = static_cast<std::uint64_t>(now.time_since_epoch().count());
+    Completion completion = qp_.completion_of(now, receive_.wr_id);
     completion.opcode = WcOpcode::Receive;
     completion.byte_length = static_cast<std::uint32_t>(received_bytes_);
-    completion.qpn = qp_.qpn();
     completion.source_qpn = qp_.attributes().destination_qpn;
     return completion;
 }

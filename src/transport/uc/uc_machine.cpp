@@ -95,7 +95,7 @@ void UcMachine::run_local(Instant now, const SendWqe& wqe) {
 void UcMachine::tell_when_drained() {
     if (!drain_pending_ || sent_of_head_ > 0) return;
     drain_pending_ = false;
-    qp_.services().events.qp_event(qp_, AsyncEventType::SendQueueDrained);
+    qp_.tell_drained();
 }
 
 void UcMachine::on_packet(Instant now, const wire::Packet& packet, const Arrival&) {

@@ -115,7 +115,7 @@ void UdMachine::on_modify(Instant now, QpState from) {
     if (from == QpState::Rtr && to == QpState::Rts) next_psn_ = qp_.attributes().send_psn;
     // A datagram is sent as soon as it is begun, so there is never anything left to drain.
     if (from == QpState::Rts && to == QpState::Sqd && qp_.attributes().drain_notify)
-        qp_.services().events.qp_event(qp_, AsyncEventType::SendQueueDrained);
+        qp_.tell_drained();
 }
 
 }  // namespace feroce::transport
