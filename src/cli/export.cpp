@@ -104,12 +104,12 @@ void serve(rdma::Loop& loop, block::Server& server, Reloader& reloader, const st
     ExportDoor door(server, file,
                     [&](ExportDoor::Answer answer) { reloader.begin(std::move(answer)); });
     // A signal ends the wait, unless it came just before it.
-    constexpr auto kLook = std::chrono::milliseconds(100);
+    constexpr auto kDoorPeriod = std::chrono::milliseconds(100);
     auto next_look = loop.now();
     while (asked_to_end == 0 || reloader.busy()) {
-        loop.poll_or_wait(loop.after(kLook));
+        loop.poll_or_wait(loop.after(kDoorPeriod));
         if (loop.now() < next_look) continue;
-        next_look = loop.after(kLook);
+        next_look = loop.after(kDoorPeriod);
         if (asked_to_reload != 0) {
             asked_to_reload = 0;  // Before the file is read: it may be changed again meanwhile.
             reloader.begin([](const std::string&) {});
