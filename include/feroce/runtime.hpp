@@ -29,6 +29,10 @@ public:
     // A directory that is this user's alone, where programs can be asked about themselves. Empty:
     // there is none in this world.
     virtual std::string user_directory() { return {}; }
+    // How many processors this process may use, and on which of them (from 0) this thread is now.
+    // It may be moved at any time: a hint for what is kept apart by processor.
+    virtual unsigned processor_count() { return 1; }
+    virtual unsigned current_processor() { return 0; }
 };
 
 // Threads of the kernel: steady clock, ppoll, and memory that suits huge pages when it is large.
@@ -46,6 +50,8 @@ public:
     std::pmr::memory_resource& memory() override;
     std::uint64_t random() override;
     std::string user_directory() override;
+    unsigned processor_count() override;
+    unsigned current_processor() override;
 
 private:
     int wake_fd_;

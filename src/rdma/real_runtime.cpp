@@ -1,4 +1,5 @@
 #include <poll.h>
+#include <sched.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/random.h>
@@ -61,6 +62,29 @@ timespec to_timespec(Duration time) {
     const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(time);
     return {static_cast<std::time_t>(seconds.count()), static_cast<long>((time - seconds).count())};
 }
+
+// The processors of the process, as its first thread may use them: threads that are pinned to one
+// must not take that for all there are.
+struct Processors {
+    static const Processors& of_process() {
+        static const Processors all;
+        return all;
+    }
+
+    Processors() {
+        cpu_set_t set;
+        CPU_ZERO(&set);
+        if (::sched_getaffinity(::getpid(), sizeof set, &set) != 0) CPU_SET(0, &set);
+        for (std::size_t i = 0; i < places.size(); ++i) {
+            const bool ours = CPU_ISSET(i, &set);
+            places[i] = ours ? static_cast<std::uint16_t>(count) : 0;
+            count += ours;
+        }
+    }
+
+    std::size_t count = 0;
+    std::array<std::uint16_t, CPU_SETSIZE> places{};  // Of each among ours; 0 for others.
+};
 
 }  // namespace
 
@@ -130,6 +154,16 @@ std::string RealRuntime::user_directory() {
     const bool ours = ::lstat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode) &&
                       info.st_uid == ::geteuid() && (info.st_mode & 0077) == 0;
     return ours ? path : std::string();
+}
+
+unsigned RealRuntime::processor_count() {
+    return static_cast<unsigned>(Processors::of_process().count);
+}
+
+unsigned RealRuntime::current_processor() {
+    const Processors& all = Processors::of_process();
+    const int now = ::sched_getcpu();
+    return now < 0 ? 0 : all.places[static_cast<std::size_t>(now) % all.places.size()];
 }
 
 }  // namespace feroce::rdma

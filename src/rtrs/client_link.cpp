@@ -39,6 +39,7 @@ ClientLink::ClientLink(rdma::Loop& loop, Plan plan, Owner& owner)
       plan_(std::move(plan)),
       owner_(owner),
       lines_(line_count()),
+      sent_(line_count()),
       news_(loop),
       beat_(loop, *this),
       tasks_(loop) {}
@@ -215,10 +216,9 @@ void ClientLink::start(SessionMemory& memory) {
     beat_.arm(heartbeat_->due());
 }
 
-Channel& ClientLink::channel_of(const Request& request) const {
+std::size_t ClientLink::line_of(const Request& request) const {
     const std::size_t others = lines_.size() - 1;
-    const std::size_t number = request.service || others == 0 ? 0 : 1 + request.permit % others;
-    return *lines_[number].channel;
+    return request.service || others == 0 ? 0 : 1 + request.processor % others;
 }
 
 bool ClientLink::send(Request& request) {
@@ -227,6 +227,7 @@ bool ClientLink::send(Request& request) {
     const SendPlan plan{*memory_, *areas_, announced_.geometry, extended()};
     if (!send_request(request, plan, chunks_[request.permit], channel))
         fail("the device refuses to register the memory of a request");
+    ++sent_[line_of(request)];
     return !failed_;
 }
 

@@ -66,6 +66,7 @@ public:
     Duration latency() const { return heartbeat_ ? heartbeat_->latency() : Duration{}; }
     InFlight& inflight() { return inflight_; }
     RegisteredAreas& areas() { return *areas_; }
+    const std::vector<std::uint64_t>& sent() const { return sent_; }  // Requests, by connection.
 
     bool has_room(const Request& request) const { return channel_of(request).has_room(kSpare); }
     bool send(Request& request);          // False, and failed, if the device refuses.
@@ -100,7 +101,9 @@ private:
         return static_cast<std::uint16_t>(plan_.options->connections + 1);
     }
     Channel::Shape shape_of(std::uint16_t number) const;
-    Channel& channel_of(const Request& request) const;
+    // The connection of the caller's processor, also when the request is sent again.
+    std::size_t line_of(const Request& request) const;
+    Channel& channel_of(const Request& request) const { return *lines_[line_of(request)].channel; }
     void on_beat() override;
 
     void on_receive(Channel& channel, const ibv_wc& completion, ByteView data) override;
@@ -118,6 +121,7 @@ private:
     ConnectResponse announced_;
     std::vector<RemoteChunk> chunks_;
     std::vector<Line> lines_;
+    std::vector<std::uint64_t> sent_;
     SessionMemory* memory_ = nullptr;  // From start() on.
     std::optional<RegisteredAreas> areas_;
     std::optional<Heartbeat> heartbeat_;

@@ -94,6 +94,7 @@ PathStatistics ClientPath::statistics() {
     if (up_) {
         out.inflight = static_cast<std::uint32_t>(link_->inflight().size());
         out.latency = link_->latency();
+        out.sent = link_->sent();
     }
     return out;
 }

@@ -1,6 +1,7 @@
 // The handles of session.hpp over SessionCore.
 #include "feroce/rtrs/session.hpp"
 
+#include <algorithm>
 #include <cerrno>
 #include <utility>
 
@@ -9,6 +10,14 @@
 #include "rtrs/session_directory.hpp"
 
 namespace feroce::rtrs {
+
+namespace {
+
+// Of a machine with more processors several share a connection: each costs a queue pair at both
+// ends, and a round trip when a path is made to the kernel's server.
+constexpr unsigned kMostByProcessor = 8;
+
+}  // namespace
 
 SessionTransfer::SessionTransfer(SessionCore& session)
     : Limited(session.loop(),
@@ -34,6 +43,7 @@ bool SessionTransfer::start(std::coroutine_handle<> handle, const rdma::Limits* 
     code_ = begin(handle, outer);
     if (code_ != 0) return false;
     request_.limited = limited();
+    request_.processor = loop().runtime().current_processor();
     starting_ = true;
     session_.submit(request_);
     starting_ = false;
@@ -175,6 +185,9 @@ rdma::Task<rdma::Result<Session>> Client::open_session(std::shared_ptr<SessionDi
     if (auto good = check_session_name(name); !good) co_return good.error();
     if (options.connections >= kMaxConnections)
         co_return rdma::Error(EINVAL, "a path has at most 4095 connections for requests");
+    if (options.connections == 0)
+        options.connections = static_cast<std::uint16_t>(
+            std::clamp(directory->loop().runtime().processor_count(), 1u, kMostByProcessor));
     const std::shared_ptr<SessionCore> core = directory->find_or_make(name, std::move(options));
     for (const PathAddress& address : paths)
         if (auto added = core->add_path(address); !added && added.error().code != EEXIST)

@@ -43,6 +43,7 @@ bool PortTransfer::start(std::coroutine_handle<> handle, const rdma::Limits* out
     code_ = begin(handle, outer);
     if (code_ != 0) return false;
     request_.limited = limited();
+    request_.processor = loop().runtime().current_processor();
     started_ = true;
     submit_.post();
     return true;

@@ -18,10 +18,13 @@ public:
     void relax() override { pause(); }
     std::pmr::memory_resource& memory() override { return node_.memory(); }
     std::uint64_t random() override { return random_.next(); }
+    // A program that is moved all the time uses what is kept for each.
+    unsigned current_processor() override { return processor_++; }
 
 private:
     AbiNode& node_;
     Prng random_;
+    unsigned processor_ = 0;
     bool woken_ = false;
 };
 

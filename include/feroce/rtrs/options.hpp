@@ -63,7 +63,9 @@ enum class LinkEvent : std::uint8_t {
 
 struct SessionOptions {
     std::uint16_t port = kDefaultPort;
-    std::uint16_t connections = 1;  // For requests, in each path, beside the service connection.
+    // For requests, in each path, beside the service connection. A request takes that of the
+    // processor its caller is on. 0: one a processor of this process, at most 8.
+    std::uint16_t connections = 0;
     PathPolicy policy = PathPolicy::MinInflight;
     Duration connect_timeout = std::chrono::seconds(5);
     std::optional<HeartbeatOptions> heartbeat = {};

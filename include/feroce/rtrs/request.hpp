@@ -36,6 +36,7 @@ struct Request : PermitWaiter {
 
     Direction direction = Direction::Write;
     bool service = false;                           // Travels on the service connection.
+    unsigned processor = 0;                         // That its caller was on.
     std::span<const std::byte> message;             // These three must stay until done.
     std::span<const Segment> read_into = {};        // For reads,
     std::span<const ConstSegment> write_from = {};  // for writes.

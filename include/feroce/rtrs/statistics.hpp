@@ -26,6 +26,8 @@ struct PathStatistics {
     std::uint64_t failovers = 0;  // Requests that had to leave this path.
     std::uint64_t connects = 0;
     std::uint64_t connect_failures = 0;
+    // Requests sent by each connection since the path is up: first the service connection.
+    std::vector<std::uint64_t> sent;
     Duration latency{};      // Of the last heartbeat.
     Histogram requests;      // That it answered, from submission to completion.
     std::string last_error;  // Why it went down last.
