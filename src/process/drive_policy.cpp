@@ -5,7 +5,10 @@
 
 namespace feroce::process {
 
-void DrivePolicy::poll_begins() {
+void DrivePolicy::poll_begins(Instant now) {
+    if (std::exchange(posts_since_poll_, 0) > 0)
+        polls_after_posts_ =
+            now - posted_at_ < kPollGap ? std::min(polls_after_posts_ + 1, kPollsNeeded) : 0;
     if (!returned_completion_) return;
     // The program came back, and nothing had arrived for which the thread would have been needed.
     returned_completion_ = false;
@@ -18,7 +21,17 @@ void DrivePolicy::arrived(Instant now) {
     arrived_at_ = now;
 }
 
+bool DrivePolicy::gather(const Situation& situation, bool in_flight) {
+    const bool looks_soon = situation.thread_wakes <= situation.now + 2 * kWatch;
+    const bool waits = in_flight && trusted() && !situation.armed && looks_soon &&
+                       polls_after_posts_ == kPollsNeeded && gathered_ < kGatherMax;
+    if (waits) ++gathered_;
+    return waits;
+}
+
 void DrivePolicy::posted(Instant now) {
+    posts_since_poll_ = std::min(posts_since_poll_ + 1, kPostsBeforePoll);
+    posted_at_ = now;
     if (!unanswered_) return;
     unanswered_ = false;
     answers_ = now - arrived_at_ < kAnswerGap ? std::min(answers_ + 1, kAnswersNeeded) : 0;

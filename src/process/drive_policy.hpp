@@ -22,6 +22,12 @@
 //     post or poll soon, so that both leave in one send: one that is trusted and has a completion
 //     to take, or that has answered the last kAnswersNeeded arrivals with posts. It waits no longer
 //     than kAnswerGap for our thread, or its next look.
+//  8. A post may wait for the poll that follows it, so that several leave in one send: only while
+//     earlier ones are in flight, up to kGatherMax of them, and of a trusted program that has
+//     polled right after each of its last kPollsNeeded posts. One that does not is found by our
+//     thread's next look, and counted from the beginning.
+//  9. A program in the midst of its posts counts as one that polls: it will when it has posted all.
+//     Not after kPostsBeforePoll of them.
 //
 // Invariant: at any time the port is armed, or the thread looks within 2 * kWatch, or it is awake.
 // So an arrival waits for nobody longer than that.
@@ -50,6 +56,12 @@ public:
     // Arrivals in a row that a program must have answered, and how soon.
     static constexpr int kAnswersNeeded = 16;
     static constexpr Duration kAnswerGap = std::chrono::microseconds(50);
+    // Posts in a row that a poll must have followed, how soon, and how many are gathered at most.
+    static constexpr int kPollsNeeded = 64;
+    static constexpr Duration kPollGap = std::chrono::microseconds(10);
+    static constexpr int kGatherMax = 16;
+    // Posts after which a program that has not polled counts as one that does not.
+    static constexpr int kPostsBeforePoll = 256;
     // A program spins for what another process on the same core may be about to send. By time, as
     // an empty poll costs a system call, or next to nothing where packets come by memory; and by
     // number, as a program that works between polls does not spin.
@@ -85,14 +97,24 @@ public:
     // thread finds an old debt and nothing new.
     void arrived(Instant now);
     void posted(Instant now);
-    void answer_overdue() { answers_ = unanswered_ ? 0 : answers_; }
+    void answer_overdue() {
+        answers_ = unanswered_ ? 0 : answers_;
+        if (gathered_ > 0) polls_after_posts_ = 0;
+    }
+    // Rule 8, after posted(): may what was posted wait for the next poll? `in_flight`: something
+    // that was posted before.
+    bool gather(const Situation& situation, bool in_flight);
+    // After posted(): the program is in the midst of its posts, and polls after them. Not for ever.
+    bool polls_soon() const { return posts_since_poll_ < kPostsBeforePoll; }
+    bool has_gathered() const { return gathered_ > 0; }
+    void sent() { gathered_ = 0; }  // All that was posted.
     bool answers_expected() const { return answers_ == kAnswersNeeded; }
     // Rules 6 and 7: must a poller that has a completion to take, or not, run the engine first?
     bool run_first(const Situation& situation, const Debt& debt, bool completion) const;
     // May the thread leave it all for kAnswerGap?
     bool ack_waits(const Debt& debt) const;
     // A thread of the program begins to drive, and what it found.
-    void poll_begins();
+    void poll_begins(Instant now);
     Answer poll_ends(const Situation& situation, Found found);
     Answer sleep_expected(const Situation& situation);
     // Something falls due at `due`: must the thread be woken for it?
@@ -127,6 +149,11 @@ private:
     int answers_ = 0;
     bool unanswered_ = false;  // Something arrived that we owe for, and no post followed.
     Instant arrived_at_{};
+    // Posts that a poll followed closely, in a row, up to kPollsNeeded; and those that wait.
+    int polls_after_posts_ = 0;
+    int gathered_ = 0;
+    int posts_since_poll_ = 0;
+    Instant posted_at_{};
     Instant last_empty_poll_{};
     Instant spins_since_{};             // Or gave way last.
     std::uint32_t polls_at_yield_ = 0;  // Value of empty_polls_ then.

@@ -31,13 +31,20 @@ struct Stage {
     DrivePolicy::Answer poll(DrivePolicy::Found found, Duration after = 1us) {
         now += after;
         ++polls;
-        policy.poll_begins();
+        policy.poll_begins(now);
         const DrivePolicy::Answer answer = policy.poll_ends(situation(), found);
         apply(answer.arming);
         if (answer.wake_thread) thread_wakes = now;
         return answer;
     }
     void empty_poll() { poll({}); }
+    // True: it waits for the next poll.
+    bool post(bool in_flight = true) {
+        policy.posted(now);
+        const bool waits = policy.gather(situation(), in_flight);
+        if (!waits) policy.sent();
+        return waits;
+    }
     void full_poll() { poll({.packets = true, .completion = true}); }
     void expect_sleep() { apply(policy.sleep_expected(situation()).arming); }
     // An arrival that wakes the thread. True: the thread takes it.
@@ -248,6 +255,61 @@ TEST(DrivePolicy, TriesEverMoreSeldomInVain) {
     EXPECT_LE(trials, 11);
 }
 
+// A program that is trusted and spins, and posts between its polls.
+Stage busy_poller() {
+    Stage stage;
+    stage.thread_sleeps();
+    for (int i = 0; i <= DrivePolicy::kDoubtsMax; ++i) stage.full_poll();
+    for (int i = 0; i < 3; ++i) stage.empty_poll();
+    stage.thread_wakes = stage.now + DrivePolicy::kWatch;
+    for (int i = 0; i < DrivePolicy::kPollsNeeded; ++i) {
+        EXPECT_FALSE(stage.post()) << i;
+        stage.empty_poll();
+    }
+    stage.thread_wakes = stage.now + DrivePolicy::kWatch;
+    return stage;
+}
+
+TEST(DrivePolicy, GathersPostsOfAProgramThatPollsAfterEach) {
+    Stage stage = busy_poller();
+    EXPECT_FALSE(stage.post(false)) << "a lone one leaves at once";
+    for (int i = 0; i < DrivePolicy::kGatherMax; ++i) EXPECT_TRUE(stage.post()) << i;
+    EXPECT_FALSE(stage.post()) << "enough for one send";
+    EXPECT_FALSE(stage.policy.has_gathered());
+    EXPECT_TRUE(stage.post());
+    EXPECT_TRUE(stage.policy.has_gathered());
+}
+
+TEST(DrivePolicy, AProgramThatPostsAndNeverPollsDoesNotCountAsOneThatPolls) {
+    Stage stage;
+    for (int i = 0; i < DrivePolicy::kPostsBeforePoll - 1; ++i) {
+        stage.post();
+        EXPECT_TRUE(stage.policy.polls_soon()) << i;
+    }
+    stage.post();
+    EXPECT_FALSE(stage.policy.polls_soon());
+    stage.empty_poll();
+    stage.post();
+    EXPECT_TRUE(stage.policy.polls_soon());
+}
+
+TEST(DrivePolicy, GathersNothingOfAProgramThatDoesNotPollSoon) {
+    Stage stage = busy_poller();
+    EXPECT_TRUE(stage.post());
+    stage.poll({}, DrivePolicy::kPollGap);
+    EXPECT_FALSE(stage.post()) << "it came late";
+    stage = busy_poller();
+    EXPECT_TRUE(stage.post());
+    stage.policy.answer_overdue();
+    EXPECT_FALSE(stage.post()) << "the thread had to send it";
+    stage = busy_poller();
+    stage.expect_sleep();
+    EXPECT_FALSE(stage.post()) << "it is about to sleep";
+    stage = busy_poller();
+    stage.thread_wakes = kNever;
+    EXPECT_FALSE(stage.post()) << "the thread would not look";
+}
+
 // What must hold after every event, whatever came before.
 void check(const Stage& stage) {
     const DrivePolicy& policy = stage.policy;
@@ -264,7 +326,13 @@ public:
     void step() {
         const bool sleeper = stage_.policy.expects_sleep();
         const bool was_armed = stage_.armed;
-        switch (random_.next() % 8) {
+        switch (random_.next() % 9) {
+            case 8:
+                if (!stage_.post()) break;
+                // Rule 8.
+                ASSERT_TRUE(stage_.policy.trusted() && !stage_.armed);
+                ASSERT_LE(stage_.thread_wakes, stage_.now + kSoon) << "a post that nobody sends";
+                break;
             case 0:
             case 1:
             case 2:

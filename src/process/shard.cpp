@@ -60,15 +60,25 @@ Shard::Session::Session(Shard& shard, Work work) : shard_(shard), work_(work) {
 }
 
 Shard::Session::~Session() {
-    if (work_ == Work::Posts) shard_.policy_.posted(now_);
-    if (work_ != Work::Receives) {
+    if (work_ == Work::Posts) {
+        shard_.policy_.posted(now_);
+        // It will poll when it has posted all: what arrives meanwhile is its own.
+        if (shard_.policy_.polls_soon()) shard_.note_poll();
+    }
+    if (work_ == Work::Changes || (work_ == Work::Posts && !shard_.gather(now_))) {
         shard_.send_pending(now_);
         shard_.wake_if_late(now_);
     }
     shard_.lock_.unlock();
 }
 
+// What is in flight has a deadline. Without one, nobody waits for an answer.
+bool Shard::gather(Instant now) {
+    return policy_.gather(situation(now), engine_->next_wakeup() != kNever);
+}
+
 void Shard::send_pending(Instant now) {
+    policy_.sent();
     for (int i = 0; i < kRunsMax && engine_->has_work(); ++i) engine_->run(now);
 }
 
@@ -102,7 +112,7 @@ bool Shard::receive(Instant now) {
 }
 
 DrivePolicy::Debt Shard::debt(Instant now, bool received) const {
-    return {.due = received || engine_->next_wakeup() <= now,
+    return {.due = received || policy_.has_gathered() || engine_->next_wakeup() <= now,
             .completions = engine_->holds_completions(),
             .only_acks = policy_.answers_expected() && engine_->owes_only_acks(now)};
 }
@@ -121,9 +131,10 @@ void Shard::drive(device::CompletionQueue& cq) {
 
 bool Shard::drive_locked(device::CompletionQueue& cq) {
     const Instant now = parts_.host.now();
-    policy_.poll_begins();
+    policy_.poll_begins(now);
     const bool received = receive(now);
     if (policy_.run_first(situation(now), debt(now, received), !cq.empty())) {
+        policy_.sent();
         engine_->run(now);
         wake_if_late(now);
     }
@@ -136,6 +147,7 @@ bool Shard::drive_locked(device::CompletionQueue& cq) {
 
 void Shard::expect_sleep() {
     const std::lock_guard guard(lock_);
+    if (policy_.has_gathered()) send_pending(parts_.host.now());
     // The time does not matter to a program that goes to sleep.
     apply(policy_.sleep_expected(situation(Instant{})).arming);
 }
@@ -231,7 +243,10 @@ Instant Shard::drive_until_idle(std::uint64_t& polls) {
         const DrivePolicy::Debt owed = debt(now, received);
         ack_waits = received && policy_.ack_waits(owed);
         if (ack_waits) break;
-        if (owed.due) engine_->run(now);
+        if (owed.due) {
+            policy_.sent();
+            engine_->run(now);
+        }
         now = parts_.host.now();
     }
     lingers_ = false;

@@ -99,6 +99,7 @@ private:
     bool receive(Instant now);
     void note_arrival(Instant now);  // That the thread took.
     DrivePolicy::Debt debt(Instant now, bool received) const;
+    bool gather(Instant now);  // What was posted may wait for the next poll.
     void send_pending(Instant now);
     void wake_if_late(Instant now);
     void wake_thread(Instant at);
