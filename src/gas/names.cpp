@@ -59,6 +59,8 @@ rdma::Task<Result<NodeId>> Node::Core::keeper() {
 }
 
 rdma::Task<Result<>> Node::Core::change_names(EditNames edit) {
+    const Instant deadline = loop().after(options.patience);
+    Backoff backoff(loop(), std::chrono::milliseconds(20));
     for (bool again = false;; again = true) {
         const auto node = co_await keeper();
         if (!node) co_return node.error();
@@ -71,6 +73,11 @@ rdma::Task<Result<>> Node::Core::change_names(EditNames edit) {
         // Once more where somebody was lost meanwhile, or this thread was stopped in the middle.
         if (count_losses() != losses_before || is_lost(*node)) continue;
         if (done.error().code != ESTALE) co_return done;
+        if (loop().now() >= deadline)
+            co_return Error(ETIMEDOUT,
+                            "each attempt to change the names takes longer than a lease "
+                            "of their lock: give NodeOptions::lease more time");
+        if (const auto paused = co_await backoff.pause(); !paused) co_return paused;
     }
 }
 
@@ -81,14 +88,15 @@ rdma::Task<Result<>> Node::Core::change_names_at(NodeId node, const EditNames& e
     if (!hold) co_return hold.error();
     const auto changed = edit(names, again);
     if (!changed) co_return co_await table.give_up(*std::move(hold), changed.error());
-    const auto copied = co_await copy_names(names, node);
+    const auto copied = co_await copy_names(names, *hold);
     if (!copied) co_return co_await table.give_up(*std::move(hold), copied.error());
     if (!*changed) co_return co_await table.unlock(*std::move(hold));
     const Named entry = names.entries[**changed];
     co_return co_await table.store(*std::move(hold), name_at(node, **changed), entry);
 }
 
-rdma::Task<Result<>> Node::Core::copy_names(const Names& names, NodeId keeper) {
+rdma::Task<Result<>> Node::Core::copy_names(const Names& names, const NameTable::Hold& hold) {
+    const NodeId keeper = hold.block.node();
     auto successor = co_await lock_successor(keeper);
     if (!successor) co_return successor.error();
     if (!*successor) co_return check_membership();  // There is nobody else.
@@ -98,7 +106,7 @@ rdma::Task<Result<>> Node::Core::copy_names(const Names& names, NodeId keeper) {
     for (std::size_t i = 0; i < size(); ++i) {
         const NodeId node = node_at(i);
         if (node == keeper || node == (*successor)->node || !lives(node)) continue;
-        const auto copied = co_await write_names(names, node);
+        const auto copied = co_await write_names(names, node, {&hold, &(*successor)->hold});
         if (!copied && !cannot_reach(node)) co_return copied;
     }
     // What is in memory of the own process cannot tell whether others have found it lost.
@@ -138,11 +146,15 @@ rdma::Task<Result<std::optional<Node::Core::Copy>>> Node::Core::lock_successor(N
     co_return std::optional<Copy>();
 }
 
-rdma::Task<Result<>> Node::Core::write_names(const Names& names, NodeId node) {
+// No lock of that table keeps a late write out, so both leases are looked at before each.
+rdma::Task<Result<>> Node::Core::write_names(const Names& names, NodeId node, TwoHolds holds) {
+    const NameTable table(lane_set(0));
     const auto there = co_await lane_set(0).read(NameTable::content_of(names_of(node)));
     if (!there) co_return there.error();
     for (std::size_t i = 0; i < detail::kNames; ++i) {
         if (same(there->entries[i], names.entries[i])) continue;
+        for (const NameTable::Hold* hold : holds)
+            if (const auto in_time = table.check(*hold); !in_time) co_return in_time;
         const auto written = co_await lane_set(0).write(name_at(node, i), names.entries[i]);
         if (!written) co_return written;
     }

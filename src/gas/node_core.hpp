@@ -2,6 +2,7 @@
 // others, the memory they reach, the device, and the loops last.
 #pragma once
 
+#include <array>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -109,11 +110,13 @@ private:
         NameTable::Hold hold;
         detail::Names names;
     };
-    rdma::Task<Result<>> copy_names(const detail::Names& names, NodeId keeper);  // To all others.
+    // To all others, under the keeper's lock.
+    rdma::Task<Result<>> copy_names(const detail::Names& names, const NameTable::Hold& hold);
     rdma::Task<Result<std::optional<Copy>>> lock_successor(NodeId keeper);
     // ESTALE if others have given up that keeper, as its successor was told.
     rdma::Task<Result<>> look_again(NodeId keeper, NodeId successor);
-    rdma::Task<Result<>> write_names(const detail::Names& names, NodeId node);
+    using TwoHolds = std::array<const NameTable::Hold*, 2>;
+    rdma::Task<Result<>> write_names(const detail::Names& names, NodeId node, TwoHolds holds);
 
     std::uint64_t epoch_ = 0;                  // Of the barrier.
     std::vector<plain<std::uint64_t>> heard_;  // The losses that another node knows of.

@@ -10,6 +10,7 @@
 #include "feroce/gas/ds/array.hpp"
 #include "feroce/gas/ds/hash_map.hpp"
 #include "feroce/gas/ds/ordered_map.hpp"
+#include "sim/fiber.hpp"
 #include "sim/gas_cluster.hpp"
 
 namespace feroce::sim::gas_survivors {
@@ -26,11 +27,13 @@ using Word = std::uint64_t;
 // Of which some die, when they say so.
 class Mortal {
 public:
-    Mortal(std::uint64_t seed, std::size_t nodes)
+    Mortal(std::uint64_t seed, std::size_t nodes, gas::Lease lease = kLease,
+           Duration patience = 60s)
         : options_{.nodes = nodes,
                    .trust_global_atomics = seed % 3 != 2,
                    .memory = 1 << 20,
-                   .lease = kLease},
+                   .patience = patience,
+                   .lease = lease},
           cluster_(seed, options_) {}
 
     template <class Program>
@@ -144,10 +147,13 @@ TEST(GasSurvivors, AnyNodeMayDie) {
         SCOPED_TRACE("seed " + std::to_string(seed));
         const std::size_t victim = seed % kNodes;
         Mortal cluster(seed, kNodes);
-        std::size_t ended = 0;
+        std::size_t met = 0, ended = 0;
         cluster.run([&](gas::Node& node, std::size_t i) {
             ASSERT_TRUE(node.publish(name_of("old", i), node.allocate(Word{i}).value()));
             ASSERT_TRUE(node.barrier());
+            ++met;
+            // A node that is still in that barrier would be told there.
+            while (i == victim && met < kNodes) pause();
             if (i == victim) return die();
             expect_told(node.barrier(), victim);
             for (int round = 0; round < 3; ++round) ASSERT_TRUE(node.barrier());
@@ -245,6 +251,79 @@ TEST(GasSurvivors, NamesOutliveTheirKeepers) {
         for (const int winners : given.winners) EXPECT_EQ(winners, 1);
         if (testing::Test::HasFailure()) return;
     }
+}
+
+// Where a thread is stopped, though its device is not: at its next access to shared memory.
+struct Stop {
+    AbiNode* node = nullptr;
+    bool now = false;
+};
+Stop stop;
+
+void stop_there() {
+    while (stop.now && Fiber::current() != nullptr && &here() == stop.node) {
+        Machine& machine = here().machine();
+        machine.sleep_until(machine.now() + 100us);
+    }
+}
+
+// A node that publishes is stopped for longer than its leases, and dies after it has gone on.
+// Another one has published meanwhile: no table may have lost that name.
+TEST(GasSurvivors, NoTableIsWrittenAfterTheLease) {
+    Mortal cluster(1, 4);
+    gas::detail::before_shared_access = stop_there;
+    gas::Node* late = nullptr;
+    bool asked = false, published = false, found = false;
+    cluster.run([&](gas::Node& node, std::size_t i) {
+        const auto word = node.allocate(Word{i}).value();
+        if (i == 2) {
+            late = &node;
+            stop.node = &here();
+            while (!asked) sleep_for(1us);
+            static_cast<void>(node.publish("late", word));
+        }
+        if (i == 1) {
+            while (!stop.now) sleep_for(1ms);
+            ASSERT_TRUE(node.publish("in time", word));
+            published = true;
+        }
+        while (i != 3) pause();
+        while (late == nullptr) sleep_for(1us);
+        const auto trips = [&] { return late->lanes().traffic().round_trips; };
+        const std::uint64_t before = trips();
+        asked = true;
+        // Two locks, and a look at who lives.
+        while (trips() < before + 3) sleep_for(Duration(100));
+        stop.now = true;
+        while (!published) sleep_for(1ms);
+        stop.now = false;
+        // It reads the table of this node and writes it, or it does not.
+        while (trips() < before + 5) sleep_for(Duration(100));
+        sleep_for(20us);
+        for (const std::size_t dead : {2, 0, 1}) cluster.crash(dead);
+        static_cast<void>(node.barrier());
+        const auto kept = node.find<Word>("in time");
+        EXPECT_TRUE(kept) << kept.error().why;
+        found = true;
+    });
+    EXPECT_TRUE(found);
+}
+
+// With leases that are shorter than any change: it is given up in the end.
+TEST(GasSurvivors, NamesAreNotTriedForEver) {
+    Mortal cluster(7, 3, {.time = Duration(1), .grace = 1ms}, 3s);
+    bool told = false;
+    cluster.run([&](gas::Node& node, std::size_t i) {
+        while (i != 0 && !told) sleep_for(100ms);
+        if (i != 0) return;
+        const auto published = node.publish("never", node.allocate(Word{1}).value());
+        told = true;
+        ASSERT_FALSE(published);
+        EXPECT_EQ(published.error().code, ETIMEDOUT);
+        EXPECT_NE(published.error().why.find("NodeOptions::lease"), std::string::npos)
+            << published.error().why;
+    });
+    EXPECT_TRUE(told);
 }
 
 // A node that did not answer for long is told so, though the others have lost another one since.
