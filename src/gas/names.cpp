@@ -44,7 +44,7 @@ ptr<Guarded<Names>::Block> Node::Core::names_of(NodeId node) {
 }
 
 ptr<Named> Node::Core::name_at(NodeId node, std::size_t index) {
-    return NameTable::content_of(names_of(node)).field<&Names::entries>().as<Named>()[index];
+    return NameTable::content_of(names_of(node)).elements<&Names::entries>()[index];
 }
 
 rdma::Task<Result<NodeId>> Node::Core::keeper() {

@@ -102,7 +102,7 @@ void Node::Core::make_lanes(std::size_t thread) {
         Allocator::Heap words{.begin = ptr<std::byte>(node, entry.base + heap),
                               .bytes = entry.bytes - heap,
                               .next = there.field<&Control::heap_next>(),
-                              .pools = there.field<&Control::heap_pools>().as<nic<std::uint64_t>>(),
+                              .pools = there.elements<&Control::heap_pools>().data(),
                               .live = nullptr};
         if (entry.checked != 0) words.live = there.field<&Control::heap_live>();
         allocators[thread]->add_heap(node, words);

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <unordered_set>
 
 #include "feroce/gas/word.hpp"
@@ -62,6 +63,22 @@ TEST(Ptr, SpansAreClamped) {
     EXPECT_EQ(items.subspan(4, 2).data(), kItem + 4);
     EXPECT_TRUE(items.subspan(11, 1).empty());
     EXPECT_EQ(items.size_bytes(), 10 * sizeof(Item));
+}
+
+struct Row {
+    std::uint64_t before = 0;
+    std::uint32_t plain_array[3] = {};
+    std::array<std::uint64_t, 4> other{};
+};
+
+TEST(Ptr, ElementsOfAMemberAreASpan) {
+    const ptr<Row> row(NodeId{2}, 4096);
+    const auto numbers = row.elements<&Row::plain_array>();
+    EXPECT_EQ(numbers.size(), 3u);
+    EXPECT_EQ(numbers[2], ptr<std::uint32_t>(NodeId{2}, 4096 + 8 + 2 * 4));
+    const auto other = row.elements<&Row::other>();
+    EXPECT_EQ(other.size(), 4u);
+    EXPECT_EQ(other[1].address(), row.field<&Row::other>().address() + 8);
 }
 
 TEST(Ptr, Hashes) {

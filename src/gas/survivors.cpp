@@ -155,7 +155,7 @@ rdma::Task<Result<bool>> Node::Core::pass_rounds() {
     for (std::size_t round = 0, step = 1; step < size(); ++round, step *= 2) {
         const NodeId to = node_at((own + step) % size());
         const NodeId from = node_at((own + size() - step) % size());
-        const auto flags = control_of(to).field<&Control::barrier>().as<plain<std::uint64_t>>();
+        const auto flags = control_of(to).elements<&Control::barrier>();
         const auto told = co_await lane_set(0).write(flags[round], epoch_);
         if (!told && !cannot_reach(to)) co_return told.error();
         // Who has left had heard us: only the acknowledgement was lost.

@@ -3,6 +3,7 @@
 // it crosses the network, and may fail. Null is all bits zero; no object has address 0.
 #pragma once
 
+#include <array>
 #include <compare>
 #include <cstddef>
 #include <cstdint>
@@ -37,6 +38,16 @@ struct MemberOf<Member> {
     using Type = Field;
 };
 
+template <class Field>
+struct ArrayOf;
+template <class T, std::size_t count>
+struct ArrayOf<T[count]> {
+    using Element = T;
+    static constexpr std::size_t kSize = count;
+};
+template <class T, std::size_t count>
+struct ArrayOf<std::array<T, count>> : ArrayOf<T[count]> {};
+
 template <auto Member>
 std::uint64_t offset_of_member() {
     using Owner = typename MemberOf<Member>::Owner;
@@ -46,6 +57,9 @@ std::uint64_t offset_of_member() {
 }
 
 }  // namespace detail
+
+template <class T>
+class span;
 
 template <class T>
 class ptr {  // NOLINT(readability-identifier-naming): read like std::span.
@@ -75,6 +89,13 @@ public:
                       "the field belongs to another type");
         return ptr<typename detail::MemberOf<Member>::Type>(
             node(), address() + detail::offset_of_member<Member>());
+    }
+    // p.elements<&Node::links>() are those of a member that is an array.
+    template <auto Member>
+    auto elements() const {
+        using Array = detail::ArrayOf<typename detail::MemberOf<Member>::Type>;
+        using Item = typename Array::Element;
+        return span<Item>(field<Member>().template as<Item>(), Array::kSize);
     }
     // The same place, seen as another type: for raw memory and headers before objects.
     template <class U>

@@ -125,9 +125,7 @@ private:
     }
     static bool same(const K& a, const K& b) { return std::memcmp(&a, &b, sizeof a) == 0; }
     static ptr<Entry> entry_at(ptr<Bucket> bucket, std::size_t index) {
-        return Guarded<Content>::content_of(bucket)
-            .template field<&Content::entries>()
-            .template as<Entry>()[index];
+        return Guarded<Content>::content_of(bucket).template elements<&Content::entries>()[index];
     }
 
     template <class Edit, class Tell>

@@ -217,9 +217,7 @@ private:
     }
 
     static ptr<Entry> entry_at(ptr<Block> block, std::size_t index) {
-        return Guard::content_of(block)
-            .template field<&Content::entries>()
-            .template as<Entry>()[index];
+        return Guard::content_of(block).template elements<&Content::entries>()[index];
     }
 
     static constexpr std::size_t kRemembered = 1024;
