@@ -9,18 +9,17 @@
 // ECANCELED was not made; one whose coroutine is destroyed is made or not, and leaves no lock. Any
 // number of tasks of the thread may use one handle at the same time.
 //
-// What goes over many keys (scan, for_each, size) sees each leaf as it was at one moment, but not
-// all at the same: a key that is in the map all the while is seen once, one that comes or goes
-// meanwhile once or not at all, and nothing that was never there. Keys are seen in their order.
+// What a map can do besides get() and scan() is in map_calls.hpp. A scan sees the entries as
+// for_each() does; both see the keys in their order.
 #pragma once
 
 #include <concepts>
-#include <optional>
 #include <span>
 #include <type_traits>
 #include <utility>
 
 #include "feroce/gas/call.hpp"
+#include "feroce/gas/ds/map_calls.hpp"
 #include "feroce/gas/ds/tree.hpp"
 #include "feroce/gas/node.hpp"
 
@@ -28,14 +27,15 @@ namespace feroce::gas {
 
 template <Shareable K, WordValue V>
 requires std::totally_ordered<K>
-class OrderedMap {
+class OrderedMap : public detail::MapCalls<OrderedMap<K, V>, K, V> {
+    using Calls = detail::MapCalls<OrderedMap, K, V>;
     using Tree = detail::Tree<K, V>;
     using Block = typename Tree::Block;
     using Walk = typename Tree::Walk;
 
 public:
     using Entry = typename Tree::Entry;
-    using Value = std::optional<V>;  // Of a key; nothing if it is not in the map.
+    using Value = typename Calls::Value;
     struct Root {
         nic<ptr<Block>> top;
     };
@@ -61,47 +61,13 @@ public:
     Call<Value> get(K key) { return {*loop_, find(key)}; }
     // The entries from a key on, at most as many as there is room for; gives how many.
     Call<std::size_t> scan(K from, std::span<Entry> into) { return {*loop_, fill(from, into)}; }
-    // Sets the value; true if the key is new.
-    Call<bool> put(K key, V value) {
-        const auto set = [value](Value& now) { now = value; };
-        return {*loop_, change(key, set, was_absent)};
-    }
-    // Sets the value of a new key; false if there is one already, which stays as it is.
-    Call<bool> insert(K key, V value) {
-        const auto set = [value](Value& now) { now = now.value_or(value); };
-        return {*loop_, change(key, set, was_absent)};
-    }
-    // True if it was there.
-    Call<bool> erase(K key) {
-        const auto remove = [](Value& now) { now.reset(); };
-        return {*loop_, change(key, remove, was_there)};
-    }
-    // Reads and changes as one step: `edit` gets the value of the key, or nothing, and sets it,
-    // changes it or resets it, which erases the key. Gives what it left. It is called at most once,
-    // while the leaf is locked: it must not wait for anything. If it throws, nothing is changed.
-    template <std::invocable<Value&> Edit>
-    Call<Value> update(K key, Edit edit) {
-        return {*loop_, change(key, std::move(edit), left_there)};
-    }
-    // Calls `see(key, value)` for all entries, without a lock, a round trip for each leaf of
-    // another node. `see` may use the map.
-    template <std::invocable<const K&, const V&> See>
-    Call<> for_each(See see) {
-        return {*loop_, show(std::move(see))};
-    }
-    // Counts what for_each() shows, at its cost: exact if nobody changes the map meanwhile.
-    Call<std::uint64_t> size() { return {*loop_, count()}; }
 
 private:
+    friend Calls;
     using Hold = typename Tree::Hold;
 
     OrderedMap(rdma::Loop& loop, Tree tree) : loop_(&loop), tree_(std::move(tree)) {}
-
-    static bool was_absent(const Value& before, const Value& /*after*/) { return !before; }
-    static bool was_there(const Value& before, const Value& /*after*/) {
-        return before.has_value();
-    }
-    static Value left_there(const Value& /*before*/, const Value& after) { return after; }
+    rdma::Loop& loop() const { return *loop_; }
 
     rdma::Task<Result<Value>> find(K key) {
         Walk walk;
@@ -137,13 +103,6 @@ private:
                 co_return got.error();
         }
     }
-    rdma::Task<Result<std::uint64_t>> count() {
-        std::uint64_t out = 0;
-        const auto shown = co_await show([&out](const K&, const V&) { ++out; });
-        if (!shown) co_return shown.error();
-        co_return out;
-    }
-
     template <class Edit, class Tell>
     rdma::Task<Result<std::invoke_result_t<Tell, const Value&, const Value&>>> change(K key,
                                                                                       Edit edit,
