@@ -4,6 +4,7 @@
 
 #include "feroce/gas/ds/hash_map.hpp"
 #include "feroce/gas/node.hpp"
+#include "feroce/gas/share.hpp"
 
 using namespace feroce::gas;
 
@@ -11,8 +12,7 @@ using Map = HashMap<std::uint64_t, std::uint64_t>;
 
 int main() {
     Node node = Node::join().value();
-    if (node.id() == NodeId{0}) node.publish("map", Map::create(node, 100).value()).value();
-    Map map = Map::open(node, node.find<Map::Root>("map").value()).value();
+    Map map = share<Map>(node, "map", 100).value();  // With 100 buckets on each node.
     // The first node that sees a key inserts it, the others add to it: one step each.
     const auto add_one = [](Map::Value& value) { value = value.value_or(0) + 1; };
     for (std::uint64_t key = 0; key < 50; ++key) map.update(key, add_one).wait().value();

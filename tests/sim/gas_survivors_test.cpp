@@ -9,7 +9,10 @@
 
 #include "feroce/gas/ds/array.hpp"
 #include "feroce/gas/ds/hash_map.hpp"
+#include "feroce/gas/ds/list_set.hpp"
 #include "feroce/gas/ds/ordered_map.hpp"
+#include "feroce/gas/ds/queue.hpp"
+#include "feroce/gas/share.hpp"
 #include "sim/fiber.hpp"
 #include "sim/gas_cluster.hpp"
 
@@ -113,16 +116,16 @@ void go_on(gas::Node& node, std::size_t i, std::size_t lost, std::size_t nodes) 
     }
 }
 
-// New ones, spread over the nodes that live.
-void use_containers(gas::Node& node, std::size_t i, std::size_t first, std::size_t nodes) {
-    using Map = gas::HashMap<Word, Word>;
-    using Ordered = gas::OrderedMap<Word, Word>;
-    if (i == first) {
-        ASSERT_TRUE(node.publish("map", Map::create(node, 4).value()));
-        ASSERT_TRUE(node.publish("ordered", Ordered::create(node).value()));
-    }
-    auto map = Map::open(node, node.find<Map::Root>("map").value()).value();
-    auto ordered = Ordered::open(node, node.find<Ordered::Root>("ordered").value()).value();
+// New ones, of all kinds, on the nodes that live.
+void use_containers(gas::Node& node, std::size_t i, std::size_t nodes) {
+    auto map = gas::share<gas::HashMap<Word, Word>>(node, "map", 4u).value();
+    auto ordered = gas::share<gas::OrderedMap<Word, Word>>(node, "ordered").value();
+    auto queue = gas::share<gas::Queue<Word>>(node, "queue").value();
+    auto set = gas::share<gas::ListSet<Word>>(node, "set").value();
+    auto array = gas::share<gas::Array<Word>>(node, "array", nodes).value();
+    auto counter = gas::share<gas::Counter>(node, "sum").value();
+    ASSERT_TRUE(queue.push(Word{i}).wait() && set.insert(Word{i}).wait());
+    ASSERT_TRUE(array.set(i, Word{1}).wait() && counter.add(1).wait());
     for (Word key = 0; key < 40; ++key) {
         ASSERT_TRUE(map.put(key * nodes + i, key).wait());
         const auto put = ordered.put(key * nodes + i, key).wait();
@@ -131,6 +134,11 @@ void use_containers(gas::Node& node, std::size_t i, std::size_t first, std::size
     ASSERT_TRUE(node.barrier());
     EXPECT_EQ(map.size().wait().value(), 40 * (nodes - 1));
     EXPECT_EQ(ordered.size().wait().value(), 40 * (nodes - 1));
+    const auto taken = queue.pop().wait().value();  // Each pushed one, each takes one.
+    ASSERT_TRUE(taken);
+    EXPECT_TRUE(set.contains(*taken).wait().value());
+    EXPECT_EQ(array.get(*taken).wait().value(), Word{1});
+    EXPECT_EQ(counter.sum().wait().value(), nodes - 1);
 }
 
 void free_memory(gas::Node& node) {
@@ -159,7 +167,7 @@ TEST(GasSurvivors, AnyNodeMayDie) {
             for (int round = 0; round < 3; ++round) ASSERT_TRUE(node.barrier());
             go_on(node, i, victim, kNodes);
             if (testing::Test::HasFailure()) return;
-            use_containers(node, i, victim == 0 ? 1 : 0, kNodes);
+            use_containers(node, i, kNodes);
             free_memory(node);
             const auto left = node.leave();
             EXPECT_TRUE(left) << left.error().why;

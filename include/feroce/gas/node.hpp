@@ -113,15 +113,28 @@ public:
     // One object for all: the first node that lives makes it from its value, the others find it.
     template <Shareable T>
     Result<ptr<T>> share(std::string_view name, const T& value = T()) {
+        ptr<T> unused;  // If another object got the name first.
+        const auto make = [&]() -> Result<ptr<T>> {
+            const Result<ptr<T>> made = allocate(value);
+            if (made) unused = *made;
+            return made;
+        };
+        const Result<ptr<T>> out = share_made<T>(name, make);
+        if (unused && (!out || *out != unused)) static_cast<void>(free(unused));
+        return out;
+    }
+    // The same for what `make` makes, once at most: see share.hpp for containers.
+    template <Shareable T, class Make>
+    Result<ptr<T>> share_made(std::string_view name, Make make) {
+        Result<ptr<T>> made = ptr<T>();
         for (;;) {
             const Result<std::uint64_t> found = find_root(name, sizeof(T), true);
             if (!found) return found.error();
             if (*found != 0) return ptr<T>::from_bits(*found);
-            const Result<ptr<T>> made = allocate(value);
+            if (!*made) made = make();
             if (!made) return made;
             const Result<> done = publish(name, *made);
             if (done) return made;
-            static_cast<void>(free(*made));
             if (done.error().code != EEXIST) return done.error();
         }
     }

@@ -22,9 +22,13 @@ public:
         nic<std::uint64_t> next;  // Bits of the next one, and kRemoved.
         K key{};
     };
+    using Root = Item;  // The first, which has no key.
 
     static Result<ptr<Item>> create(Node& node) { return node.allocate(Item()); }
     // For one thread.
+    static Result<ListSet> open(Node& node, ptr<Root> root, std::size_t thread = 0) {
+        return ListSet(node, root, thread);
+    }
     ListSet(Node& node, ptr<Item> first, std::size_t thread = 0)
         : lanes_(&node.lanes(thread)),
           allocator_(&node.allocator(thread)),

@@ -44,6 +44,9 @@ public:
         return made;
     }
     // For one thread.
+    static Result<Queue> open(Node& node, ptr<Root> root, std::size_t thread = 0) {
+        return Queue(node, root, thread);
+    }
     Queue(Node& node, ptr<Root> root, std::size_t thread = 0)
         : lanes_(&node.lanes(thread)),
           allocator_(&node.allocator(thread)),
