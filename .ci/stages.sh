@@ -30,11 +30,11 @@ stages=(
     "full|function|pyverbs|rdma-core's own Python tests end as tests/pyverbs/expected.tsv says"
     "full|function|lossy3|256 MiB by SEND, WRITE, READ each, 10^5 adds, under faults, 3 seeds"
     "full|function|clang|the second compiler, -Werror, with ASan and UBSan, compiles all"
+    "full|function|tsan|ctest of what has threads under ThreadSanitizer"
+    "full|function|asan|ctest under AddressSanitizer and UndefinedBehaviorSanitizer"
     "full|function|lint|clang-tidy finds nothing"
     "full|function|seeds100|100 simulated runs, each twice: engines, C ABI, library, disks"
     "full|function|fuzz60|a processor's 60 s of libFuzzer a target under ASan and UBSan"
-    "full|function|tsan|ctest of what has threads under ThreadSanitizer"
-    "full|function|asan|ctest under AddressSanitizer and UndefinedBehaviorSanitizer"
     "soak|function|interop|the kernel in a virtual machine as peer: programs, sessions, iSER"
     "soak|function|chroot|bare Debian 12 and 13: README, packages, everyday tests, namespaces"
     "soak|function|cross|unit tests built for the other architecture, in an emulator"
@@ -158,9 +158,9 @@ preset_build() { # PRESET [TARGET]
 # below everything else, in pieces that are marked when they end well. A stage ends what works ahead
 # for it, does the pieces without a mark, and so shows whatever fails.
 declare -A ahead=()
-computing=(build clang lint seeds100 fuzz60 tsan asan) # They leave nothing idle.
+computing=(build clang lint seeds100 fuzz60) # They leave nothing idle, and most come last.
 
-work_ahead() {
+work_ahead() { # STAGE, which is next
     preset_configure clang
     preset_configure tsan
     start_ahead clang build_ahead clang
@@ -168,8 +168,8 @@ work_ahead() {
     start_ahead tsan build_ahead tsan
     [[ ! -e $report/built ]] || start_ahead seeds100 stage_seeds100
     [[ -e $report/built-clang ]] || return 0
-    start_ahead asan asan_ahead
     start_ahead fuzz60 stage_fuzz60
+    [[ $1 == tsan || $1 == asan ]] || start_ahead asan asan_ahead
 }
 
 start_ahead() { # NAME COMMAND...
@@ -261,7 +261,7 @@ any_of() { # LABEL...
 }
 
 stage_clang() {
-    end_ahead asan # Beside what comes from here on tests would run out of time.
+    end_ahead asan # Beside compilers at full speed its tests would run out of time.
     preset_build clang
 }
 
@@ -473,7 +473,7 @@ run_stages() {
     for name in "${chosen[@]}"; do
         find_stage "$name"
         if [[ $kind == label ]]; then labels+=("$name"); continue; fi
-        [[ " $* " != *" full "* || " ${computing[*]} " == *" $name "* ]] || work_ahead
+        [[ " $* " != *" full "* || " ${computing[*]} " == *" $name "* ]] || work_ahead "$name"
         run_stage "$name" "stage_$name"
     done
     [[ ${#labels[@]} -eq 0 ]] || run_stage labels run_labels "${labels[@]}"
