@@ -389,11 +389,21 @@ Error Lanes::error_of(const Chain& chain) const {
         case Fault::None:
             break;
     }
-    if (!is_local(chain.node_) && is_outcast()) return outcast();
-    const auto& why = lanes_[static_cast<std::size_t>(chain.node_)].lost;
+    return loss(chain.node_);
+}
+
+Error Lanes::loss(NodeId node) const {
+    if (!is_local(node) && is_outcast()) return outcast();
+    const auto& why = lanes_[static_cast<std::size_t>(node)].lost;
     Error error = why ? *why : found_by_another();
-    error.why = node + " is lost: " + error.why;
+    error.why = name_of(node) + " is lost: " + error.why;
     return error;
+}
+
+std::optional<Error> Lanes::loss_of(NodeId node) const {
+    const bool known = static_cast<std::size_t>(node) < lanes_.size() && !is_local(node);
+    if (!known || !is_lost(node)) return std::nullopt;
+    return loss(node);
 }
 
 }  // namespace feroce::gas

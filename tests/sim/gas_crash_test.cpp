@@ -205,6 +205,52 @@ TEST(GasCrash, OnlyALockWithALeaseSurvivesItsHolder) {
     }
 }
 
+// However often a lock of a lost node is asked for, the thread has places for other locks. Only the
+// attempt during which the loss was found may keep one.
+template <class Lock>
+void ask_in_vain(gas::Node& node, ptr<typename Lock::Line> lost) {
+    rdma::Loop& loop = node.loop();
+    Lock lock(node.lanes(), lost);
+    for (std::size_t i = 0; i < 2 * gas::Lanes::kPlaces; ++i) {
+        ASSERT_FALSE(loop.run(lock.lock()));
+        ASSERT_FALSE(loop.run(lock.try_lock()));
+    }
+    const auto line = node.allocate(typename Lock::Line{});
+    ASSERT_TRUE(line) << line.error().why;
+    Lock healthy(node.lanes(), *line);
+    const auto got = loop.run(healthy.lock());
+    ASSERT_TRUE(got) << got.error().why;
+    ASSERT_TRUE(loop.run(healthy.unlock()));
+}
+
+TEST(GasCrash, LocksOfALostNodeTakeNoPlaces) {
+    GasCluster cluster(3, {.nodes = 2, .lease = kLease});
+    std::size_t free = 0;
+    for (std::size_t i = 0; i < 2; ++i)
+        cluster.world().node(i).start("node", [&, i] {
+            auto node = gas::Node::join(cluster.options_of(i));
+            ASSERT_TRUE(node) << node.error().why;
+            if (i == 0) {
+                ASSERT_TRUE(node->publish("alock", *node->allocate(gas::ALock::Line{})));
+                ASSERT_TRUE(node->publish("mcs", *node->allocate(gas::McsLock::Line{})));
+            }
+            const auto alock = node->find<gas::ALock::Line>("alock");
+            const auto mcs = node->find<gas::McsLock::Line>("mcs");
+            ASSERT_TRUE(alock && mcs && node->barrier());
+            if (i == 0) {
+                here().crash();
+                pause();
+                return;
+            }
+            ask_in_vain<gas::ALock>(*node, *alock);
+            ask_in_vain<gas::FairLock>(*node, *alock);
+            ask_in_vain<gas::McsLock>(*node, *mcs);
+            while (node->lanes().take_place<gas::ALock::Place>()) ++free;
+        });
+    EXPECT_EQ(cluster.world().run_all(600s), "");
+    EXPECT_GE(free + 1, gas::Lanes::kPlaces);
+}
+
 // A thread that died while it was pinned stops the freeing for the time of its lease only.
 TEST(GasCrash, ADeadPinIsNotWaitedFor) {
     for (std::uint64_t seed = 0; seed < seeds(10); ++seed) {

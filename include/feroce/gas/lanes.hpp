@@ -92,6 +92,7 @@ public:
         return lanes_[index].lost ||
                (!is_local(node) && setup_.losses != nullptr && setup_.losses[index].load() != 0);
     }
+    std::optional<Error> loss_of(NodeId node) const;  // Of another node that is_lost().
     // Ends all connections: what is under way fails.
     void close();
     // Lets leave what waits for the end of the round.
@@ -215,6 +216,7 @@ private:
     void release(detail::Slot& slot);
     void on_completion(detail::Slot& slot, std::size_t step, const ibv_wc& completion);
     Error error_of(const Chain& chain) const;
+    Error loss(NodeId node) const;
 
     rdma::Loop& loop_;
     Setup setup_;

@@ -14,6 +14,8 @@ constexpr std::int64_t kWaiting = -1;
 
 Result<> ALock::Turn::take_place() {
     fresh = false;
+    // A place stays taken after an error: none is spent on a node that is known to be lost.
+    if (const auto lost = lanes->loss_of(line.node())) return *lost;
     place = lanes->take_place<Place>();
     if (!place) return Error(ENOBUFS, "this thread holds or waits for too many locks at a time");
     own().budget.store(kWaiting);

@@ -6,7 +6,9 @@
 #include "gas/sync/hold.hpp"
 
 namespace feroce::gas {
-Result<ptr<McsLock::Place>> McsLock::take_place(Lanes& lanes) {
+Result<ptr<McsLock::Place>> McsLock::take_place(Lanes& lanes, NodeId home) {
+    // A place stays taken after an error: none is spent on a node that is known to be lost.
+    if (const auto lost = lanes.loss_of(home)) return *lost;
     const auto place = lanes.take_place<Place>();
     if (!place) return Error(ENOBUFS, "this thread holds or waits for too many locks at a time");
     lanes.local(place)->granted.store(0);
@@ -15,7 +17,7 @@ Result<ptr<McsLock::Place>> McsLock::take_place(Lanes& lanes) {
 }
 
 rdma::Task<Result<ptr<McsLock::Place>>> McsLock::take_free(Lanes& lanes, ptr<Line> line) {
-    const auto place = take_place(lanes);
+    const auto place = take_place(lanes, line.node());
     if (!place) co_return place.error();
     const auto before = co_await lanes.compare_exchange(line.field<&Line::tail>(), nullptr, *place);
     if (!before) co_return before.error();
@@ -27,7 +29,7 @@ rdma::Task<Result<ptr<McsLock::Place>>> McsLock::take_free(Lanes& lanes, ptr<Lin
 // A place cannot be left: whoever has one waits for its turn. After an error the place stays taken,
 // since others of the queue may still write it.
 rdma::Task<Result<ptr<McsLock::Place>>> McsLock::take(Lanes& lanes, ptr<Line> line) {
-    const auto place = take_place(lanes);
+    const auto place = take_place(lanes, line.node());
     if (!place) co_return place.error();
     const auto before = co_await lanes.exchange(line.field<&Line::tail>(), *place);
     if (!before) co_return before.error();

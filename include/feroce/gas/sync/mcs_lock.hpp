@@ -22,7 +22,7 @@ public:
     rdma::Task<Result<>> unlock() override;
 
 private:
-    static Result<ptr<Place>> take_place(Lanes& lanes);
+    static Result<ptr<Place>> take_place(Lanes& lanes, NodeId home);
     static rdma::Task<Result<ptr<Place>>> take(Lanes& lanes, ptr<Line> line);
     // Null: it is not free.
     static rdma::Task<Result<ptr<Place>>> take_free(Lanes& lanes, ptr<Line> line);
