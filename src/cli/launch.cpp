@@ -11,6 +11,7 @@
 #include <array>
 #include <cerrno>
 #include <charconv>
+#include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
@@ -23,9 +24,11 @@ namespace feroce::cli {
 namespace {
 
 constexpr int kUsage = 2;
-constexpr unsigned kMostNodes = 1024;
-// A node that fails is noticed by the others, which end by themselves. Those that do not are ended.
-constexpr int kGraceMs = 10'000;
+constexpr unsigned kMostNodes = 47;  // Processes of one user that can share UDP port 4791.
+// A node that fails is noticed by the others. They end by themselves, or go on without it: a lock
+// with a lease is taken over after 10 s. Those that still run after this time are stopped.
+constexpr std::chrono::seconds kGrace{30};
+constexpr std::chrono::seconds kStopTime{10};  // From SIGTERM to SIGKILL.
 constexpr int kLookMs = 100;
 
 struct Plan {
@@ -69,7 +72,7 @@ std::optional<Plan> parse(const std::vector<std::string>& words) {
     if (i < words.size() && words[i] == "--") ++i;
     plan.command.assign(words.begin() + static_cast<std::ptrdiff_t>(std::min(i, words.size())),
                         words.end());
-    if (plan.command.empty() || plan.nodes == 0 || plan.nodes > kMostNodes) return std::nullopt;
+    if (plan.command.empty() || plan.nodes == 0) return std::nullopt;
     return plan;
 }
 
@@ -116,15 +119,11 @@ public:
     }
 
     int watch() {
-        int grace = kGraceMs;
         while (running() > 0 || open_streams() > 0) {
             show(kLookMs);
             reap();
             if (caught != 0) stop(std::exchange(caught, 0));
-            if (status_ != 0 && running() > 0 && (grace -= kLookMs) <= 0) {
-                complain("a node has failed and others do not end; they are stopped");
-                stop(grace > -kGraceMs ? SIGTERM : SIGKILL);
-            }
+            if (failed_ && running() > 0) stop_late_ones(Clock::now() - *failed_);
             // What a process left behind may hold its streams open for ever.
             if (running() == 0 && --patience_ == 0) break;
         }
@@ -138,6 +137,16 @@ public:
     }
 
 private:
+    using Clock = std::chrono::steady_clock;
+
+    // `since`: the first of them has failed.
+    void stop_late_ones(Clock::duration since) {
+        if (since < kGrace) return;
+        if (!std::exchange(told_, true))
+            complain("a node has failed and others do not end; they are stopped");
+        stop(since < kGrace + kStopTime ? SIGTERM : SIGKILL);
+    }
+
     bool refuse() {
         complain(fmt::format("the nodes cannot be started: {}", std::strerror(errno)));
         stop(SIGKILL);
@@ -163,6 +172,7 @@ private:
             if (WIFEXITED(status) && WEXITSTATUS(status) == 0) continue;
             const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
             if (status_ == 0) status_ = code;
+            if (!failed_) failed_ = Clock::now();
             if (WIFSIGNALED(status))
                 complain(fmt::format("node {} was ended by signal {}", rank, WTERMSIG(status)));
             else
@@ -208,7 +218,9 @@ private:
     std::vector<Child> children_;
     std::vector<Stream> streams_;
     int status_ = 0;
-    int patience_ = 20;  // Looks at streams after the last process has ended.
+    std::optional<Clock::time_point> failed_;  // When the first one did.
+    bool told_ = false;                        // That others are stopped.
+    int patience_ = 20;                        // Looks at streams after the last process has ended.
 };
 
 }  // namespace
@@ -217,6 +229,13 @@ int launch(const std::vector<std::string>& words) {
     const auto plan = parse(words);
     if (!plan) {
         complain("launch needs a number of nodes and a command: feroce launch -n 4 -- CMD ARGS");
+        return kUsage;
+    }
+    if (plan->nodes > kMostNodes) {
+        complain(
+            fmt::format("a machine has room for {} nodes, which share UDP port 4791; {} are "
+                        "too many",
+                        kMostNodes, plan->nodes));
         return kUsage;
     }
     struct sigaction action {};

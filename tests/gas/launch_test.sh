@@ -61,6 +61,14 @@ test_first_dies() {
     done
 }
 
+# The holder of a lock with a lease is killed: the others are left the time to take it over.
+test_lease() {
+    call "$feroce" launch -n 3 -- "$build/tests/gas/gas_lease"
+    equal "$status" $((128 + 9)) "$out $err"
+    equal "$(grep -c 'took the lock over' <<<"$out")" 2 "$out $err"
+    [[ $err != *"are stopped"* ]] || fail "$err"
+}
+
 # A node that was stopped for too long is lost for the others; when it goes on it is told so by its
 # first operation, and nothing that it writes lands.
 test_stopped() {
@@ -115,7 +123,8 @@ test_status() {
     [[ $status == 10 || $status == 20 ]] || fail "status $status"
     call "$feroce" launch -n 2 -- true
     equal "$status" 0
-    for wrong in "" "-n" "-n 0 -- true" "-n x -- true" "--nonsense 3 -- true" "-n 2 --"; do
+    for wrong in "" "-n" "-n 0 -- true" "-n 48 -- true" "-n x -- true" "--nonsense 3 -- true" \
+        "-n 2 --"; do
         # shellcheck disable=SC2086
         call "$feroce" launch $wrong
         equal "$status" 2 "$wrong"
