@@ -113,6 +113,10 @@ Result<CommId> ConnectionManager::connect(Instant now, const ConnectOptions& opt
     return c.local_id;
 }
 
+void ConnectionManager::taken(CommId id) {
+    if (const Result<Connection*> connection = held(id)) settle(**connection);
+}
+
 Result<void> ConnectionManager::accept(Instant now, CommId id, const AcceptOptions& options) {
     const Result<Connection*> connection = held(id);
     TRY(connection);

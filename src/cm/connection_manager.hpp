@@ -34,6 +34,8 @@ public:
     void unlisten(ListenerId listener);
 
     Result<CommId> connect(Instant now, const ConnectOptions& options);
+    // The program has the request, which counts no longer against its listener's backlog.
+    void taken(CommId id);
     Result<void> accept(Instant now, CommId id, const AcceptOptions& options);
     // Refuses a request, or a response that was not established yet.
     Result<void> reject(Instant now, CommId id, const RejectOptions& options);

@@ -721,6 +721,15 @@ TEST_F(StateTest, ABacklogIsBoundedAndFreedByAnswers) {
     manager.release(net.now, second);
     receive(request(5, 5));
     EXPECT_EQ(us.events.size(), 4u);
+    receive(request(6, 6));
+    EXPECT_EQ(us.events.size(), 4u);
+    // Nor does one count that the program has, though it never answers it. Told twice, once.
+    manager.taken(us.events.back().connection);
+    manager.taken(us.events.back().connection);
+    receive(request(7, 7));
+    EXPECT_EQ(us.events.size(), 5u);
+    receive(request(8, 8));
+    EXPECT_EQ(us.events.size(), 5u);
 }
 
 }  // namespace

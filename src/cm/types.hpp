@@ -78,7 +78,7 @@ struct ListenOptions {
     // address, the zero Gid those to any address at all (v6_only: to any IPv6 address).
     Gid address{};
     bool v6_only = false;
-    std::size_t backlog = 1024;  // Requests neither accepted nor refused.
+    std::size_t backlog = 1024;  // Requests neither taken() nor answered.
 };
 
 struct ConnectOptions {

@@ -271,6 +271,11 @@ Result<void> CmServer::sidr_request(const cm::SidrRequestOptions& options, void*
     return ask(owner, out, [&](Session& s) { return s.manager().sidr_request(s.now(), options); });
 }
 
+void CmServer::taken(cm::CommId id) {
+    Session session(*this);
+    session.manager().taken(id);
+}
+
 Result<void> CmServer::accept(cm::CommId id, const cm::AcceptOptions& options) {
     Session session(*this);
     return session.manager().accept(session.now(), id, options);

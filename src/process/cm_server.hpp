@@ -45,6 +45,7 @@ public:
                          std::optional<cm::CommId>& out) override;
     Result<void> sidr_request(const cm::SidrRequestOptions& options, void* owner,
                               std::optional<cm::CommId>& out) override;
+    void taken(cm::CommId id) override;
     Result<void> accept(cm::CommId id, const cm::AcceptOptions& options) override;
     Result<void> sidr_reply(cm::CommId id, const cm::SidrReplyOptions& options) override;
     Result<void> reject(cm::CommId id, const cm::RejectOptions& options) override;

@@ -53,6 +53,7 @@ public:
                                  std::optional<cm::CommId>& out) = 0;
     virtual Result<void> sidr_request(const cm::SidrRequestOptions& options, void* owner,
                                       std::optional<cm::CommId>& out) = 0;
+    virtual void taken(cm::CommId id) = 0;
     virtual Result<void> accept(cm::CommId id, const cm::AcceptOptions& options) = 0;
     virtual Result<void> sidr_reply(cm::CommId id, const cm::SidrReplyOptions& options) = 0;
     virtual Result<void> reject(cm::CommId id, const cm::RejectOptions& options) = 0;

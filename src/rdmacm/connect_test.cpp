@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <string_view>
+#include <utility>
 
 #include "rdmacm/test_connect.hpp"
 
@@ -117,6 +118,24 @@ TEST_F(Connect, RequestThatNobodyFetchedIsRefusedWithItsListener) {
     EXPECT_EQ(expect(RDMA_CM_EVENT_REJECTED), client);
     EXPECT_EQ(::poll(&waiting, 1, 0), 0) << "the request is still counted";
     rdma_destroy_event_channel(other);
+}
+
+// As in the kernel: only requests that the program has not fetched count. rping, for one, forgets
+// some where many come at once, and must not be deaf after that.
+TEST_F(Connect, ARequestThatWasFetchedIsNoLongerInTheBacklog) {
+    ASSERT_EQ(rdma_listen(listener, 1), 0);
+    resolve(port);
+    ask("first");
+    rdma_cm_id* const forgotten = expect(RDMA_CM_EVENT_CONNECT_REQUEST);
+    rdma_cm_id* const first = std::exchange(client, nullptr);
+    resolve(port);
+    ask("second");
+    server = expect(RDMA_CM_EVENT_CONNECT_REQUEST);
+    EXPECT_EQ(data.substr(0, 6), "second");
+    ASSERT_EQ(rdma_destroy_id(forgotten), 0);
+    EXPECT_EQ(expect(RDMA_CM_EVENT_REJECTED), first);
+    rdma_destroy_qp(first);
+    EXPECT_EQ(rdma_destroy_id(first), 0);
 }
 
 TEST_F(Connect, MigrationTakesQueuedEventsAlong) {

@@ -94,6 +94,7 @@ bool digest_request(Event& event) {
     set_path_record(child);
     event.base.listen_id = &listener.base;
     event.base.event = RDMA_CM_EVENT_CONNECT_REQUEST;
+    child.service->taken(*child.connection);
     if (event.source.type == cm::EventType::SidrRequest) {
         rdma_ud_param& p = event.base.param.ud;
         set_private_data(event, wire::CmaHeader::kSize, p.private_data, p.private_data_len);
