@@ -41,6 +41,7 @@ stages=(
     "soak|function|lossy20|256 MiB by SEND, WRITE, READ each, 10^5 adds, under faults, 20 seeds"
     "soak|function|seeds1000|1,000 simulated runs, each twice: engines, C ABI, library, disks"
     "soak|function|floods|10^6 messages of a hostile guest; 100 rounds of every way to end; as root"
+    "soak|function|crowd250|250 processes on one address: connected in pairs, killed, stopped"
     "soak|function|disks600|disks20 for 10 minutes, and a 1 GiB image there and back"
     "soak|function|crash50|the same 50 times"
     "soak|function|cycles|a disk is attached and detached 1,000 times: none refused, memory flat"
@@ -343,6 +344,11 @@ stage_floods() {
     FEROCE_TEST_MESSAGES=1000000 "$build/tests/share/share_hostile_guest_test"
     FEROCE_TEST_MESSAGES=1000000 "$build/tests/share/share_cm_flood_test"
     FEROCE_TEST_ROUNDS=100 "$build/tests/share/share_exit_test"
+}
+
+stage_crowd250() {
+    build_tests
+    FEROCE_TEST_CROWD=250 "$build/tests/share/share_crowd_test"
 }
 
 stage_fuzz60() { fuzz_for 60; }

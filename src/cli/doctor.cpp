@@ -34,8 +34,8 @@ constexpr unsigned kSmallestMtu = 256;
 constexpr unsigned kLargestMtu = 4096;
 // What a receive socket asks for: the largest window and its bookkeeping.
 constexpr int kReceiveBufferBytes = 4 * 1024 * 1024;
-// The shared port is 64 sockets a family; a program has descriptors of its own.
-constexpr rlim_t kDescriptorsMin = 256;
+// Sharing the port takes some 50, and 32 more for a moment; a program has descriptors of its own.
+constexpr rlim_t kDescriptorsMin = 128;
 
 Findings check_library() {
     const std::string folder = library_folder();
@@ -143,7 +143,7 @@ Findings check_limits(bool has_kernel_device) {
     if (files.rlim_cur < kDescriptorsMin)
         out.push_back({Verdict::Stop, "descriptors",
                        fmt::format("a process may have {} file descriptors; sharing the UDP port "
-                                   "alone takes about 130",
+                                   "alone takes about 80",
                                    files.rlim_cur),
                        "ulimit -n 1024"});
     if (has_kernel_device && locked.rlim_cur != RLIM_INFINITY)

@@ -41,9 +41,9 @@ const StateReading* killed_owner(const std::vector<StateReading>& readings, std:
                                  std::uint32_t qpn) {
     const StateReading* found = nullptr;
     for (const StateReading& reading : readings) {
-        const std::vector<std::uint8_t>& slots = reading.snapshot.slots;
+        const std::vector<SlotNumber>& slots = reading.snapshot.slots;
         if (reading.snapshot.network != network || reading.snapshot.finished ||
-            std::find(slots.begin(), slots.end(), qpn >> 16) == slots.end())
+            std::find(slots.begin(), slots.end(), slot_of(Qpn{qpn})) == slots.end())
             continue;
         if (reading.alive) return nullptr;
         if (found == nullptr || found->changed_ns < reading.changed_ns) found = &reading;

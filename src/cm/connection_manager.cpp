@@ -305,10 +305,11 @@ Result<Connection*> ConnectionManager::held(CommId id) {
 }
 
 Connection& ConnectionManager::create(const Path& path, bool sidr) {
+    constexpr std::uint32_t kLowMask = (1u << kCommIdLowBits) - 1;
     CommId id{};
     do
-        id.raw = std::uint32_t{config_.slot} << 24 |
-                 static_cast<std::uint32_t>(random_.next() & 0xff'ffff);
+        id.raw = std::uint32_t{config_.slot} << kCommIdLowBits |
+                 static_cast<std::uint32_t>(random_.next() & kLowMask);
     while (id.raw == 0 || table_.find(id) != nullptr);
     Connection& c = table_.insert(id);
     c.path = path;

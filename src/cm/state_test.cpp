@@ -175,8 +175,8 @@ TEST_F(StateTest, AResponseTellsAllThatTheQueuePairNeeds) {
 
 TEST_F(StateTest, IdsCarryTheSlotAndDiffer) {
     const CommId first = req_sent(), second = *manager.connect(net.now, options(0x12));
-    EXPECT_EQ(first.raw >> 24, 1u);
-    EXPECT_EQ(second.raw >> 24, 1u);
+    EXPECT_EQ(first.raw >> kCommIdLowBits, 1u);
+    EXPECT_EQ(second.raw >> kCommIdLowBits, 1u);
     EXPECT_NE(first, second);
     EXPECT_EQ(last<CmReq>().local_id, second);
 }

@@ -26,7 +26,7 @@ using ListenerId = Id<struct ListenerIdTag>;
 inline constexpr std::uint32_t kFeroceGuid = 0x02fe'0ce0;
 
 struct Config {
-    std::uint8_t slot = 0;  // Top byte of our communication ids: it steers answers to this process.
+    SlotNumber slot = 0;  // Upper bits of our communication ids: it steers answers to this process.
     std::uint64_t ca_guid = 0;
     std::uint8_t response_timeout = 20;  // 4.096 us << 20 = 4.3 s: what the Linux kernel asks for.
     std::uint8_t max_retries = 15;  // 4 bits. A message goes out at most 1 + max_retries times.

@@ -30,8 +30,8 @@ namespace feroce::device {
 class Engine final : public transport::EventSink {
 public:
     struct Config {
-        std::uint8_t slot = 1;  // Top byte of every QPN of this shard; steers packets to it.
-        std::uint32_t qp_max = 65536;
+        SlotNumber slot = 1;  // In every QPN of this shard; steers packets to it.
+        std::uint32_t qp_max = 1u << kQpnLowBits;
         std::size_t arena_bytes = 512 * 1024;
         bool verify_icrc = true;  // Off only under fuzzing.
         transport::SendWindow::Limits window;

@@ -44,7 +44,7 @@ public:
     virtual bool hand_over(const Datagram&) { return false; }
     // Whether packets of this path to that slot go by memory, where a late answer means a process
     // that sleeps and not a full queue; and how often that may have changed.
-    virtual bool goes_by_ring(const transport::Path&, std::uint8_t) const { return false; }
+    virtual bool goes_by_ring(const transport::Path&, SlotNumber) const { return false; }
     virtual std::uint64_t ring_changes() const { return 0; }
     virtual RingCounts ring_counts() const { return {}; }
 };

@@ -11,12 +11,12 @@ namespace {
 constexpr std::uint32_t kReserved = 3;
 
 bool is_reserved(std::uint16_t low) {
-    return low <= kGeneralServicesQpn.raw || low == 0xffff;
+    return low <= kGeneralServicesQpn.raw || low == (kMulticastQpn.raw & 0x7fff);
 }
 
 }  // namespace
 
-QpTable::QpTable(std::uint8_t slot, std::uint32_t qp_max, RandomSource& random)
+QpTable::QpTable(SlotNumber slot, std::uint32_t qp_max, RandomSource& random)
     : slot_(slot),
       qp_max_(std::min(qp_max, kLowCount - kReserved)),
       random_(random),
@@ -41,7 +41,7 @@ Result<Qpn> QpTable::allocate() {
     const std::uint16_t place = free_.front();
     free_.pop();
     ++allocated_;
-    return Qpn{std::uint32_t{slot_} << 16 | scramble_.number(place)};
+    return qpn_of(slot_, scramble_.number(place));
 }
 
 void QpTable::insert(transport::QueuePairPtr qp) {

@@ -1,7 +1,7 @@
 // QpTable: the queue pairs of one shard by number, and the numbers themselves. A number is
-// slot << 16 | low part. The low part is unpredictable, so that nobody can aim a packet at a queue
+// slot << 15 | low part. The low part is unpredictable, so that nobody can aim a packet at a queue
 // pair it was not told of, and is kept out of use for as long as possible once freed, so that late
-// packets of a dead queue pair find nobody. Low parts 0, 1 and 0xffff are never given: they are
+// packets of a dead queue pair find nobody. Low parts 0, 1 and 0x7fff are never given: they are
 // those of QP0, of the general services QP (which is inserted under its own number) and of
 // multicast. Its place in the table is the low part unscrambled, so that the table is dense.
 // Owns its queue pairs. Engine lock.
@@ -22,7 +22,7 @@ namespace feroce::device {
 
 class QpTable {
 public:
-    QpTable(std::uint8_t slot, std::uint32_t qp_max, RandomSource& random);
+    QpTable(SlotNumber slot, std::uint32_t qp_max, RandomSource& random);
 
     // ENOMEM when qp_max queue pairs exist. The number must then be inserted, or given back.
     Result<Qpn> allocate();
@@ -39,7 +39,7 @@ public:
     std::size_t size() const { return size_; }
 
     // In no order that means anything. `f` may erase the queue pair it is given. Looks at all
-    // 65,536 places: not for the hot path.
+    // 32,768 places: not for the hot path.
     template <class F>
     void for_each(F&& f) {
         for (auto& qp : qps_)
@@ -52,13 +52,13 @@ public:
     }
 
 private:
-    static constexpr std::uint32_t kLowCount = 0x10000;
+    static constexpr std::uint32_t kLowCount = 1u << kQpnLowBits;
 
     std::uint16_t place_of(Qpn qpn) const {
-        return scramble_.place(static_cast<std::uint16_t>(qpn.raw));
+        return scramble_.place(static_cast<std::uint16_t>(qpn.raw % kLowCount));
     }
 
-    std::uint8_t slot_;
+    SlotNumber slot_;
     std::uint32_t qp_max_;
     RandomSource& random_;
     NumberScramble scramble_;

@@ -55,7 +55,7 @@ private:
         std::uint32_t references = 0;
         bool listed = false;  // In blocked_: true exactly when it has waiters, but during wake().
         Ring<transport::QueuePair*> waiters{0};  // Capacity >= references.
-        std::pair<Gid, std::uint8_t> key;
+        std::pair<Gid, SlotNumber> key;
     };
 
     static Entry& entry_of(transport::SendWindow& window) { return static_cast<Entry&>(window); }
@@ -72,7 +72,7 @@ private:
     void drop_unblocked();
 
     transport::SendWindow::Limits limits_;
-    std::map<std::pair<Gid, std::uint8_t>, Entry> entries_;
+    std::map<std::pair<Gid, SlotNumber>, Entry> entries_;
     std::vector<Entry*> blocked_;  // Capacity >= entries_.size().
 };
 

@@ -37,7 +37,7 @@ struct Interface {
 class HostPort : public device::Port {
 public:
     // The slot that steers packets here: the top byte of the QPNs of the engine behind this port.
-    virtual std::uint8_t slot() const = 0;
+    virtual SlotNumber slot() const = 0;
 
     // Feeds the engine with what has arrived; false if nothing had. Never blocks.
     virtual bool poll(Instant now, device::Engine& engine) = 0;
@@ -80,10 +80,10 @@ public:
     virtual std::vector<Interface> interfaces() = 0;
     virtual Result<std::unique_ptr<HostPort>> open_port() = 0;
     // For the connection manager behind the port with that slot, whose requests wait() tells of.
-    virtual Result<std::unique_ptr<Rendezvous>> open_rendezvous(std::uint8_t slot,
+    virtual Result<std::unique_ptr<Rendezvous>> open_rendezvous(SlotNumber slot,
                                                                 int requests_fd) = 0;
     // For the connections behind that slot. Null where nobody would find it.
-    virtual std::unique_ptr<Estate> open_estate(std::uint8_t slot) = 0;
+    virtual std::unique_ptr<Estate> open_estate(SlotNumber slot) = 0;
     // The address that packets to `destination` leave from; `scope` is that of a link-local one.
     virtual Result<Gid> source_for(const Gid& destination, std::uint32_t scope) = 0;
     // Lets another thread have the core if one wants it. True if none did: the caller may go on

@@ -36,7 +36,7 @@ off_t part_of(std::uint32_t slot) {
     return static_cast<off_t>(SlotTable::kRecordBytes + slot * kPartBytes);
 }
 
-// The top byte of an id names its slot: nobody can make an heir speak for another one's connection.
+// An id names its slot: nobody can make an heir speak for another one's connection.
 std::optional<cm::Bond> read_entry(const std::byte* bytes, std::uint32_t slot) {
     std::uint32_t used = 0;
     std::memcpy(&used, bytes, sizeof used);
@@ -46,9 +46,9 @@ std::optional<cm::Bond> read_entry(const std::byte* bytes, std::uint32_t slot) {
     std::memcpy(&b.remote_qpn.raw, bytes + offsetof(Entry, remote_qpn), 4);
     std::memcpy(b.local.raw.data(), bytes + offsetof(Entry, local), 16);
     std::memcpy(b.remote.raw.data(), bytes + offsetof(Entry, remote), 16);
-    const bool good = used == 1 && b.local_id.raw >> 24 == slot && b.remote_id.raw != 0 &&
-                      b.remote_qpn.raw <= 0xff'ffff && !b.local.is_zero() && !b.remote.is_zero() &&
-                      !b.local.is_multicast() && !b.remote.is_multicast() &&
+    const bool good = used == 1 && b.local_id.raw >> kCommIdLowBits == slot &&
+                      b.remote_id.raw != 0 && b.remote_qpn.raw <= 0xff'ffff && !b.local.is_zero() &&
+                      !b.remote.is_zero() && !b.local.is_multicast() && !b.remote.is_multicast() &&
                       b.local.is_v4() == b.remote.is_v4();
     return good ? std::optional(b) : std::nullopt;
 }
@@ -111,7 +111,7 @@ private:
 
 }  // namespace
 
-std::unique_ptr<host::Estate> Estates::open(std::uint8_t slot, Inherit inherit) {
+std::unique_ptr<host::Estate> Estates::open(SlotNumber slot, Inherit inherit) {
     struct stat file {};
     const off_t end = part_of(slot) + static_cast<off_t>(kPartBytes);
     if (::fstat(table_.fd(), &file) != 0 || file.st_size < end) return nullptr;
@@ -140,12 +140,13 @@ void Estates::take(std::uint32_t slot) {
     has_taken_.store(!taken_.empty(), std::memory_order_relaxed);
 }
 
-bool Estates::is_orphaned(std::uint32_t slot, std::uint64_t own) const {
-    return (own >> slot & 1) == 0 && table_.bonds(slot) != 0 && !table_.locked_by_another(slot);
+bool Estates::is_orphaned(std::uint32_t slot, const SlotSet& own) const {
+    return is_member_slot(slot) && !own.has(slot) && table_.bonds(slot) != 0 &&
+           !table_.locked_by_another(slot);
 }
 
-void Estates::inherit(std::uint64_t own, std::vector<cm::Bond>& out) {
-    for (std::uint32_t slot = 1; slot < kFirstGuestSlot; ++slot) {
+void Estates::inherit(const SlotSet& own, std::vector<cm::Bond>& out) {
+    for (std::uint32_t slot = 1; slot < kSlots; ++slot) {
         // Another heir may have been faster; then it is nobody's any more, or locked.
         if (!is_orphaned(slot, own) || !table_.try_lock(slot)) continue;
         const Rollback unlock([&] { table_.unlock(slot); });
@@ -156,9 +157,9 @@ void Estates::inherit(std::uint64_t own, std::vector<cm::Bond>& out) {
     has_taken_.store(false, std::memory_order_relaxed);
 }
 
-bool Estates::waiting(std::uint64_t own) const {
+bool Estates::waiting(const SlotSet& own) const {
     if (has_taken_.load(std::memory_order_relaxed)) return true;
-    for (std::uint32_t slot = 1; slot < kFirstGuestSlot; ++slot)
+    for (std::uint32_t slot = 1; slot < kSlots; ++slot)
         if (is_orphaned(slot, own)) return true;
     return false;
 }

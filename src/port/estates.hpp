@@ -25,19 +25,19 @@ public:
 
     // For a slot that this process owns; null if the file has no room for it. `inherit` calls the
     // one below with what its caller knows, and keeps this object alive.
-    std::unique_ptr<host::Estate> open(std::uint8_t slot, Inherit inherit);
+    std::unique_ptr<host::Estate> open(SlotNumber slot, Inherit inherit);
 
     // For the holder of the slot's lock, before it opens an estate: what the last owner left is
     // ours now. Where memory is wanting it throws, and nothing was taken.
     void take(std::uint32_t slot);
-    // Takes what the dead have left. `own`: a bit per slot that this process has locked; these must
-    // not change meanwhile.
-    void inherit(std::uint64_t own, std::vector<cm::Bond>& out);
+    // Takes what the dead have left. `own`: the slots that this process has locked; these must not
+    // change meanwhile.
+    void inherit(const SlotSet& own, std::vector<cm::Bond>& out);
     // Whether inherit() would find something. Any thread.
-    bool waiting(std::uint64_t own) const;
+    bool waiting(const SlotSet& own) const;
 
 private:
-    bool is_orphaned(std::uint32_t slot, std::uint64_t own) const;
+    bool is_orphaned(std::uint32_t slot, const SlotSet& own) const;
 
     SlotTable& table_;
     std::vector<cm::Bond> taken_;          // By take(), given to nobody yet. Guarded as inherit().

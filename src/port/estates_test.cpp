@@ -12,7 +12,7 @@ namespace feroce::port {
 namespace {
 
 cm::Bond bond(std::uint32_t slot, std::uint32_t number) {
-    return {.local_id = {slot << 24 | number},
+    return {.local_id = {slot << kCommIdLowBits | number},
             .remote_id = {0x0700'0000 + number},
             .remote_qpn = {0x07'0000},
             .local = Gid::from_v4(0x7f00'0001),
@@ -24,7 +24,7 @@ protected:
     void SetUp() override { ASSERT_TRUE(table.create()); }
 
     // A process that owns a slot does this and ends as `die` wants.
-    void live_and_die(std::uint8_t slot, const std::function<void(host::Estate&)>& live,
+    void live_and_die(SlotNumber slot, const std::function<void(host::Estate&)>& live,
                       const std::function<void()>& die) {
         const pid_t child = ::fork();
         if (child == 0) {
@@ -40,7 +40,7 @@ protected:
         ASSERT_EQ(::waitpid(child, &status, 0), child);
         ASSERT_FALSE(WIFEXITED(status) && WEXITSTATUS(status) >= 3) << WEXITSTATUS(status);
     }
-    std::vector<cm::Bond> inherit(std::uint64_t own = 0) {
+    std::vector<cm::Bond> inherit(const SlotSet& own = {}) {
         std::vector<cm::Bond> out;
         estates.inherit(own, out);
         return out;
@@ -58,12 +58,12 @@ TEST_F(EstatesTest, AnHeirGetsEachBondOnce) {
             e.keep(bond(5, 1));
             e.keep(bond(5, 2));
             e.keep(bond(5, 3));
-            e.forget({5u << 24 | 2});
+            e.forget({5u << kCommIdLowBits | 2});
         },
         be_killed);
-    EXPECT_TRUE(estates.waiting(0));
+    EXPECT_TRUE(estates.waiting({}));
     EXPECT_EQ(inherit(), (std::vector{bond(5, 1), bond(5, 3)}));
-    EXPECT_FALSE(estates.waiting(0));
+    EXPECT_FALSE(estates.waiting({}));
     EXPECT_TRUE(inherit().empty());
 }
 
@@ -81,12 +81,12 @@ TEST_F(EstatesTest, WhoEndedItsConnectionsLeavesNothing) {
         [](host::Estate& e) {
             e.keep(bond(5, 1));
             e.keep(bond(5, 2));
-            e.forget({5u << 24 | 1});
-            e.forget({5u << 24 | 2});
+            e.forget({5u << kCommIdLowBits | 1});
+            e.forget({5u << kCommIdLowBits | 2});
         },
         be_killed);
     EXPECT_EQ(table.bonds(5), 0u);
-    EXPECT_FALSE(estates.waiting(0));
+    EXPECT_FALSE(estates.waiting({}));
 }
 
 TEST_F(EstatesTest, TheNextOwnerOfTheSlotIsHeir) {
@@ -94,7 +94,7 @@ TEST_F(EstatesTest, TheNextOwnerOfTheSlotIsHeir) {
         5, [](host::Estate& e) { e.keep(bond(5, 1)); }, be_killed);
     ASSERT_TRUE(table.try_lock(5));
     estates.take(5);
-    const std::uint64_t own = 1u << 5;
+    const SlotSet own = SlotSet::of(5);
     EXPECT_TRUE(estates.waiting(own));
     const std::unique_ptr<host::Estate> estate = estates.open(5, {});
     ASSERT_NE(estate, nullptr);
@@ -118,7 +118,7 @@ TEST_F(EstatesTest, TheLivingKeepTheirs) {
     char byte;
     ASSERT_EQ(::read(pipes[0], &byte, 1), 1);
     EXPECT_EQ(table.bonds(5), 1u);
-    EXPECT_FALSE(estates.waiting(0));
+    EXPECT_FALSE(estates.waiting({}));
     EXPECT_TRUE(inherit().empty());
     ASSERT_EQ(::kill(child, SIGKILL), 0);
     ASSERT_EQ(::waitpid(child, nullptr, 0), child);
@@ -130,7 +130,7 @@ TEST_F(EstatesTest, WhatDoesNotFitIsLeftOut) {
         5,
         [](host::Estate& e) {
             for (std::uint32_t i = 1; i <= SlotTable::kBondsPerSlot + 5; ++i) e.keep(bond(5, i));
-            e.forget({5u << 24 | 7});
+            e.forget({5u << kCommIdLowBits | 7});
             e.keep(bond(5, 100'000));  // On the place of the one that has gone.
         },
         be_killed);

@@ -12,7 +12,7 @@ namespace feroce::port {
 
 class GroupMembership {
 public:
-    GroupMembership(std::shared_ptr<PortGroup> group, std::uint8_t slot)
+    GroupMembership(std::shared_ptr<PortGroup> group, SlotNumber slot)
         : group_(std::move(group)), slot_(slot) {}
     GroupMembership(GroupMembership&&) = default;
     GroupMembership& operator=(GroupMembership&&) = delete;
@@ -20,14 +20,14 @@ public:
         if (group_) group_->release(slot_);
     }
 
-    std::uint8_t slot() const { return slot_; }
+    SlotNumber slot() const { return slot_; }
     PortGroup& group() const { return *group_; }
     int socket_v4() const { return group_->socket_v4(slot_); }
     int socket_v6() const { return group_->socket_v6(slot_); }
 
 private:
     std::shared_ptr<PortGroup> group_;  // Null once moved from.
-    std::uint8_t slot_;
+    SlotNumber slot_;
 };
 
 }  // namespace feroce::port

@@ -7,6 +7,7 @@
 
 #include <array>
 
+#include "base/ids.hpp"
 #include "port/socket_calls.hpp"
 
 // In <linux/udp.h>, which cannot be included beside <netinet/udp.h>.
@@ -73,23 +74,25 @@ bool attach_steering(int fd) {
     // end of a short datagram ends the program with 0, a slot that nobody serves with data.
     constexpr std::uint16_t kLoadWord = BPF_LD | BPF_W | BPF_ABS;
     constexpr std::uint16_t kLoadHalf = BPF_LD | BPF_H | BPF_ABS;
-    constexpr std::uint16_t kLoadByte = BPF_LD | BPF_B | BPF_ABS;
+    constexpr std::uint16_t kShiftRight = BPF_ALU | BPF_RSH | BPF_K;
     constexpr std::uint16_t kJumpEqual = BPF_JMP | BPF_JEQ | BPF_K;
     constexpr std::uint16_t kReturn = BPF_RET | BPF_K;
     constexpr std::uint16_t kReturnA = BPF_RET | BPF_A;
-    std::array<sock_filter, 14> program{{
+    std::array<sock_filter, 16> program{{
         {kLoadWord, 0, 0, 4},
         {BPF_ALU | BPF_AND | BPF_K, 0, 0, 0x00ff'ffff},
         {kJumpEqual, 2, 0, 1},
-        {kLoadByte, 0, 0, 5},
+        {kShiftRight, 0, 0, kQpnLowBits},
         {kReturnA, 0, 0, 0},
         {kLoadHalf, 0, 0, 36},
-        {kJumpEqual, 6, 0, 0x10},
-        {kJumpEqual, 5, 0, 0x17},
-        {kJumpEqual, 0, 2, 0x18},
-        {kLoadByte, 0, 0, 44},
+        {kJumpEqual, 8, 0, 0x10},
+        {kJumpEqual, 7, 0, 0x17},
+        {kJumpEqual, 0, 3, 0x18},
+        {kLoadWord, 0, 0, 44},
+        {kShiftRight, 0, 0, kCommIdLowBits},
         {kReturnA, 0, 0, 0},
-        {kLoadByte, 0, 0, 48},
+        {kLoadWord, 0, 0, 48},
+        {kShiftRight, 0, 0, kCommIdLowBits},
         {kReturnA, 0, 0, 0},
         {kReturn, 0, 0, 0},
     }};

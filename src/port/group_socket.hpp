@@ -14,7 +14,7 @@ Fd make_group_socket(int family);
 // exclusively, so that it fails while anything else holds the port.
 bool bind_group_socket(int fd, int family, std::uint16_t port);
 
-// Steers by BTH destination QPN: its top byte is the slot; QP1 datagrams (connection management)
+// Steers by the slot in the BTH destination QPN; QP1 datagrams (connection management)
 // go by the slot in their communication id, requests to slot 0.
 bool attach_steering(int fd);
 

@@ -32,11 +32,11 @@ public:
         std::uint16_t port;
         Meddlers meddlers;
         // A seat with that slot again, and the group if it is now this process's own.
-        std::function<Result<PortEntry>(std::uint8_t slot)> seat_again;
+        std::function<Result<PortEntry>(SlotNumber slot)> seat_again;
     };
     static Result<std::unique_ptr<host::HostPort>> open(RelaySeat seat, Settings settings);
 
-    std::uint8_t slot() const override { return seat_.slot; }
+    SlotNumber slot() const override { return seat_.slot; }
     bool poll(Instant now, device::Engine& engine) override;
     bool poll_all(Instant now, device::Engine& engine) override { return poll(now, engine); }
     void arm() override { waiter_.arm(); }
@@ -66,7 +66,7 @@ private:
     void read_requests_at_home();
 
     RelaySeat seat_;
-    std::function<Result<PortEntry>(std::uint8_t)> seat_again_;
+    std::function<Result<PortEntry>(SlotNumber)> seat_again_;
     std::shared_ptr<Network> network_;
     LocalAddresses addresses_;
     UdpSender sender_;

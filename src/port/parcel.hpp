@@ -32,8 +32,9 @@ inline constexpr std::size_t kParcelMax = sizeof(ParcelHeader) + 65536;
 inline constexpr socklen_t kParcelNameBytes = offsetof(sockaddr_un, sun_path) + 6;
 
 // The slot in the destination QPN; 0 for a datagram too short to have one.
-inline std::uint8_t slot_of(ByteView packet) {
-    return packet.size() < 8 ? std::uint8_t{0} : static_cast<std::uint8_t>(packet[5]);
+inline SlotNumber slot_of(ByteView packet) {
+    return packet.size() < 8 ? SlotNumber{0}
+                             : feroce::slot_of(Qpn{load_be24(packet.subspan<5, 3>())});
 }
 bool is_for_general_services(ByteView packet);  // Destination QPN 1.
 

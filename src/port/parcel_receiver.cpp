@@ -14,7 +14,7 @@ constexpr int kHandOverBatch = 8;
 
 // `only`: packets for other slots are dropped; 0 for none. A parcel is never handed on, because two
 // stale names could send it round in circles.
-void deliver(Instant now, device::Engine& engine, ByteView parcel, std::uint8_t only,
+void deliver(Instant now, device::Engine& engine, ByteView parcel, SlotNumber only,
              Capture* capture) {
     if (parcel.size() <= sizeof(ParcelHeader)) return;
     ParcelHeader about;
@@ -43,7 +43,7 @@ void deliver(Instant now, device::Engine& engine, ByteView parcel, std::uint8_t 
 
 }  // namespace
 
-HandOverReceiver::HandOverReceiver(const PortGroup& group, std::uint8_t slot, Capture* capture)
+HandOverReceiver::HandOverReceiver(const PortGroup& group, SlotNumber slot, Capture* capture)
     : group_(group),
       slot_(slot),
       capture_(capture),

@@ -31,7 +31,7 @@ protected:
 // What other members of the group hand to the owner of `slot`: rare, so one a system call.
 class HandOverReceiver {
 public:
-    HandOverReceiver(const PortGroup& group, std::uint8_t slot, Capture* capture);
+    HandOverReceiver(const PortGroup& group, SlotNumber slot, Capture* capture);
 
     int fd() const { return fd_.get(); }  // -1: none could be made.
     const sockaddr_un& name() const { return name_; }
@@ -40,7 +40,7 @@ public:
 
 private:
     const PortGroup& group_;
-    std::uint8_t slot_;
+    SlotNumber slot_;
     Capture* capture_;
     sockaddr_un name_{};
     Fd fd_;

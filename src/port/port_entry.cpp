@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <ctime>
 #include <utility>
 
@@ -12,6 +13,9 @@
 
 namespace feroce::port {
 namespace {
+
+// How often a process that waits for more slots looks whether the one that adds them has died.
+constexpr Duration kGrowthGap = std::chrono::milliseconds(50);
 
 void nap(std::uint32_t round) {
     // Longer each time, up to a few milliseconds; different processes drift apart by their pids.
@@ -58,6 +62,22 @@ Result<PortEntry> enter_port(std::uint16_t port, const Identity& identity, Forme
         }
         if (!may_change(error.code) || monotonic_now() > deadline) return error;
         nap(round);
+    }
+}
+
+// Hundreds may come at once, and the one that adds slots needs a core, too: the others look for
+// what it has done, and only now and then whether it has died. While there is progress nobody gives
+// up.
+Result<SlotNumber> claim_slot(PortGroup& group, Duration patience) {
+    Instant deadline = monotonic_now() + patience;
+    for (;;) {
+        const std::uint32_t before = group.table().chunks();
+        Result<SlotNumber> slot = group.claim();
+        const Instant now = monotonic_now();
+        if (slot || slot.error().code != EAGAIN || now > deadline) return slot;
+        std::uint32_t round = 0;
+        while (group.table().chunks() == before && monotonic_now() < now + kGrowthGap) nap(round++);
+        if (group.table().chunks() != before) deadline = monotonic_now() + patience;
     }
 }
 

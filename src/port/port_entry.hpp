@@ -23,4 +23,7 @@ struct PortEntry {
 Result<PortEntry> enter_port(std::uint16_t port, const Identity& identity, FormerSeat before,
                              Duration patience);
 
+// A slot of the group, waiting for other processes that are at it just now.
+Result<SlotNumber> claim_slot(PortGroup& group, Duration patience);
+
 }  // namespace feroce::port

@@ -13,20 +13,23 @@
 #include "base/rollback.hpp"
 #include "port/group_socket.hpp"
 #include "port/parcel.hpp"
+#include "port/port_owner.hpp"
 #include "port/relay_server.hpp"
 
 namespace feroce::port {
 namespace {
 
-constexpr std::uint32_t kMagic = 0xfe0c'e005;    // Changes with the layout of hand-over and table.
-constexpr std::size_t kFdsMax = 2 + 2 * kSlots;  // Listener, table, sockets.
+constexpr std::uint32_t kMagic = 0xfe0c'e006;     // Changes with the layout of hand-over and table.
+constexpr std::size_t kHandedOver = 2 + kChunks;  // Listener, table, lots.
+// What an older version hands over, and more: none of it may be cut off and left open.
+constexpr std::size_t kFdsMax = 253;
 
 // How often members look whether one of them has died: its peers shall know within 2 s.
 constexpr Duration kLookGap = std::chrono::milliseconds(500);
 
 struct HandOver {
     std::uint32_t magic = kMagic;
-    std::uint32_t slots = kSlots;
+    std::uint32_t slots = kSlots;  // 0: the kernel cannot share the port.
     std::uint32_t with_v6 = 0;
 };
 
@@ -38,6 +41,26 @@ socklen_t group_name(sockaddr_un& out, std::uint16_t port, std::uint32_t user) {
                                 unsigned{port}, user);
     return static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 +
                                   static_cast<std::size_t>(n));
+}
+
+constexpr Error kTooFewFds{EMFILE,
+                           "too few file descriptors left (RLIMIT_NOFILE) to share UDP port 4791"};
+static_assert(kMemberSlots == 263);
+constexpr Error kAllTaken{
+    EUSERS, "all 263 slots of UDP port 4791 are taken by other processes of this user"};
+
+constexpr Error kOthers{EAGAIN,
+                        "more slots of UDP port 4791 cannot be added while a program that is not "
+                        "Feroce shares it: find it with `ss -ulp` and end it"};
+
+// After a failed park() or make_lot().
+Error parking_error() {
+    if (errno == EMFILE || errno == ENFILE) return kTooFewFds;
+    if (errno == ETOOMANYREFS)
+        return {ETOOMANYREFS,
+                "the kernel keeps no more sockets of UDP port 4791 for this user: too many file "
+                "descriptors are in flight for the limit of open files (ulimit -n)"};
+    return {errno, "the sockets of UDP port 4791 could not be kept"};
 }
 
 std::optional<std::uint32_t> user_behind(int connection) {
@@ -69,8 +92,9 @@ Result<Fd> connect_to_group(std::uint16_t port, std::uint32_t user) {
     return connection;
 }
 
-PortGroup::PortGroup(const Identity& identity)
-    : identity_(identity),
+PortGroup::PortGroup(std::uint16_t port, const Identity& identity)
+    : port_(port),
+      identity_(identity),
       parcels_(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)) {}
 
 PortGroup::~PortGroup() {
@@ -80,7 +104,7 @@ PortGroup::~PortGroup() {
 Result<std::unique_ptr<PortGroup>> PortGroup::attempt(std::uint16_t port,
                                                       const Identity& identity) {
     const Result<Fd> connection = connect_to_group(port, identity.user);
-    if (connection) return join(connection->get(), identity);
+    if (connection) return join(connection->get(), port, identity);
     if (connection.error().code != ECONNREFUSED) return connection.error();
 
     Fd listener(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
@@ -93,7 +117,8 @@ Result<std::unique_ptr<PortGroup>> PortGroup::attempt(std::uint16_t port,
     return found(port, std::move(listener), identity);
 }
 
-Result<std::unique_ptr<PortGroup>> PortGroup::join(int connection, const Identity& identity) {
+Result<std::unique_ptr<PortGroup>> PortGroup::join(int connection, std::uint16_t port,
+                                                   const Identity& identity) {
     HandOver header;
     iovec vec{&header, sizeof header};
     alignas(cmsghdr) char control[CMSG_SPACE(kFdsMax * sizeof(int))];
@@ -114,37 +139,56 @@ Result<std::unique_ptr<PortGroup>> PortGroup::join(int connection, const Identit
     const std::size_t count = (rights->cmsg_len - CMSG_LEN(0)) / sizeof(int);
     int fds[kFdsMax];
     std::memcpy(fds, CMSG_DATA(rights), count * sizeof(int));
-    const bool whole = (message.msg_flags & MSG_CTRUNC) == 0 && n == sizeof header;
-    const std::size_t wanted = 2 + kSlots * (header.with_v6 != 0 ? 2 : 1);
-    if (whole && header.magic == kMagic && header.slots == kSlots && count == wanted) {
-        std::unique_ptr<PortGroup> group(new PortGroup(identity));
-        if (group->adopt(fds, header.with_v6 != 0)) return group;
-        return Error{ENOMEM, "the slot table of UDP port 4791 could not be mapped"};
+    const bool same_version =
+        n == sizeof header && header.magic == kMagic && header.slots == kSlots;
+    if (same_version && (message.msg_flags & MSG_CTRUNC) == 0 && count == kHandedOver) {
+        std::unique_ptr<PortGroup> group(new PortGroup(port, identity));
+        const Result<void> adopted = group->adopt(fds, header.with_v6 != 0);
+        if (!adopted) return adopted.error();
+        return group;
     }
     for (std::size_t i = 0; i < count; ++i) ::close(fds[i]);
-    if ((message.msg_flags & MSG_CTRUNC) != 0)
-        return Error{EMFILE,
-                     "too few file descriptors left (RLIMIT_NOFILE) to share UDP port 4791"};
-    return Error{EPROTO, "UDP port 4791 is held by another version of Feroce"};
+    if (!same_version) return Error{EPROTO, "UDP port 4791 is held by another version of Feroce"};
+    return kTooFewFds;
 }
 
-bool PortGroup::adopt(const int* fds, bool with_v6) {
+Result<void> PortGroup::adopt(const int* fds, bool with_v6) {
     listener_ = Fd(fds[0]);
-    for (std::size_t i = 0; i < kSlots; ++i) v4_[i] = Fd(fds[2 + i]);
-    for (std::size_t i = 0; with_v6 && i < kSlots; ++i) v6_[i] = Fd(fds[2 + kSlots + i]);
-    return table_.adopt(Fd(fds[1]));
+    for (std::size_t i = 0; i < kChunks; ++i) lots_[i] = Fd(fds[2 + i]);
+    with_v6_ = with_v6;
+    if (!table_.adopt(Fd(fds[1])))
+        return Error{ENOMEM, "the slot table of UDP port 4791 could not be mapped"};
+    if (!open_sockets(0)) return kTooFewFds;
+    return {};
+}
+
+bool PortGroup::open_sockets(SlotNumber slot) {
+    if (!steered_ || v4_[slot].valid()) return true;
+    std::optional<SlotSockets> found = look_up(lots_[slot / kChunkSlots].get(), slot % kChunkSlots);
+    if (!found) return false;
+    v4_[slot] = std::move(found->v4);
+    v6_[slot] = std::move(found->v6);
+    return true;
+}
+
+void PortGroup::close_sockets(SlotNumber slot) {
+    if (!steered_) return;
+    v4_[slot].reset();
+    v6_[slot].reset();
 }
 
 namespace {
 
 enum class Bound { All, Missing, Taken, Unsteered };
 
-Bound bind_family(int family, std::uint16_t port, std::array<Fd, kSlots>& sockets) {
+// `first`: founds the group. Sockets that follow get the next places in it.
+Bound bind_family(int family, std::uint16_t port, bool first,
+                  std::array<Fd, kChunkSlots>& sockets) {
     for (std::size_t i = 0; i < sockets.size(); ++i) {
         Fd fd = make_group_socket(family);
         if (!fd.valid()) return i == 0 && family == AF_INET6 ? Bound::Missing : Bound::Taken;
         // A socket with a filter of its own joins no group: so the first bind is exclusive.
-        if (i == 0 && !attach_steering(fd.get())) return Bound::Unsteered;
+        if (first && i == 0 && !attach_steering(fd.get())) return Bound::Unsteered;
         if (!bind_group_socket(fd.get(), family, port)) {
             const bool absent = family == AF_INET6 && errno == EADDRNOTAVAIL;
             return absent ? Bound::Missing : Bound::Taken;
@@ -170,44 +214,115 @@ Bound bind_alone(int family, std::uint16_t port, Fd& socket) {
 
 Result<std::unique_ptr<PortGroup>> PortGroup::found(std::uint16_t port, Fd listener,
                                                     const Identity& identity) {
-    std::unique_ptr<PortGroup> group(new PortGroup(identity));
-    Bound v4 = bind_family(AF_INET, port, group->v4_);
-    group->steered_ = v4 != Bound::Unsteered;
-    if (!group->steered_) v4 = bind_alone(AF_INET, port, group->v4_[kLoneSlot]);
+    std::unique_ptr<PortGroup> group(new PortGroup(port, identity));
+    const Result<void> bound = group->bind_first_chunk();
+    if (!bound) return bound.error();
+    if (!group->open_sockets(0)) return kTooFewFds;
+    if (::listen(listener.get(), static_cast<int>(kSlots)) != 0)
+        return Error{errno, "the name by which processes share UDP port 4791 cannot be heard"};
+    group->listener_ = std::move(listener);
+    return group;
+}
+
+// The port is bound first: if that fails, others may try it at once.
+Result<void> PortGroup::bind_first_chunk() {
+    ChunkSockets sockets;
+    Bound v4 = bind_family(AF_INET, port_, true, sockets.v4);
+    steered_ = v4 != Bound::Unsteered;
+    if (!steered_) v4 = bind_alone(AF_INET, port_, v4_[kLoneSlot]);
     Bound v6 = Bound::Taken;
     if (v4 == Bound::All)
-        v6 = group->steered_ ? bind_family(AF_INET6, port, group->v6_)
-                             : bind_alone(AF_INET6, port, group->v6_[kLoneSlot]);
+        v6 = steered_ ? bind_family(AF_INET6, port_, true, sockets.v6)
+                      : bind_alone(AF_INET6, port_, v6_[kLoneSlot]);
     if (v4 != Bound::All || v6 == Bound::Taken) {
-        if (errno == EMFILE) return Error{EMFILE, "too few file descriptors left (RLIMIT_NOFILE)"};
+        if (errno == EMFILE) return kTooFewFds;
         return Error{EADDRINUSE,
                      "UDP port 4791 is taken by a program that is not Feroce, by the kernel's "
                      "rdma_rxe or by a NIC: end it, or remove the rxe device with `rdma link "
                      "delete`"};
     }
-    if (!group->table_.create() || ::listen(listener.get(), static_cast<int>(kSlots)) != 0)
-        return Error{errno, "the slot table of UDP port 4791 could not be made"};
-    group->listener_ = std::move(listener);
-    return group;
+    with_v6_ = v6 == Bound::All;
+    if (!table_.create()) return Error{errno, "the slot table of UDP port 4791 could not be made"};
+    table_.set_chunks(1);
+    if (!steered_) return {};
+    for (Fd& lot : lots_) lot = make_lot();
+    if (!lots_.back().valid() || !park(lots_[0].get(), sockets)) return parking_error();
+    return {};
 }
 
-std::optional<std::uint8_t> PortGroup::claim() {
-    for (std::uint32_t slot = 1; slot < kFirstGuestSlot; ++slot) {
-        if ((claimed_ >> slot & 1) != 0 || !table_.try_lock(slot)) continue;
-        claimed_ |= std::uint64_t{1} << slot;
-        Rollback give_back([&] { release(static_cast<std::uint8_t>(slot)); });
-        estates_.take(slot);
-        give_back.keep();
-        drain(v4_[slot].get());
-        if (has_v6()) drain(v6_[slot].get());
-        return static_cast<std::uint8_t>(slot);
+// Whether the kernel has those sockets and no others. If not, a process that has died while it
+// added slots still has some, or another program of this user has bound the port: the places of new
+// ones in the group would be wrong, or would change when these vanish.
+Result<void> PortGroup::count_sockets(std::uint32_t chunks) const {
+    const std::uint32_t count = chunks * kChunkSlots;
+    const auto v4 = wildcard_sockets(AF_INET, port_);
+    const auto v6 = with_v6_ ? wildcard_sockets(AF_INET6, port_) : count;
+    if (!v4 || !v6)
+        return Error{ENOENT, "more slots of UDP port 4791 cannot be added without /proc"};
+    if (*v4 != count || *v6 != count) return kOthers;
+    return {};
+}
+
+Result<void> PortGroup::bind_chunk(std::uint32_t chunk) {
+    ChunkSockets sockets;
+    if (const Result<void> alone = count_sockets(chunk); !alone) return alone;
+    if (bind_family(AF_INET, port_, false, sockets.v4) != Bound::All ||
+        (with_v6_ && bind_family(AF_INET6, port_, false, sockets.v6) != Bound::All))
+        return errno == EMFILE ? kTooFewFds : kOthers;
+    if (const Result<void> alone = count_sockets(chunk + 1); !alone) return alone;
+    if (!park(lots_[chunk].get(), sockets)) return parking_error();
+    return {};
+}
+
+Result<void> PortGroup::grow() {
+    const std::uint32_t before = table_.chunks();
+    const std::lock_guard lock(growth_mutex_);
+    if (!steered_ || before == kChunks) return kAllTaken;
+    if (!table_.try_lock_growth())
+        return Error{EAGAIN, "another process is adding slots to UDP port 4791, or is stopped"};
+    Result<void> grown;
+    const std::uint32_t chunk = table_.chunks();
+    if (chunk == before) {
+        // One that is not empty was filled by a process that died before it could say so.
+        if (is_empty(lots_[chunk].get())) grown = bind_chunk(chunk);
+        if (grown) table_.set_chunks(chunk + 1);
     }
-    return std::nullopt;
+    table_.unlock_growth();
+    return grown;
 }
 
-void PortGroup::release(std::uint8_t slot) {
+SlotNumber PortGroup::lock_free_slot() {
+    // Those first that look free: trying a lock is a system call. The dead leave others.
+    for (const bool any : {false, true})
+        for (std::uint32_t s = 1; s < table_.slots(); ++s) {
+            const auto slot = static_cast<SlotNumber>(s);
+            if (!is_member_slot(slot) || claimed().has(slot)) continue;
+            if ((any || table_.incarnation(slot) == 0) && table_.try_lock(slot)) return slot;
+        }
+    return 0;
+}
+
+Result<SlotNumber> PortGroup::claim() {
+    SlotNumber slot = lock_free_slot();
+    for (; slot == 0; slot = lock_free_slot())
+        if (const Result<void> grown = grow(); !grown) return grown.error();
+    if (!open_sockets(slot)) {
+        table_.unlock(slot);
+        return kTooFewFds;
+    }
+    claimed_.add(slot);
+    Rollback give_back([&] { release(slot); });
+    estates_.take(slot);
+    give_back.keep();
+    drain(v4_[slot].get());
+    if (has_v6()) drain(v6_[slot].get());
+    return slot;
+}
+
+void PortGroup::release(SlotNumber slot) {
+    close_sockets(slot);
     table_.unlock(slot);
-    claimed_ &= ~(std::uint64_t{1} << slot);
+    claimed_.remove(SlotSet::of(slot));
 }
 
 void PortGroup::watch_for_deaths(std::function<void()> noticed) {
@@ -218,13 +333,14 @@ void PortGroup::watch_for_deaths(std::function<void()> noticed) {
 void PortGroup::look_for_deaths(Instant now) {
     if (now < next_look()) return;
     next_look_.store((now + kLookGap).time_since_epoch().count(), kRelaxed);
-    if (estates_.waiting(claimed_)) death_noticed_();
+    if (estates_.waiting(claimed())) death_noticed_();
 }
 
 void PortGroup::abandon() {
     listener_.reset();
     table_.abandon();
     parcels_.reset();
+    for (Fd& fd : lots_) fd.reset();
     for (Fd& fd : v4_) fd.reset();
     for (Fd& fd : v6_) fd.reset();
     if (relay_) relay_->abandon();
@@ -268,17 +384,16 @@ void PortGroup::hand_sockets_to(int newcomer) const {
         (void)!::send(newcomer, &nothing, sizeof nothing, MSG_NOSIGNAL | MSG_DONTWAIT);
         return;
     }
-    int fds[kFdsMax];
+    int fds[kHandedOver];
     std::size_t count = 0;
     fds[count++] = listener_.get();
     fds[count++] = table_.fd();
-    for (const Fd& fd : v4_) fds[count++] = fd.get();
-    for (std::size_t i = 0; has_v6() && i < kSlots; ++i) fds[count++] = v6_[i].get();
+    for (const Fd& fd : lots_) fds[count++] = fd.get();
 
     HandOver header;
     header.with_v6 = has_v6() ? 1 : 0;
     iovec vec{&header, sizeof header};
-    alignas(cmsghdr) char control[CMSG_SPACE(kFdsMax * sizeof(int))] = {};
+    alignas(cmsghdr) char control[CMSG_SPACE(kHandedOver * sizeof(int))] = {};
     msghdr message{};
     message.msg_iov = &vec;
     message.msg_iovlen = 1;
@@ -294,7 +409,7 @@ void PortGroup::hand_sockets_to(int newcomer) const {
 }
 
 bool PortGroup::hand_over(const device::Datagram& packet) {
-    const std::uint8_t slot = slot_of(packet.bytes);
+    const SlotNumber slot = slot_of(packet.bytes);
     sockaddr_un owner;
     return slot != 0 && slot < kSlots && table_.parcel_name(slot, owner) && parcels_.valid() &&
            send_parcel(parcels_.get(), &owner, packet, 0);

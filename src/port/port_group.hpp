@@ -1,9 +1,11 @@
 // PortGroup: how the processes of one user share UDP port 4791 without a daemon. The port is a
-// group of SO_REUSEPORT sockets, one a slot, whose fds every member holds; a filter in the kernel
-// steers a datagram to the socket of the slot in its destination QPN. Slots are claimed in a table
-// of locks (slot_table.hpp). The first process founds the group; every member hands the fds to
-// newcomers over a shared listening socket; the last death removes everything. Slot 0 belongs to
-// nobody: connection requests land there. Processes of other users get a relay instead.
+// group of SO_REUSEPORT sockets, one a slot; a filter in the kernel steers a datagram to the socket
+// of the slot in its destination QPN. Every member holds the lots where the sockets lie
+// (socket_lot.hpp), and of the sockets only those that it reads. Slots are claimed in a table of
+// locks (slot_table.hpp). The first process founds the group with one chunk of slots; one that
+// finds none free adds a chunk. Every member hands the fds to newcomers over a shared listening
+// socket; the last death removes everything. Slot 0 belongs to nobody: connection requests land
+// there. Processes of other users get a relay instead.
 //
 // On a kernel that takes no filter a group has one member with one socket, and others are told.
 //
@@ -27,6 +29,7 @@
 #include "port/fd.hpp"
 #include "port/identity.hpp"
 #include "port/slot_table.hpp"
+#include "port/socket_lot.hpp"
 
 namespace feroce::port {
 
@@ -42,12 +45,20 @@ public:
     static Result<std::unique_ptr<PortGroup>> attempt(std::uint16_t port, const Identity& identity);
     ~PortGroup();
 
-    // A slot of our own, drained of what was sent to its last owner. Not thread-safe.
-    std::optional<std::uint8_t> claim();
-    void release(std::uint8_t slot);
+    // A slot of our own, drained of what was sent to its last owner. EAGAIN: another process is
+    // just adding slots. Not thread-safe.
+    Result<SlotNumber> claim();
+    void release(SlotNumber slot);
     SlotTable& table() { return table_; }
     Estates& estates() { return estates_; }
-    void inherit(std::vector<cm::Bond>& out) { estates_.inherit(claimed_, out); }  // As claim().
+    void inherit(std::vector<cm::Bond>& out) { estates_.inherit(claimed(), out); }  // As claim().
+
+    // One more chunk of slots, by us or another process. EAGAIN as above; EUSERS: there are all.
+    // Any thread.
+    Result<void> grow();
+    // For the holder of a slot, and for slot 0: gets its sockets. False with errno.
+    bool open_sockets(SlotNumber slot);
+    void close_sockets(SlotNumber slot);
 
     // `noticed` is called by look_for_deaths() while members have left something (estates.hpp). It
     // must not block. Before the first look.
@@ -56,9 +67,9 @@ public:
     Instant next_look() const { return Instant(Duration(next_look_.load(kRelaxed))); }
     void look_for_deaths(Instant now);
 
-    int socket_v4(std::uint8_t slot) const { return v4_[slot].get(); }
-    int socket_v6(std::uint8_t slot) const { return v6_[slot].get(); }  // -1 without IPv6.
-    bool has_v6() const { return v6_[kLoneSlot].valid(); }
+    int socket_v4(SlotNumber slot) const { return v4_[slot].get(); }
+    int socket_v6(SlotNumber slot) const { return v6_[slot].get(); }  // -1 without IPv6.
+    bool has_v6() const { return with_v6_; }
 
     // Serves processes of other users, too; before the first serve(). For `requests_wanted` see
     // relay_server.hpp; it and the randomness outlive the group.
@@ -80,28 +91,39 @@ public:
     void abandon();  // Closes every fd, in a forked child.
 
 private:
-    explicit PortGroup(const Identity& identity);
-    static Result<std::unique_ptr<PortGroup>> join(int connection, const Identity& identity);
+    PortGroup(std::uint16_t port, const Identity& identity);
+    static Result<std::unique_ptr<PortGroup>> join(int connection, std::uint16_t port,
+                                                   const Identity& identity);
     static Result<std::unique_ptr<PortGroup>> found(std::uint16_t port, Fd listener,
                                                     const Identity& identity);
-    bool adopt(const int* fds, bool with_v6);
+    Result<void> adopt(const int* fds, bool with_v6);
+    SlotNumber lock_free_slot();  // 0: none.
+    Result<void> bind_first_chunk();
+    Result<void> bind_chunk(std::uint32_t chunk);
+    Result<void> count_sockets(std::uint32_t chunks) const;
     void hand_sockets_to(int newcomer) const;
+    SlotSet claimed() const { return claimed_.load(kRelaxed); }
 
     // Without steering the port is one process's, by the socket of this slot.
-    static constexpr std::uint8_t kLoneSlot = 1;
+    static constexpr SlotNumber kLoneSlot = 1;
 
+    std::uint16_t port_;
     Identity identity_;
     bool steered_ = true;  // The kernel took the filter.
+    bool with_v6_ = false;
     Fd listener_;
     SlotTable table_;
+    std::array<Fd, kChunks> lots_;
+    // Those of slot 0 and of slots that this process holds, as a member or as a relay.
     std::array<Fd, kSlots> v4_;
     std::array<Fd, kSlots> v6_;
-    Fd parcels_;  // Sends what is handed over.
+    std::mutex growth_mutex_;  // The table's lock does not exclude threads of one process.
+    Fd parcels_;               // Sends what is handed over.
     Estates estates_{table_};
     static constexpr std::memory_order kRelaxed = std::memory_order_relaxed;
-    // Bit per slot that this process owns; its locks do not exclude it. Changed by one thread at a
-    // time; for others a hint. The same holds for the next.
-    std::atomic<std::uint64_t> claimed_{0};
+    // Slots that this process owns; its locks do not exclude it. Changed by one thread at a time;
+    // for others a hint. The same holds for the next.
+    SharedSlotSet claimed_;
     std::atomic<Duration::rep> next_look_{kNever.time_since_epoch().count()};
     std::function<void()> death_noticed_;  // Empty: nobody looks.
 

@@ -6,14 +6,21 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 
 #include <array>
 #include <atomic>
 #include <chrono>
 #include <cstddef>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <iterator>
 #include <thread>
+#include <vector>
 
+#include "port/group_socket.hpp"
 #include "port/port_entry.hpp"
 
 namespace feroce::port {
@@ -83,43 +90,115 @@ TEST(PortGroup, SlotsOfOneProcessDiffer) {
     EXPECT_NE(*first, *second);
     EXPECT_NE(*first, 0);
     (*group)->release(*first);
-    EXPECT_EQ((*group)->claim(), first);
+    EXPECT_EQ((*group)->claim().value(), *first);
 }
 
-TEST(PortGroup, SteersByTheTopByteOfTheQpn) {
+// The readable ones of all sockets that the group has, emptied.
+std::vector<SlotNumber> readable_slots(PortGroup& group) {
+    std::vector<SlotNumber> out;
+    char byte;
+    for (SlotNumber slot = 0; slot < group.table().slots(); ++slot)
+        while (::recv(group.socket_v4(slot), &byte, 1, MSG_DONTWAIT) >= 0) out.push_back(slot);
+    return out;
+}
+
+void open_all_sockets(PortGroup& group) {
+    for (SlotNumber slot = 0; slot < group.table().slots(); ++slot)
+        ASSERT_TRUE(group.open_sockets(slot)) << slot;
+}
+
+std::size_t open_descriptors() {
+    const auto all = std::filesystem::directory_iterator("/proc/self/fd");
+    return static_cast<std::size_t>(std::distance(begin(all), end(all)));
+}
+
+TEST(PortGroup, SteersByTheSlotInTheQpn) {
     Result<std::shared_ptr<PortGroup>> group = enter();
     ASSERT_TRUE(group.has_value()) << group.error().why;
-    for (std::uint32_t slot = 0; slot < kSlots; ++slot) {
-        send_to_qpn(test_port(), slot << 16 | 0x1234);
-        for (std::uint32_t other = 0; other < kSlots; ++other) {
-            const int fd = (*group)->socket_v4(static_cast<std::uint8_t>(other));
-            EXPECT_EQ(readable(fd), other == slot) << "slot " << slot << ", socket " << other;
-        }
-        char byte;
-        ::recv((*group)->socket_v4(static_cast<std::uint8_t>(slot)), &byte, 1, 0);
+    while ((*group)->grow()) continue;
+    ASSERT_EQ((*group)->table().slots(), kSlots);
+    open_all_sockets(**group);
+    for (SlotNumber slot = 0; slot < kSlots; ++slot) {
+        send_to_qpn(test_port(), qpn_of(slot, 0x1234).raw);
+        EXPECT_EQ(readable_slots(**group), std::vector{slot});
     }
+}
+
+TEST(PortGroup, GivesAllSlotsAndThenSaysSo) {
+    Result<std::shared_ptr<PortGroup>> group = enter();
+    ASSERT_TRUE(group.has_value()) << group.error().why;
+    SlotSet claimed;
+    for (std::uint32_t i = 0; i < kMemberSlots; ++i) {
+        const Result<SlotNumber> slot = (*group)->claim();
+        ASSERT_TRUE(slot.has_value()) << i << ": " << slot.error().why;
+        EXPECT_TRUE(is_member_slot(*slot) && !claimed.has(*slot)) << *slot;
+        claimed.add(*slot);
+    }
+    ASSERT_FALSE((*group)->claim().has_value());
+    EXPECT_EQ((*group)->claim().error().code, EUSERS);
+}
+
+TEST(PortGroup, AMemberHasFewDescriptors) {
+    const std::size_t before = open_descriptors();
+    Result<std::shared_ptr<PortGroup>> group = enter();
+    ASSERT_TRUE(group.has_value()) << group.error().why;
+    while ((*group)->grow()) continue;
+    ASSERT_TRUE((*group)->claim().has_value());
+    EXPECT_LE(open_descriptors() - before, 32u);
+}
+
+// Another program of this user can bind the port, too, and gets a place in the group.
+TEST(PortGroup, DoesNotGrowBesideAForeignSocket) {
+    Result<std::shared_ptr<PortGroup>> group = enter();
+    ASSERT_TRUE(group.has_value()) << group.error().why;
+    {
+        const Fd foreign = make_group_socket(AF_INET);
+        ASSERT_TRUE(bind_group_socket(foreign.get(), AF_INET, test_port()));
+        const Result<void> grown = (*group)->grow();
+        ASSERT_FALSE(grown.has_value());
+        EXPECT_EQ(grown.error().code, EAGAIN);
+        EXPECT_EQ((*group)->table().chunks(), 1u);
+    }
+    EXPECT_TRUE((*group)->grow().has_value());
+    open_all_sockets(**group);
+    send_to_qpn(test_port(), qpn_of(2 * kChunkSlots - 1, 5).raw);
+    EXPECT_EQ(readable_slots(**group), std::vector<SlotNumber>{2 * kChunkSlots - 1});
+}
+
+// What a process leaves that dies between parking a chunk and counting it.
+TEST(PortGroup, CountsAChunkThatADeadProcessHasParked) {
+    Result<std::shared_ptr<PortGroup>> group = enter();
+    ASSERT_TRUE(group.has_value()) << group.error().why;
+    ASSERT_TRUE((*group)->grow().has_value());
+    (*group)->table().set_chunks(1);
+    ASSERT_TRUE((*group)->grow().has_value());
+    EXPECT_EQ((*group)->table().chunks(), 2u);
+    open_all_sockets(**group);
+    send_to_qpn(test_port(), qpn_of(kChunkSlots, 5).raw);
+    EXPECT_EQ(readable_slots(**group), std::vector<SlotNumber>{kChunkSlots});
 }
 
 TEST(PortGroup, ClaimDrainsWhatTheLastOwnerLeft) {
     Result<std::shared_ptr<PortGroup>> group = enter();
     ASSERT_TRUE(group.has_value());
-    send_to_qpn(test_port(), 0x01'0000);
+    send_to_qpn(test_port(), qpn_of(1, 0).raw);
+    ASSERT_TRUE((*group)->open_sockets(1));
     ASSERT_TRUE(readable((*group)->socket_v4(1)));
-    EXPECT_EQ((*group)->claim(), 1);
+    EXPECT_EQ((*group)->claim().value(), 1);
     EXPECT_FALSE(readable((*group)->socket_v4(1)));
 }
 
 TEST(PortGroup, AKilledMemberFreesItsSlotAndLeavesTheOthersAlone) {
     Result<std::shared_ptr<PortGroup>> group = enter();
     ASSERT_TRUE(group.has_value());
-    ASSERT_EQ((*group)->claim(), 1);
+    ASSERT_EQ((*group)->claim().value(), 1);
     int pipe_fds[2];
     ASSERT_EQ(::pipe(pipe_fds), 0);
     const pid_t child = ::fork();
     if (child == 0) {
         // The fork inherited the parent's group; a member of its own comes in by the front door.
         Result<std::shared_ptr<PortGroup>> own = enter();
-        const char slot = own ? static_cast<char>((*own)->claim().value_or(0)) : 0;
+        const char slot = own ? static_cast<char>((*own)->claim().value()) : 0;
         (void)!::write(pipe_fds[1], &slot, 1);
         ::pause();
     }
@@ -131,11 +210,51 @@ TEST(PortGroup, AKilledMemberFreesItsSlotAndLeavesTheOthersAlone) {
     EXPECT_EQ(slot, 2);
     ::kill(child, SIGKILL);
     ::waitpid(child, nullptr, 0);
-    EXPECT_EQ((*group)->claim(), 2);
-    send_to_qpn(test_port(), 0x01'0005);
+    EXPECT_EQ((*group)->claim().value(), 2);
+    send_to_qpn(test_port(), qpn_of(1, 5).raw);
     EXPECT_TRUE(readable((*group)->socket_v4(1)));
     ::close(pipe_fds[0]);
     ::close(pipe_fds[1]);
+}
+
+// Of the version before slots were parked: a header, and 130 descriptors.
+TEST(PortGroup, AnotherVersionIsToldFromWantOfDescriptors) {
+    constexpr std::size_t kOlderFds = 130;
+    sockaddr_un name{};
+    name.sun_family = AF_UNIX;
+    const int n = std::snprintf(name.sun_path + 1, sizeof name.sun_path - 1, "feroce/udp/%u/%u",
+                                unsigned{test_port()}, unsigned{::geteuid()});
+    const auto length =
+        static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + static_cast<std::size_t>(n));
+    const Fd listener(::socket(AF_UNIX, SOCK_SEQPACKET, 0));
+    ASSERT_EQ(::bind(listener.get(), reinterpret_cast<const sockaddr*>(&name), length), 0);
+    ASSERT_EQ(::listen(listener.get(), 1), 0);
+    const std::size_t before = open_descriptors();
+    std::thread older([&] {
+        const Fd newcomer(::accept(listener.get(), nullptr, nullptr));
+        std::array<std::uint32_t, 3> header{0xfe0c'e005, 64, 1};
+        iovec vec{header.data(), sizeof header};
+        alignas(cmsghdr) char control[CMSG_SPACE(kOlderFds * sizeof(int))] = {};
+        msghdr message{};
+        message.msg_iov = &vec;
+        message.msg_iovlen = 1;
+        message.msg_control = control;
+        message.msg_controllen = sizeof control;
+        cmsghdr* rights = CMSG_FIRSTHDR(&message);
+        rights->cmsg_level = SOL_SOCKET;
+        rights->cmsg_type = SCM_RIGHTS;
+        rights->cmsg_len = CMSG_LEN(kOlderFds * sizeof(int));
+        std::array<int, kOlderFds> fds;
+        fds.fill(listener.get());
+        std::memcpy(CMSG_DATA(rights), fds.data(), sizeof fds);
+        EXPECT_EQ(::sendmsg(newcomer.get(), &message, MSG_NOSIGNAL),
+                  static_cast<ssize_t>(sizeof header));
+    });
+    const Result<std::shared_ptr<PortGroup>> group = enter();
+    older.join();
+    ASSERT_FALSE(group.has_value());
+    EXPECT_EQ(group.error().code, EPROTO) << group.error().why;
+    EXPECT_EQ(open_descriptors(), before);
 }
 
 TEST(PortGroup, AForeignOwnerOfThePortIsNamed) {

@@ -25,6 +25,8 @@ namespace {
 
 constexpr char kLoopback[] = "lo";
 constexpr Duration kEnterPatience = std::chrono::seconds(3);
+// Longer: on a machine where hundreds start, the one that adds slots may not have a core for long.
+constexpr Duration kClaimPatience = std::chrono::seconds(10);
 // A guest who lost its seat asks again and again: each time only briefly, because the thread that
 // asks has other things to do.
 constexpr Duration kReturnPatience = std::chrono::milliseconds(5);
@@ -114,7 +116,7 @@ Result<PortEntry> RealHost::enter(FormerSeat before, Duration patience) {
     return entry;
 }
 
-Result<PortEntry> RealHost::seat_again(std::uint8_t slot) {
+Result<PortEntry> RealHost::seat_again(SlotNumber slot) {
     const std::lock_guard lock(mutex_);
     const auto known = tokens_.find(slot);
     const FormerSeat before{slot, known == tokens_.end() ? 0 : known->second};
@@ -156,18 +158,16 @@ Result<std::unique_ptr<host::HostPort>> RealHost::open_port_in(
         seats_.push_back(entry->seat->connection.get());
         return GuestPort::open(std::move(*entry->seat),
                                {network, random_, options_.port, meddlers,
-                                [this](std::uint8_t slot) { return seat_again(slot); }});
+                                [this](SlotNumber slot) { return seat_again(slot); }});
     }
-    const std::optional<std::uint8_t> slot = entry->group->claim();
-    if (!slot)
-        return Error{EUSERS,
-                     "all 47 slots of UDP port 4791 are taken by other processes of this user"};
+    const Result<SlotNumber> slot = claim_slot(*entry->group, kClaimPatience);
+    if (!slot) return slot.error();
     return UdpPort::open(
         GroupMembership(std::move(entry->group), *slot),
         {network, random_, options_.port, meddlers, options_.devices, options_.rings});
 }
 
-Result<std::unique_ptr<host::Rendezvous>> RealHost::open_rendezvous(std::uint8_t slot,
+Result<std::unique_ptr<host::Rendezvous>> RealHost::open_rendezvous(SlotNumber slot,
                                                                     int requests_fd) {
     UnixRendezvous::Settings settings{nullptr, identity().user, slot, requests_fd};
     {
@@ -179,10 +179,10 @@ Result<std::unique_ptr<host::Rendezvous>> RealHost::open_rendezvous(std::uint8_t
     return UnixRendezvous::open(settings, random_, [this] { return neighbours(); });
 }
 
-std::unique_ptr<host::Estate> RealHost::open_estate(std::uint8_t slot) {
+std::unique_ptr<host::Estate> RealHost::open_estate(SlotNumber slot) {
     const std::lock_guard lock(mutex_);
     std::shared_ptr<PortGroup> group = group_.lock();
-    if (!group || slot >= kFirstGuestSlot) return nullptr;  // A guest has no part of the file.
+    if (!group || !is_member_slot(slot)) return nullptr;  // A guest has no part of the file.
     return group->estates().open(slot, [this, group](std::vector<cm::Bond>& out) {
         const std::lock_guard held(mutex_);
         group->inherit(out);

@@ -55,16 +55,16 @@ public:
     host::Identity identity() override;
     std::vector<host::Interface> interfaces() override;
     Result<std::unique_ptr<host::HostPort>> open_port() override;
-    Result<std::unique_ptr<host::Rendezvous>> open_rendezvous(std::uint8_t slot,
+    Result<std::unique_ptr<host::Rendezvous>> open_rendezvous(SlotNumber slot,
                                                               int requests_fd) override;
-    std::unique_ptr<host::Estate> open_estate(std::uint8_t slot) override;
+    std::unique_ptr<host::Estate> open_estate(SlotNumber slot) override;
     Result<Gid> source_for(const Gid& destination, std::uint32_t scope) override;
     Result<std::unique_ptr<host::Task>> spawn(std::function<void()> body) override;
     void abandon() override;
 
 private:
     Result<PortEntry> enter(FormerSeat before, Duration patience);
-    Result<PortEntry> seat_again(std::uint8_t slot);
+    Result<PortEntry> seat_again(SlotNumber slot);
     Neighbours neighbours();
     std::shared_ptr<Network> network();
     Result<std::shared_ptr<Network>> enter_network();
@@ -77,14 +77,14 @@ private:
     bool hides_loopback_ = false;  // Decided at the start, for good.
     KernelRandom random_;
     std::unique_ptr<Capture> capture_;
-    std::atomic<bool> abandoned_ = false;  // In a forked child, which has no thread of ours.
-    std::mutex network_mutex_;             // Guards network_ alone, and never long.
-    std::weak_ptr<Network> network_;       // Held by the open ports.
-    std::mutex mutex_;                     // Guards what follows.
-    std::weak_ptr<PortGroup> group_;       // Held by the open ports.
-    Identity identity_;                    // As we entered the port last.
-    std::uint32_t owner_;                  // The user whose UDP port it is.
-    std::map<std::uint8_t, std::uint64_t> tokens_;  // Of our seats as a guest, by slot.
+    std::atomic<bool> abandoned_ = false;         // In a forked child, which has no thread of ours.
+    std::mutex network_mutex_;                    // Guards network_ alone, and never long.
+    std::weak_ptr<Network> network_;              // Held by the open ports.
+    std::mutex mutex_;                            // Guards what follows.
+    std::weak_ptr<PortGroup> group_;              // Held by the open ports.
+    Identity identity_;                           // As we entered the port last.
+    std::uint32_t owner_;                         // The user whose UDP port it is.
+    std::map<SlotNumber, std::uint64_t> tokens_;  // Of our seats as a guest, by slot.
     std::vector<int> seats_;  // Connections of our guest ports, to be closed in a child.
     // One a port, so that each is used under one shard's lock.
     std::vector<std::unique_ptr<FaultInjector>> injectors_;

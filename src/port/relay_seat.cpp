@@ -47,7 +47,7 @@ Result<RelaySeat> RelaySeat::ask_over(Fd connection, std::uint32_t owner, Former
                      "for this user"};
     RelaySeat seat;
     seat.connection = std::move(connection);
-    seat.slot = static_cast<std::uint8_t>(answer.slot);
+    seat.slot = static_cast<SlotNumber>(answer.slot);
     seat.owner = owner;
     seat.token = answer.token;
     return seat;

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 
+#include "base/ids.hpp"
 #include "base/result.hpp"
 #include "port/fd.hpp"
 
@@ -19,7 +20,7 @@ struct FormerSeat {
 
 struct RelaySeat {
     Fd connection;
-    std::uint8_t slot = 0;
+    SlotNumber slot = 0;
     std::uint32_t owner = 0;  // The user whose processes pass our packets on.
     std::uint64_t token = 0;  // What comes with it is from one of them, whatever its user by now.
 

@@ -20,8 +20,8 @@ namespace feroce::port {
 namespace {
 
 // One user cannot take all connections.
-constexpr std::size_t kConnectionsPerUser = 12;
-constexpr std::size_t kConnectionsMax = 64;
+constexpr std::size_t kConnectionsPerUser = kSeatsPerUser + 4;
+constexpr std::size_t kConnectionsMax = 128;
 // How often a relay looks whether the locks that it lacks are free.
 constexpr int kLockGapMs = 100;
 // After which a relay tries again what it had no memory for.
@@ -204,8 +204,10 @@ bool RelayServer::holds(std::uint32_t slot) const {
 // A slot whose guest lost its relay rests from when that is first seen.
 void RelayServer::mark_orphans(Instant now) {
     SlotTable& table = group_.table();
-    for (std::uint32_t slot = kFirstGuestSlot; slot < kSlots; ++slot) {
-        if (table.seat(slot).guest != SlotTable::Guest::Seated || holds(slot)) continue;
+    for (std::uint32_t slot = 1; slot < table.slots(); ++slot) {
+        if (!is_guest_slot(slot) || table.seat(slot).guest != SlotTable::Guest::Seated ||
+            holds(slot))
+            continue;
         if (!table.try_lock(slot)) continue;
         const SlotTable::Seat seat = table.seat(slot);
         if (seat.guest == SlotTable::Guest::Seated)
@@ -216,9 +218,10 @@ void RelayServer::mark_orphans(Instant now) {
 
 std::vector<GuestSlot> RelayServer::look_at_slots() const {
     std::vector<GuestSlot> out;
-    for (std::uint32_t slot = kFirstGuestSlot; slot < kSlots; ++slot)
-        out.push_back({slot, group_.table().seat(slot),
-                       holds(slot) || group_.table().locked_by_another(slot)});
+    for (std::uint32_t slot = 1; slot < group_.table().slots(); ++slot)
+        if (is_guest_slot(slot))
+            out.push_back({slot, group_.table().seat(slot),
+                           holds(slot) || group_.table().locked_by_another(slot)});
     return out;
 }
 
@@ -226,16 +229,22 @@ bool RelayServer::find_slot(Guest& guest, const GuestMessage& ask) {
     const Instant now = monotonic_now();
     if (take_over(guest, ask, now)) return true;
     mark_orphans(now);
-    for (const std::uint32_t slot : slots_for(look_at_slots(), guest.user, ask.slot, now))
-        if (take(guest, slot, slot == ask.slot, now)) return true;
-    return false;
+    for (;;) {
+        const std::vector<GuestSlot> slots = look_at_slots();
+        const std::vector<std::uint32_t> fit = slots_for(slots, guest.user, ask.slot, now);
+        for (const std::uint32_t slot : fit)
+            if (take(guest, slot, slot == ask.slot, now)) return true;
+        const bool needs_more = fit.empty() && has_share_left(slots, guest.user, now);
+        if (!needs_more || !group_.grow()) return false;
+    }
 }
 
 bool RelayServer::take(Guest& guest, std::uint32_t slot, bool again, Instant now) {
     SlotTable& table = group_.table();
     if (holds(slot) || !table.try_lock(slot)) return false;
     // Another relay may have had it since we looked.
-    if (!may_take(table.seat(slot), guest.user, again, now)) {
+    if (!may_take(table.seat(slot), guest.user, again, now) ||
+        !group_.open_sockets(static_cast<SlotNumber>(slot))) {
         table.unlock(slot);
         return false;
     }
@@ -250,20 +259,21 @@ bool RelayServer::take(Guest& guest, std::uint32_t slot, bool again, Instant now
 
 // From a relay that the guest says is stopped. That is its own affair: nobody else has the token.
 bool RelayServer::take_over(Guest& guest, const GuestMessage& ask, Instant now) {
-    if (ask.slot < kFirstGuestSlot || ask.slot >= kSlots) return false;
+    if (!is_guest_slot(ask.slot) || ask.slot >= group_.table().slots()) return false;
     SlotTable& table = group_.table();
     if (!may_take_over(table.seat(ask.slot), guest.user, ask.token)) return false;
     // Ourselves, if we run again before the guest found another.
     const auto before = std::find_if(guests_.begin(), guests_.end(),
                                      [&](const auto& g) { return g.second.slot == ask.slot; });
     if (before != guests_.end()) dismiss(before->first);
+    if (!group_.open_sockets(static_cast<SlotNumber>(ask.slot))) return false;
     guest.has_lock = table.try_lock(ask.slot);
     sit(guest, ask.slot, now);
     return true;
 }
 
 void RelayServer::sit(Guest& guest, std::uint32_t slot, Instant now) {
-    guest.slot = static_cast<std::uint8_t>(slot);
+    guest.slot = static_cast<SlotNumber>(slot);
     guest.token = random_.next();
     group_.table().set_seat(slot, {SlotTable::Guest::Seated, guest.user, in_ns(now), guest.token});
     group_.table().set_parcel_name(slot, parcels_name_);
@@ -364,7 +374,7 @@ void RelayServer::take_parcels() {
         if (parcel.size() <= sizeof(ParcelHeader)) continue;
         ParcelHeader header;
         std::memcpy(&header, parcel.data(), sizeof header);
-        const std::uint8_t slot = slot_of(parcel.subspan(sizeof header));
+        const SlotNumber slot = slot_of(parcel.subspan(sizeof header));
         for (auto& [id, guest] : guests_)
             if (guest.slot != 0 && guest.slot == slot && guest.blocked.empty())
                 (void)::send(guest.connection.get(), parcel.data(), parcel.size(),
@@ -380,6 +390,7 @@ void RelayServer::dismiss(Id id) {
         ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, group_.socket_v4(guest.slot), nullptr);
         if (group_.has_v6())
             ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, group_.socket_v6(guest.slot), nullptr);
+        group_.close_sockets(guest.slot);
         // Unless another member has taken it over.
         SlotTable& table = group_.table();
         if (table.seat(guest.slot).token == guest.token)

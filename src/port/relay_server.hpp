@@ -1,10 +1,11 @@
 // RelayServer: how a port group serves processes of other users. Such a guest never holds a socket
 // of the group, because whoever holds one can divert the traffic of all. It keeps a connection to
-// one member instead and gets a slot of the last sixteen; the member reads that slot's sockets and
-// passes on what arrives there, and only what is addressed there. Guests send from sockets of their
-// own. When the member goes, the guest asks another for the same slot and goes on. It does so, too,
-// when the member is stopped: that one still has the slot's lock, but the guest's token shows whose
-// slot it is, and all members hold its sockets; the new relay locks it when the old one lets go.
+// one member instead and gets a slot that is kept for guests; the member reads that slot's sockets
+// and passes on what arrives there, and only what is addressed there. Guests send from sockets of
+// their own. When the member goes, the guest asks another for the same slot and goes on. It does
+// so, too, when the member is stopped: that one still has the slot's lock, but the guest's token
+// shows whose slot it is, and every member can get its sockets; the new relay locks it when the old
+// one lets go.
 //
 // A thread of its own does this, so guests cost the member's engine nothing. A guest that does not
 // read is not waited for: its datagrams stay in its slot's socket, which overflows alone. Who gets
@@ -61,7 +62,7 @@ private:
     struct Guest {
         Fd connection;
         std::uint32_t user = 0;
-        std::uint8_t slot = 0;  // 0: has not asked yet.
+        SlotNumber slot = 0;  // 0: has not asked yet.
         std::uint64_t token = 0;
         bool has_lock = false;  // Of its slot: not while a stopped relay holds it.
         MessageRate messages;

@@ -15,7 +15,7 @@ std::optional<RingMessage> parse_ring_message(ByteView bytes) {
     std::memcpy(&out, bytes.data(), sizeof out);
     const bool known =
         out.kind == RingMessage::Kind::Offer || out.kind == RingMessage::Kind::Acceptance;
-    if (out.magic != RingMessage::kMagic || !known || out.from == 0 || out.from >= kFirstGuestSlot)
+    if (out.magic != RingMessage::kMagic || !known || !is_member_slot(out.from))
         return std::nullopt;
     return out;
 }

@@ -2,7 +2,6 @@
 
 #include <sys/eventfd.h>
 
-#include <bit>
 #include <utility>
 
 #include "port/socket_calls.hpp"
@@ -13,14 +12,6 @@ namespace {
 // A ring that is empty so often in a row is looked at again only when its writer says so: looking
 // costs little, and being told costs both sides a shared cache line.
 constexpr std::uint32_t kEmptyLooksMax = 256;
-
-constexpr std::uint64_t bit(std::uint32_t slot) {
-    return std::uint64_t{1} << slot;
-}
-
-std::uint32_t first_of(std::uint64_t bits) {
-    return static_cast<std::uint32_t>(std::countr_zero(bits));
-}
 
 }  // namespace
 
@@ -47,67 +38,71 @@ void RingReceiver::accept(Instant now, device::Engine& engine, const RingMessage
                              .ring = message.ring};
     if (!send_ring_message(socket, table_, message.from, answer, bell_.get()))
         return drop(message.from);  // It will offer another one.
-    set_mapped(mapped() | bit(message.from));
-    new_ |= bit(message.from);
+    mapped_.add(message.from);
+    new_.add(message.from);
 }
 
 void RingReceiver::drop(std::uint32_t slot) {
     links_[slot].reader.reset();
     links_[slot].file.unmap();
     links_[slot].empty_looks = 0;
-    set_mapped(mapped() & ~bit(slot));
-    hot_ &= ~bit(slot);
-    new_ &= ~bit(slot);
-    door().pending.fetch_and(~bit(slot));
+    mapped_.remove(SlotSet::of(slot));
+    hot_.remove(slot);
+    new_.remove(slot);
+    door().pending.remove(SlotSet::of(slot));
 }
 
 bool RingReceiver::take_begun() {
-    if (new_ == 0) return false;
-    std::uint64_t begun = 0;
-    for (std::uint64_t rest = new_; rest != 0; rest &= rest - 1)
-        if (links_[first_of(rest)].reader->waiting()) begun |= bit(first_of(rest));
-    if (begun == 0) return false;
-    new_ &= ~begun;
+    if (new_.empty()) return false;
+    const SlotSet begun = waiting(new_);
+    if (begun.empty()) return false;
+    new_ -= begun;
     warm_up_untold(begun);
     return true;
 }
 
 bool RingReceiver::poll(Instant now, device::Engine& engine) {
-    if (mapped() == 0) return false;
+    if (mapped().empty()) return false;
     warm_up(door().pending.load(std::memory_order_relaxed));
     bool any = false;
-    std::uint64_t cold = 0;
+    SlotSet cold;
     // What has not begun yet waits for take_begun().
-    for (std::uint64_t rest = hot_ & ~new_; rest != 0; rest &= rest - 1) {
-        Link& link = links_[first_of(rest)];
+    (hot_ - new_).for_each([&](std::uint32_t slot) {
+        Link& link = links_[slot];
         const bool some = read(now, engine, link);
         link.empty_looks = some ? 0 : link.empty_looks + 1;
-        if (link.empty_looks >= kEmptyLooksMax) cold |= bit(first_of(rest));
+        if (link.empty_looks >= kEmptyLooksMax) cold.add(slot);
         any |= some;
-    }
-    if (cold != 0) cool_down(cold);
+    });
+    if (!cold.empty()) cool_down(cold);
     return any;
 }
 
-void RingReceiver::warm_up(std::uint64_t bits) {
-    for (std::uint64_t rest = bits & mapped() & ~hot_; rest != 0; rest &= rest - 1)
-        links_[first_of(rest)].empty_looks = 0;
-    hot_ |= bits & mapped();
+SlotSet RingReceiver::waiting(const SlotSet& slots) const {
+    SlotSet out;
+    slots.for_each([&](std::uint32_t slot) {
+        if (links_[slot].reader->waiting()) out.add(slot);
+    });
+    return out;
 }
 
-void RingReceiver::warm_up_untold(std::uint64_t bits) {
-    door().pending.fetch_or(bits);
-    warm_up(bits);
+void RingReceiver::warm_up(const SlotSet& slots) {
+    const SlotSet warm = slots & mapped();
+    (warm - hot_).for_each([this](std::uint32_t slot) { links_[slot].empty_looks = 0; });
+    hot_ |= warm;
+}
+
+void RingReceiver::warm_up_untold(const SlotSet& slots) {
+    door().pending.add(slots);
+    warm_up(slots);
 }
 
 // See RingSender::call().
-void RingReceiver::cool_down(std::uint64_t bits) {
-    door().pending.fetch_and(~bits);
-    hot_ &= ~bits;
-    std::uint64_t waiting = 0;
-    for (std::uint64_t rest = bits & mapped(); rest != 0; rest &= rest - 1)
-        if (links_[first_of(rest)].reader->waiting()) waiting |= bit(first_of(rest));
-    if (waiting != 0) warm_up_untold(waiting);
+void RingReceiver::cool_down(const SlotSet& slots) {
+    door().pending.remove(slots);
+    hot_ -= slots;
+    const SlotSet again = waiting(slots & mapped());
+    if (!again.empty()) warm_up_untold(again);
 }
 
 bool RingReceiver::read(Instant now, device::Engine& engine, Link& link) {
@@ -128,22 +123,25 @@ bool RingReceiver::read(Instant now, device::Engine& engine, Link& link) {
 }
 
 void RingReceiver::forget_departed() {
-    for (std::uint64_t rest = mapped(); rest != 0; rest &= rest - 1) {
-        const std::uint32_t slot = first_of(rest);
+    mapped().for_each([this](std::uint32_t slot) {
         const Link& link = links_[slot];
         const bool departed = table_.incarnation(slot) != link.writer;
         if (departed && link.reader->waiting())
-            warm_up_untold(bit(slot));  // Its writer died before it could tell us.
+            warm_up_untold(SlotSet::of(slot));  // Its writer died before it could tell us.
         else if (departed || link.reader->dead())
             drop(slot);
-    }
+    });
+}
+
+bool RingReceiver::has_pending() const {
+    return !(door().pending.load(std::memory_order_seq_cst) & mapped()).empty();
 }
 
 void RingReceiver::arm() {
     sleeps_.store(true, std::memory_order_relaxed);
     door().armed.store(SlotTable::tag_of(table_.incarnation(slot_)));
-    if (hot_ != 0) cool_down(hot_);
-    if ((door().pending.load() & mapped()) != 0 && door().armed.exchange(0) != 0) ring(bell_.get());
+    if (!hot_.empty()) cool_down(SlotSet(hot_));
+    if (has_pending() && door().armed.exchange(0) != 0) ring(bell_.get());
 }
 
 void RingReceiver::disarm() {
@@ -157,7 +155,7 @@ void RingReceiver::answer_bell() {
 }
 
 bool RingReceiver::overlooked() const {
-    return sleeps_.load(std::memory_order_relaxed) && (door().pending.load() & mapped()) != 0;
+    return sleeps_.load(std::memory_order_relaxed) && has_pending();
 }
 
 }  // namespace feroce::port

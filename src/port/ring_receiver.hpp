@@ -24,7 +24,7 @@ namespace feroce::port {
 
 class RingReceiver {
 public:
-    RingReceiver(SlotTable& table, std::uint8_t slot) : table_(table), slot_(slot) {}
+    RingReceiver(SlotTable& table, SlotNumber slot) : table_(table), slot_(slot) {}
     bool open();
     int bell() const { return bell_.get(); }
 
@@ -60,20 +60,21 @@ private:
     };
     bool read(Instant now, device::Engine& engine, Link& link);
     void drop(std::uint32_t slot);
-    std::uint64_t mapped() const { return mapped_.load(std::memory_order_relaxed); }
-    void set_mapped(std::uint64_t bits) { mapped_.store(bits, std::memory_order_relaxed); }
-    void warm_up(std::uint64_t bits);
-    void warm_up_untold(std::uint64_t bits);  // Their writers have not set the bits.
-    void cool_down(std::uint64_t bits);
+    SlotSet mapped() const { return mapped_.load(std::memory_order_relaxed); }
+    void warm_up(const SlotSet& slots);
+    void warm_up_untold(const SlotSet& slots);  // Their writers have not set the bits.
+    void cool_down(const SlotSet& slots);
+    bool has_pending() const;                     // Of those with a ring.
+    SlotSet waiting(const SlotSet& slots) const;  // Those that have something to read.
     SlotTable::Door& door() const { return table_.door(slot_); }
 
     SlotTable& table_;
-    std::uint8_t slot_;
+    SlotNumber slot_;
     Fd bell_;
-    std::array<Link, kFirstGuestSlot> links_;
-    std::atomic<std::uint64_t> mapped_{0};  // Bit per slot with a ring. Written under the lock.
-    std::uint64_t hot_ = 0;                 // Of these; their bits in the door are set.
-    std::uint64_t new_ = 0;                 // Of these: nothing was read from them.
+    std::array<Link, kSlots> links_;
+    SharedSlotSet mapped_;  // Those with a ring. Written under the lock.
+    SlotSet hot_;           // Of these; their bits in the door are set.
+    SlotSet new_;           // Of these: nothing was read from them.
     // Since arm() nobody was woken. The door does not say: a writer disarms it before it rings.
     std::atomic<bool> sleeps_{false};
 };

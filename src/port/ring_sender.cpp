@@ -4,7 +4,6 @@
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <bit>
 #include <cstring>
 #include <utility>
 
@@ -35,12 +34,6 @@ bool is_bell(int fd) {
            (about.st_mode & S_IFMT) == 0;
 }
 
-// Calls f(number) for each bit.
-template <class F>
-void for_each_bit(std::uint64_t bits, F&& f) {
-    for (; bits != 0; bits &= bits - 1) f(static_cast<std::uint32_t>(std::countr_zero(bits)));
-}
-
 }  // namespace
 
 bool RingSender::stays_here(Link& link, const Path& path) const {
@@ -51,8 +44,8 @@ bool RingSender::stays_here(Link& link, const Path& path) const {
     return link.stays_here = parts_.addresses.connect(path.source, path.destination);
 }
 
-RingSender::Link* RingSender::open_link(const Path& path, std::uint8_t slot) {
-    if (!parts_.enabled || slot == 0 || slot >= kFirstGuestSlot) return nullptr;
+RingSender::Link* RingSender::open_link(const Path& path, SlotNumber slot) {
+    if (!parts_.enabled || !is_member_slot(slot)) return nullptr;
     Link& link = links_[slot];
     if (!stays_here(link, path)) return nullptr;
     if (link.stage == Stage::Accepted && parts_.table.incarnation(slot) == link.reader)
@@ -70,20 +63,20 @@ std::uint32_t RingSender::send(const TransmitRun& run) {
     sent_ += put_there;
     if (put_there < run.packet_count || link->overflow != 0) [[unlikely]]
         note_overflow(*link, run.packet_count - put_there);
-    touched_ |= std::uint64_t{1} << run.destination_slot;
+    touched_.add(run.destination_slot);
     return put_there;
 }
 
-bool RingSender::has_room(const Path& path, std::uint8_t slot, std::uint32_t size) {
+bool RingSender::has_room(const Path& path, SlotNumber slot, std::uint32_t size) {
     Link* const link = open_link(path, slot);
     return link != nullptr && link->overflow == 0 && link->writer->path(ring_path(path)) &&
            link->writer->has_room(size);
 }
 
-ByteSpan RingSender::place(const Path& path, std::uint8_t slot, std::uint32_t size) {
+ByteSpan RingSender::place(const Path& path, SlotNumber slot, std::uint32_t size) {
     publish();
     RingWriter& writer = *links_[slot].writer;
-    touched_ |= std::uint64_t{1} << slot;
+    touched_.add(slot);
     placed_ = slot;
     ++sent_;
     return writer.place(*writer.path(ring_path(path)), size);
@@ -114,7 +107,7 @@ void RingSender::note_overflow(Link& link, std::uint32_t packets) {
     if ((before == 0) != (link.overflow == 0)) ++changes_;
 }
 
-void RingSender::offer(std::uint8_t slot) {
+void RingSender::offer(SlotNumber slot) {
     Link& link = links_[slot];
     const std::uint64_t reader = parts_.table.incarnation(slot);
     if (link.reader != reader) {
@@ -157,7 +150,7 @@ void RingSender::accepted(const RingMessage& message, Fd bell) {
 void RingSender::drop(std::uint32_t slot) {
     Link& link = links_[slot];
     if (link.stage == Stage::Accepted) ++changes_;
-    touched_ &= ~(std::uint64_t{1} << slot);  // The last batch may have begun to fill it.
+    touched_.remove(slot);  // The last batch may have begun to fill it.
     link.stage = Stage::None;
     link.overflow = 0;
     link.writer.reset();
@@ -173,10 +166,10 @@ void RingSender::forget_departed() {
 }
 
 void RingSender::publish() {
-    if (touched_ == 0) return;
-    const std::uint64_t touched = std::exchange(touched_, 0);
-    for_each_bit(touched, [this](std::uint32_t slot) { links_[slot].writer->publish(); });
-    for_each_bit(touched, [this](std::uint32_t slot) { call(slot); });
+    if (touched_.empty()) return;
+    const SlotSet touched = std::exchange(touched_, {});
+    touched.for_each([this](std::uint32_t slot) { links_[slot].writer->publish(); });
+    touched.for_each([this](std::uint32_t slot) { call(slot); });
 }
 
 // The reader clears our bit and then looks into the ring; we have put something there and now look
@@ -185,15 +178,15 @@ void RingSender::publish() {
 // the other (models/ring_wakeup.pml).
 void RingSender::call(std::uint32_t slot) {
     SlotTable::Door& door = parts_.table.door(slot);
-    if ((door.pending.load() & own_bit()) != 0) return;
-    door.pending.fetch_or(own_bit());
+    if (door.pending.has(slot_)) return;
+    door.pending.add(slot_);
     std::uint32_t sleeper = SlotTable::tag_of(links_[slot].reader);
     if (door.armed.load() == sleeper && door.armed.compare_exchange_strong(sleeper, 0))
         ring(links_[slot].bell.get());
 }
 
-bool RingSender::reaches(const Path& path, std::uint8_t slot) const {
-    if (slot == 0 || slot >= kFirstGuestSlot) return false;
+bool RingSender::reaches(const Path& path, SlotNumber slot) const {
+    if (!is_member_slot(slot)) return false;
     const Link& link = links_[slot];
     return link.stage == Stage::Accepted && link.overflow == 0 &&
            link.writer->has_room_for(ring_path(path)) &&

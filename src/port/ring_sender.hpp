@@ -30,15 +30,15 @@ public:
         int socket;    // That offers leave by.
         bool enabled;  // False: nothing goes by rings.
     };
-    RingSender(const Parts& parts, std::uint8_t slot) : parts_(parts), slot_(slot) {}
+    RingSender(const Parts& parts, SlotNumber slot) : parts_(parts), slot_(slot) {}
 
     // Puts its packets into a ring, not yet seen by the reader; how many of them. The rest must go
     // by UDP: there is no ring, or it is full.
     std::uint32_t send(const transport::TransmitRun& run);
     // One packet, built in the ring by the caller: transport::RunSink. place() only after
     // has_room(). What was put there before is shown first: the reader need not wait for this one.
-    bool has_room(const transport::Path& path, std::uint8_t slot, std::uint32_t size);
-    ByteSpan place(const transport::Path& path, std::uint8_t slot, std::uint32_t size);
+    bool has_room(const transport::Path& path, SlotNumber slot, std::uint32_t size);
+    ByteSpan place(const transport::Path& path, SlotNumber slot, std::uint32_t size);
     void take_back();
     // Shows the readers what send() and place() have put there, and wakes those that sleep.
     void publish();
@@ -47,7 +47,7 @@ public:
     void forget_departed();  // Rings to members that are gone.
 
     // Whether packets of this path go by a ring that has had room for all of late.
-    bool reaches(const transport::Path& path, std::uint8_t slot) const;
+    bool reaches(const transport::Path& path, SlotNumber slot) const;
     // Changes whenever reaches() may have.
     std::uint64_t changes() const { return changes_ + parts_.addresses.version(); }
     std::uint64_t packets_sent() const { return sent_; }
@@ -74,20 +74,19 @@ private:
 
     bool stays_here(Link& link, const transport::Path& path) const;
     // The link by which packets of this path go to the slot now; null if by none.
-    Link* open_link(const transport::Path& path, std::uint8_t slot);
-    void offer(std::uint8_t slot);
+    Link* open_link(const transport::Path& path, SlotNumber slot);
+    void offer(SlotNumber slot);
     void drop(std::uint32_t slot);
     static std::uint32_t put(RingWriter& writer, std::uint32_t path,
                              const transport::TransmitRun& run);
     void note_overflow(Link& link, std::uint32_t packets);
     void call(std::uint32_t slot);
-    std::uint64_t own_bit() const { return std::uint64_t{1} << slot_; }
 
     Parts parts_;
-    std::uint8_t slot_;
-    std::array<Link, kFirstGuestSlot> links_;
-    std::uint64_t touched_ = 0;  // Bit per slot: sent to since publish().
-    std::uint8_t placed_ = 0;    // The slot of the last place().
+    SlotNumber slot_;
+    std::array<Link, kSlots> links_;
+    SlotSet touched_;        // Sent to since publish().
+    SlotNumber placed_ = 0;  // The slot of the last place().
     std::uint64_t changes_ = 0;
     std::uint64_t sent_ = 0;
     std::uint64_t overflowed_ = 0;

@@ -16,7 +16,17 @@ bool is_charged(const GuestSlot& slot, std::uint32_t user, Instant now) {
     return slot.held || empty_for(slot.seat, now) <= kQuarantine;
 }
 
+std::uint32_t charged_slots(std::span<const GuestSlot> slots, std::uint32_t user, Instant now) {
+    return static_cast<std::uint32_t>(
+        std::count_if(slots.begin(), slots.end(),
+                      [&](const GuestSlot& slot) { return is_charged(slot, user, now); }));
+}
+
 }  // namespace
+
+bool has_share_left(std::span<const GuestSlot> slots, std::uint32_t user, Instant now) {
+    return charged_slots(slots, user, now) < kSeatsPerUser;
+}
 
 bool may_take(const SlotTable::Seat& seat, std::uint32_t user, bool again, Instant now) {
     if (seat.guest == State::Never) return true;
@@ -32,9 +42,7 @@ bool may_take_over(const SlotTable::Seat& seat, std::uint32_t user, std::uint64_
 
 std::vector<std::uint32_t> slots_for(std::span<const GuestSlot> slots, std::uint32_t user,
                                      std::uint32_t wish, Instant now) {
-    const auto charged = std::count_if(slots.begin(), slots.end(), [&](const GuestSlot& slot) {
-        return is_charged(slot, user, now);
-    });
+    const std::uint32_t charged = charged_slots(slots, user, now);
     std::vector<GuestSlot> fit;
     for (const GuestSlot& slot : slots) {
         const bool has_room =

@@ -42,6 +42,9 @@ bool may_take_over(const SlotTable::Seat& seat, std::uint32_t user, std::uint64_
 std::vector<std::uint32_t> slots_for(std::span<const GuestSlot> slots, std::uint32_t user,
                                      std::uint32_t wish, Instant now);
 
+// Whether the user may have one more slot, were there a free one.
+bool has_share_left(std::span<const GuestSlot> slots, std::uint32_t user, Instant now);
+
 // How often guests of a user may sit down, because that is the dearest thing they can ask for.
 class SeatingRate {
 public:
@@ -49,7 +52,7 @@ public:
 
 private:
     // Enough for a user's guests to come back all at once, several times.
-    static constexpr std::uint32_t kBurst = 32;
+    static constexpr std::uint32_t kBurst = 4 * kSeatsPerUser;
     static constexpr Duration kPause = std::chrono::milliseconds(100);  // For each one beyond.
     static constexpr std::size_t kUsersMax = 64;
 

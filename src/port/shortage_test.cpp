@@ -95,13 +95,13 @@ TEST(Shortage, ASlotThatCouldNotBeClaimedIsFree) {
         EXPECT_THROW((void)group->claim(), std::bad_alloc);
     }
     EXPECT_TRUE(is_free(group->table(), 1));
-    EXPECT_EQ(group->claim(), std::optional<std::uint8_t>(1));
+    EXPECT_EQ(group->claim().value(), 1);
 }
 
 TEST(Shortage, AnEstateThatCouldNotBeTakenIsTakenLater) {
     SlotTable table;
     ASSERT_TRUE(table.create());
-    const cm::Bond bond{.local_id = {5u << 24 | 1},
+    const cm::Bond bond{.local_id = {5u << kCommIdLowBits | 1},
                         .remote_id = {0x0700'0001},
                         .remote_qpn = {0x07'0000},
                         .local = Gid::from_v4(0x7f00'0001),
@@ -122,12 +122,12 @@ TEST(Shortage, AnEstateThatCouldNotBeTakenIsTakenLater) {
     out.reserve(10);
     for (long failing = 0; failing < 2; ++failing) {
         const Shortage shortage(Shortage::Of::Test, failing);
-        EXPECT_THROW(estates.inherit(0, out), std::bad_alloc) << failing;
+        EXPECT_THROW(estates.inherit({}, out), std::bad_alloc) << failing;
         EXPECT_TRUE(out.empty());
     }
     EXPECT_TRUE(is_free(table, 5));
-    EXPECT_TRUE(estates.waiting(0));
-    estates.inherit(0, out);
+    EXPECT_TRUE(estates.waiting({}));
+    estates.inherit({}, out);
     EXPECT_EQ(out, std::vector{bond});
 }
 
@@ -136,9 +136,11 @@ bool becomes_readable(int fd) {
     return ::poll(&entry, 1, 20'000) == 1;
 }
 
-void send_to_slot(std::uint16_t port, std::uint8_t slot) {
+void send_to_slot(std::uint16_t port, std::uint32_t slot) {
     std::array<std::byte, 64> bytes{};
-    bytes[5] = std::byte{slot};  // The top byte of the destination QPN.
+    const Qpn destination = qpn_of(static_cast<SlotNumber>(slot), 0);
+    bytes[5] = static_cast<std::byte>(destination.raw >> 16);
+    bytes[6] = static_cast<std::byte>(destination.raw >> 8);
     const Fd fd(::socket(AF_INET, SOCK_DGRAM, 0));
     sockaddr_in to{};
     to.sin_family = AF_INET;
@@ -166,7 +168,7 @@ bool ask_a_relay(long failing) {
     GuestMessage answer;
     const ssize_t n = ::recv(own.get(), &answer, sizeof answer, MSG_DONTWAIT);
     if (n != sizeof answer || answer.refusal != 0) return true;  // It may ask again.
-    send_to_slot(port_number(failing), static_cast<std::uint8_t>(answer.slot));
+    send_to_slot(port_number(failing), answer.slot);
     EXPECT_TRUE(becomes_readable(own.get())) << failing << ": the guest is deaf";
     return shortage.over();
 }
@@ -190,13 +192,13 @@ TEST(Shortage, AGuestWithoutMemoryForAnotherSeatAsksAgain) {
     ASSERT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair), 0);
     RelaySeat seat;
     seat.connection = Fd(pair[0]);
-    seat.slot = 50;
+    seat.slot = 61;
     Fd relay(pair[1]);
     Prng random(11);
     int asked = 0;
     Result<std::unique_ptr<host::HostPort>> opened = GuestPort::open(
         std::move(seat),
-        {*Network::enter(), random, port_number(), {}, [&asked](std::uint8_t) -> Result<PortEntry> {
+        {*Network::enter(), random, port_number(), {}, [&asked](SlotNumber) -> Result<PortEntry> {
              ++asked;
              throw std::bad_alloc();
          }});
@@ -206,7 +208,7 @@ TEST(Shortage, AGuestWithoutMemoryForAnotherSeatAsksAgain) {
     mem::Memory memory{mem::Limits{}, random};
     device::XrcDomains xrc;
     device::Engine::Config config;
-    config.slot = 50;
+    config.slot = 61;
     device::Engine engine(config, {memory, xrc, port, events, random});
     relay.reset();
     ASSERT_TRUE(becomes_readable(pair[0]));

@@ -16,6 +16,8 @@ namespace {
 // What autobind gives: a zero byte and this many characters.
 constexpr std::size_t kNameLength = 5;
 
+constexpr std::uint32_t kGrowthByte = kSlots;  // Behind those of the slots.
+
 struct flock byte_lock(std::uint32_t slot, short type) {
     struct flock lock {};
     lock.l_type = type;
@@ -29,7 +31,7 @@ struct flock byte_lock(std::uint32_t slot, short type) {
 
 // A file that may not grow so large has no estates: then peers of the dead find out by themselves.
 off_t SlotTable::file_size() {
-    constexpr off_t kWhole = kRecordBytes + kSlots * kBondsPerSlot * kBondBytes;
+    constexpr off_t kWhole = kRecordBytes + off_t{kSlots} * kBondsPerSlot * kBondBytes;
     return may_make_file(kWhole) ? kWhole : static_cast<off_t>(kRecordBytes);
 }
 
@@ -41,7 +43,8 @@ bool SlotTable::map() {
     void* pages = ::mmap(nullptr, kMapped, PROT_READ | PROT_WRITE, MAP_SHARED, fd_.get(), 0);
     if (pages == MAP_FAILED) return false;
     records_ = static_cast<Record*>(pages);  // A new file is all zero, which is an empty table.
-    doors_ = reinterpret_cast<Door*>(records_ + kSlots);
+    doors_ = reinterpret_cast<Door*>(static_cast<std::byte*>(pages) + kDoors);
+    head_ = reinterpret_cast<Head*>(static_cast<std::byte*>(pages) + kHead);
     return true;
 }
 
@@ -53,6 +56,16 @@ bool SlotTable::create() {
 bool SlotTable::adopt(Fd fd) {
     fd_ = std::move(fd);
     return map();
+}
+
+bool SlotTable::try_lock_growth() {
+    struct flock lock = byte_lock(kGrowthByte, F_WRLCK);
+    return ::fcntl(fd_.get(), F_SETLK, &lock) == 0;
+}
+
+void SlotTable::unlock_growth() {
+    struct flock lock = byte_lock(kGrowthByte, F_UNLCK);
+    ::fcntl(fd_.get(), F_SETLK, &lock);
 }
 
 bool SlotTable::try_lock(std::uint32_t slot) {
@@ -91,7 +104,7 @@ bool SlotTable::has_owner(pid_t process) const {
 
 // The number last: with it come the rest.
 void SlotTable::set_owner(std::uint32_t slot, std::uint64_t incarnation, bool rings) {
-    doors_[slot].pending.store(0, kRelaxed);
+    doors_[slot].pending.store({}, kRelaxed);
     doors_[slot].armed.store(0, kRelaxed);
     records_[slot].rings.store(rings ? kRingFormat : 0, kRelaxed);
     records_[slot].incarnation.store(incarnation, std::memory_order_release);
@@ -128,8 +141,9 @@ void SlotTable::set_seat(std::uint32_t slot, const Seat& seat) {
 
 std::vector<SlotTable::Seat> SlotTable::guests() const {
     std::vector<Seat> out;
-    for (std::uint32_t slot = kFirstGuestSlot; slot < kSlots; ++slot)
-        if (const Seat s = seat(slot); s.guest == Guest::Seated) out.push_back(s);
+    for (std::uint32_t slot = 1; slot < kSlots; ++slot)
+        if (const Seat s = seat(slot); is_guest_slot(slot) && s.guest == Guest::Seated)
+            out.push_back(s);
     return out;
 }
 

@@ -8,24 +8,23 @@
 #include <sys/types.h>
 #include <sys/un.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <optional>
 #include <vector>
 
 #include "port/fd.hpp"
+#include "port/slot_set.hpp"
 
 namespace feroce::port {
 
-inline constexpr std::uint32_t kSlots = 64;
-// The last slots are for processes of other users, who are relayed to (relay_server.hpp).
-inline constexpr std::uint32_t kFirstGuestSlot = 48;
-inline constexpr std::uint32_t kSeatsPerUser = 8;  // So that one user cannot take all of them.
+inline constexpr std::uint32_t kSeatsPerUser = 32;  // So that one user cannot take all of them.
 
 class SlotTable {
 public:
     // Behind the records, for each slot, what its owner leaves behind: see estates.hpp.
-    static constexpr std::size_t kRecordBytes = 65536;  // The largest page.
+    static constexpr std::size_t kRecordBytes = 2 * 65536;  // Of the largest pages.
     static constexpr std::uint32_t kBondsPerSlot = 4096;
     static constexpr std::size_t kBondBytes = 64;
 
@@ -38,6 +37,16 @@ public:
     bool adopt(Fd fd);  // One that another member handed over.
     int fd() const { return fd_.get(); }
     void abandon() { fd_.reset(); }  // In a forked child, where no lock is ours.
+
+    // How many chunks of slots have sockets. It grows by one, by a process that holds the lock for
+    // it, which does not exclude other threads of that process.
+    std::uint32_t chunks() const {
+        return std::min(head_->chunks.load(std::memory_order_acquire), kChunks);
+    }
+    std::uint32_t slots() const { return chunks() * kChunkSlots; }  // Those of these chunks.
+    void set_chunks(std::uint32_t count) { head_->chunks.store(count, std::memory_order_release); }
+    bool try_lock_growth();
+    void unlock_growth();
 
     // Does not exclude this process itself: it must remember what it has locked.
     bool try_lock(std::uint32_t slot);
@@ -79,9 +88,10 @@ public:
 
     // Where other members say that they have put something into a ring for the owner of a slot.
     struct alignas(128) Door {
-        std::atomic<std::uint64_t> pending;  // Bit per slot that has.
-        std::atomic<std::uint32_t> armed;    // The owner's tag: it sleeps, and wants to be woken.
+        SharedSlotSet pending;             // Those that have.
+        std::atomic<std::uint32_t> armed;  // The owner's tag: it sleeps, and wants to be woken.
     };
+    static_assert(sizeof(SharedSlotSet) + sizeof(std::uint32_t) <= 64);  // A look is one line.
     // Of an incarnation, never 0: a late writer must not take what the next owner put there.
     static std::uint32_t tag_of(std::uint64_t incarnation) {
         return static_cast<std::uint32_t>(incarnation) | 1;
@@ -113,16 +123,21 @@ private:
     // What a reader understands. 2: wide packets (transport/packet_builder.hpp).
     static constexpr std::uint32_t kRingFormat = 2;
     static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
-    static_assert(kSlots <= 64);  // A bit each in Door::pending.
-    static constexpr std::size_t kMapped = kSlots * (sizeof(Record) + sizeof(Door));
-    static_assert(sizeof(Record) == 64 && kMapped <= kRecordBytes);
+    struct alignas(64) Head {
+        std::atomic<std::uint32_t> chunks;
+    };
+    static constexpr std::size_t kDoors = kSlots * sizeof(Record);
+    static constexpr std::size_t kHead = kDoors + kSlots * sizeof(Door);
+    static constexpr std::size_t kMapped = kHead + sizeof(Head);
+    static_assert(sizeof(Record) == 64 && kDoors % alignof(Door) == 0 && kMapped <= kRecordBytes);
 
     static off_t file_size();
     bool map();
 
     Fd fd_;
     Record* records_ = nullptr;
-    Door* doors_ = nullptr;  // Behind the records.
+    Door* doors_ = nullptr;  // Behind the records, and the head behind them.
+    Head* head_ = nullptr;
 };
 
 }  // namespace feroce::port

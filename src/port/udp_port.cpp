@@ -182,11 +182,11 @@ void UdpPort::transmit(std::span<const transport::TransmitRun> runs) {
     if (by_udp < runs.size()) sender_.transmit(runs.subspan(by_udp));
 }
 
-bool UdpPort::has_room(const transport::Path& path, std::uint8_t slot, std::size_t size) {
+bool UdpPort::has_room(const transport::Path& path, SlotNumber slot, std::size_t size) {
     return ring_sender_.has_room(path, slot, static_cast<std::uint32_t>(size));
 }
 
-ByteSpan UdpPort::place(const transport::Path& path, std::uint8_t slot, std::size_t size) {
+ByteSpan UdpPort::place(const transport::Path& path, SlotNumber slot, std::size_t size) {
     return ring_sender_.place(path, slot, static_cast<std::uint32_t>(size));
 }
 

@@ -39,7 +39,7 @@ public:
     static Result<std::unique_ptr<host::HostPort>> open(GroupMembership membership,
                                                         Settings settings);
 
-    std::uint8_t slot() const override { return membership_.slot(); }
+    SlotNumber slot() const override { return membership_.slot(); }
     bool poll(Instant now, device::Engine& engine) override;
     bool poll_all(Instant now, device::Engine& engine) override;
     void arm() override;
@@ -51,8 +51,8 @@ public:
     bool interfaces_changed() override;
 
     void transmit(std::span<const transport::TransmitRun> runs) override;
-    bool has_room(const transport::Path& path, std::uint8_t slot, std::size_t size) override;
-    ByteSpan place(const transport::Path& path, std::uint8_t slot, std::size_t size) override;
+    bool has_room(const transport::Path& path, SlotNumber slot, std::size_t size) override;
+    ByteSpan place(const transport::Path& path, SlotNumber slot, std::size_t size) override;
     void take_back() override { ring_sender_.take_back(); }
     int send_error(const transport::Path& path) const override { return sender_.send_error(path); }
     bool join_group(const Gid& group) override;
@@ -61,7 +61,7 @@ public:
     bool hand_over(const device::Datagram& packet) override {
         return membership_.group().hand_over(packet);
     }
-    bool goes_by_ring(const transport::Path& path, std::uint8_t slot) const override {
+    bool goes_by_ring(const transport::Path& path, SlotNumber slot) const override {
         return ring_sender_.reaches(path, slot);
     }
     std::uint64_t ring_changes() const override { return ring_sender_.changes(); }

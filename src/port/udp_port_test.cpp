@@ -34,7 +34,7 @@ public:
 class Member {
 public:
     Member(std::shared_ptr<PortGroup> group, std::uint16_t number, bool rings) {
-        const std::optional<std::uint8_t> slot = group->claim();
+        const Result<SlotNumber> slot = group->claim();
         Result<std::shared_ptr<Network>> network = Network::enter();
         if (!slot || !network) return;
         Result<std::unique_ptr<host::HostPort>> opened = UdpPort::open(
@@ -50,7 +50,7 @@ public:
     void send(const Member& to, std::uint32_t payload = 16) {
         transport::PacketSpec spec;
         spec.opcode = wire::Opcode::UcSendOnly;
-        spec.destination = Qpn{std::uint32_t{to.port->slot()} << 16 | 0x77};
+        spec.destination = qpn_of(to.port->slot(), 0x77);
         spec.payload_size = payload;
         const ByteSpan bytes =
             transport::append_packet(batch_for(*port), {kLoopback, kLoopback, 0, 64, 0}, spec);
@@ -187,7 +187,7 @@ TEST_F(UdpPortTest, TheNextOwnerOfASlotGetsNothingThatWasForTheLastOne) {
     const auto a = member();
     auto b = member();
     send_until_ring(*a, *b);
-    const std::uint8_t slot = b->port->slot();
+    const SlotNumber slot = b->port->slot();
     EXPECT_TRUE(a->port->goes_by_ring({kLoopback, kLoopback, 0, 64, 0}, slot));
     for (int i = 0; i < 10; ++i) a->send(*b);
     b.reset();

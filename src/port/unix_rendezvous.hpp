@@ -34,7 +34,7 @@ public:
     struct Settings {
         std::shared_ptr<Network> network;  // Names mean something there alone.
         std::uint32_t user = 0;            // As whom this process shares the port.
-        std::uint8_t slot = 0;             // Of the port, which names this process to others.
+        SlotNumber slot = 0;               // Of the port, which names this process to others.
         int requests_fd = -1;  // Readable while requests wait in the port; -1 if it has none.
     };
     static Result<std::unique_ptr<host::Rendezvous>> open(const Settings& settings,

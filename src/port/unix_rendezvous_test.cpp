@@ -16,7 +16,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr std::uint8_t kSlot = 62;
+constexpr SlotNumber kSlot = 62;
 const Gid kUs = Gid::from_v4(0x7f00'0001);
 const Gid kPeer = Gid::from_v4(0x7f00'0002);
 
@@ -27,7 +27,7 @@ CmDatagram datagram(const Message& message) {
 
 class RendezvousTest : public testing::Test {
 protected:
-    std::unique_ptr<host::Rendezvous> open(std::uint8_t slot) {
+    std::unique_ptr<host::Rendezvous> open(SlotNumber slot) {
         Result<std::unique_ptr<host::Rendezvous>> opened =
             UnixRendezvous::open({.network = network, .user = user, .slot = slot}, random, [this] {
                 Neighbours out;

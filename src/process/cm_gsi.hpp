@@ -22,7 +22,7 @@ public:
     static Result<std::unique_ptr<CmGsi>> open(Process& process, std::function<void()> ring);
     ~CmGsi() override;
 
-    std::uint8_t slot() const { return slot_; }
+    SlotNumber slot() const { return slot_; }
     void send(const std::vector<CmDatagram>& datagrams);
     void drain(std::vector<CmDatagram>& out);  // Appends what has arrived.
 
@@ -42,7 +42,7 @@ private:
     Process& process_;
     Shard& shard_;
     std::function<void()> ring_;
-    std::uint8_t slot_;
+    SlotNumber slot_;
     std::vector<std::byte> buffers_;
     PdId pd_{};
     LKey lkey_{};

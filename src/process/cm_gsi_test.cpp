@@ -10,7 +10,7 @@ using namespace std::chrono_literals;
 // A machine where nothing arrives and no thread of ours runs.
 class SilentPort final : public host::HostPort {
 public:
-    std::uint8_t slot() const override { return 1; }
+    SlotNumber slot() const override { return 1; }
     bool poll(Instant, device::Engine&) override { return false; }
     bool poll_all(Instant, device::Engine&) override { return false; }
     void arm() override {}
@@ -32,10 +32,10 @@ public:
     Result<std::unique_ptr<host::HostPort>> open_port() override {
         return std::unique_ptr<host::HostPort>(new SilentPort);
     }
-    Result<std::unique_ptr<host::Rendezvous>> open_rendezvous(std::uint8_t, int) override {
+    Result<std::unique_ptr<host::Rendezvous>> open_rendezvous(SlotNumber, int) override {
         return Error{ENOTSUP, "not here"};
     }
-    std::unique_ptr<host::Estate> open_estate(std::uint8_t) override { return nullptr; }
+    std::unique_ptr<host::Estate> open_estate(SlotNumber) override { return nullptr; }
     Result<Gid> source_for(const Gid&, std::uint32_t) override { return Gid{}; }
     Result<std::unique_ptr<host::Task>> spawn(std::function<void()>) override {
         return std::make_unique<host::Task>();

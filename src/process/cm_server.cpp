@@ -167,7 +167,7 @@ void CmServer::on_event(const cm::Event& event) {
 template <class Use>
 void CmServer::with_qp(Qpn qpn, Use&& use) {
     for (std::uint32_t i = 0; i < process_.shard_count(); ++i) {
-        if (process_.shard(i).slot() != qpn.raw >> 16) continue;
+        if (process_.shard(i).slot() != slot_of(qpn)) continue;
         Shard::Session session(process_.shard(i));
         if (transport::QueuePair* qp = session.engine().qps().find(qpn)) use(session, *qp);
         return;

@@ -152,7 +152,7 @@ bool Process::publish_failure() {
 
 void Process::note_failure(Qpn qpn, std::uint32_t reason) {
     if (state_ == nullptr) return;
-    std::atomic<std::uint32_t>& told = told_[qpn.raw >> 16 & 0xff];
+    std::atomic<std::uint32_t>& told = told_[slot_of(qpn)];
     // Everything that a queue pair flushes has the reason of its first failure.
     const auto news = reason - told.load(std::memory_order_relaxed);
     if (static_cast<std::int32_t>(news) <= 0) return;

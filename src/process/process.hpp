@@ -101,7 +101,7 @@ private:
     std::atomic<std::uint32_t> next_shard_{0};
     Instant next_failure_{};  // Guarded by mutex_. Before, the export's thread tells of failures.
     // By slot, the last reason that the state page has, or soon will. Hints, hence relaxed.
-    std::array<std::atomic<std::uint32_t>, 256> told_{};
+    std::array<std::atomic<std::uint32_t>, std::size_t{1} << kSlotBits> told_{};
     std::unique_ptr<StateExport> state_;  // Null if nobody may look. Its thread uses all above.
 };
 

@@ -27,7 +27,7 @@ private:
 
 struct Quotas {
     // Any one shard has numbers for all of them, so that it does not matter which one is picked.
-    Quota queue_pairs{60'000};
+    Quota queue_pairs{32'000};
     Quota completion_queues{65'536};
     Quota shared_receive_queues{60'000};
     Quota address_handles{1U << 20};

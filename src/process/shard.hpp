@@ -77,7 +77,7 @@ public:
     bool inspect(Duration patience, const std::function<void(device::Engine&)>& look);
 
     // For the connection manager; see host::HostPort.
-    std::uint8_t slot() const { return port_->slot(); }
+    SlotNumber slot() const { return port_->slot(); }
     int requests_fd();
     bool poll_requests();
     void take_arrived();  // What lies in the port now, unless it is very much.

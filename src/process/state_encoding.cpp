@@ -9,7 +9,7 @@
 namespace feroce::process {
 namespace {
 
-constexpr std::uint32_t kMagic = 0x4645'0005;  // Changes with the layout.
+constexpr std::uint32_t kMagic = 0x4645'0006;  // Changes with the layout.
 constexpr std::size_t kTextMax = 1024;
 
 class Writer {
@@ -118,7 +118,7 @@ std::vector<std::byte> encode(const StateSnapshot& snapshot) {
     }
     out.put(snapshot.network);
     out.put_count(snapshot.slots.size());
-    for (const std::uint8_t slot : snapshot.slots) out.put(slot);
+    for (const SlotNumber slot : snapshot.slots) out.put(slot);
     out.put_count(snapshot.counters.size());
     for (const StateCounter& counter : snapshot.counters) {
         out.put(counter.name);
@@ -151,7 +151,7 @@ std::optional<StateSnapshot> decode(ByteView bytes) {
     in.list([&] { out.devices.push_back(in.text()); });
     in.list([&] { out.resources.push_back(get_resources(in)); });
     out.network = in.get<std::uint64_t>();
-    in.list([&] { out.slots.push_back(in.get<std::uint8_t>()); });
+    in.list([&] { out.slots.push_back(in.get<SlotNumber>()); });
     in.list([&] {
         StateCounter counter;
         counter.name = in.text();

@@ -18,6 +18,7 @@
 
 #include "base/bytes.hpp"
 #include "base/gid.hpp"
+#include "base/ids.hpp"
 #include "base/result.hpp"
 
 namespace feroce::process {
@@ -102,8 +103,8 @@ struct StateSnapshot {
     std::string command;
     std::vector<std::string> devices;
     std::vector<StateResources> resources;
-    std::uint64_t network = 0;        // Its network namespace, within which slots differ.
-    std::vector<std::uint8_t> slots;  // The top bytes of this process's QPNs.
+    std::uint64_t network = 0;      // Its network namespace, within which slots differ.
+    std::vector<SlotNumber> slots;  // In this process's QPNs.
     std::vector<StateCounter> counters;
     std::vector<StateReason> reasons;  // Oldest first.
     std::vector<StateQp> qps;

@@ -66,7 +66,7 @@ struct World {
 class FakePort final : public host::HostPort {
 public:
     explicit FakePort(World& world) : world_(world) {}
-    std::uint8_t slot() const override { return 1; }
+    SlotNumber slot() const override { return 1; }
     bool poll(Instant now, device::Engine& engine) override {
         if (world_.deliver(now, engine)) return true;
         if (world_.arrivals == 0) return false;
@@ -104,10 +104,10 @@ public:
     Result<std::unique_ptr<host::HostPort>> open_port() override {
         return std::unique_ptr<host::HostPort>(new FakePort(world_));
     }
-    Result<std::unique_ptr<host::Rendezvous>> open_rendezvous(std::uint8_t, int) override {
+    Result<std::unique_ptr<host::Rendezvous>> open_rendezvous(SlotNumber, int) override {
         return Error{ENOTSUP, "not here"};
     }
-    std::unique_ptr<host::Estate> open_estate(std::uint8_t) override { return nullptr; }
+    std::unique_ptr<host::Estate> open_estate(SlotNumber) override { return nullptr; }
     Result<Gid> source_for(const Gid&, std::uint32_t) override { return Gid{}; }
     Result<std::unique_ptr<host::Task>> spawn(std::function<void()> body) override {
         struct Thread final : host::Task {

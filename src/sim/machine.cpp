@@ -172,8 +172,8 @@ void Machine::detach(MachinePort& port) {
     std::erase(ports_, &port);
 }
 
-std::uint8_t Machine::free_slot() const {
-    std::uint8_t slot = 1;
+SlotNumber Machine::free_slot() const {
+    SlotNumber slot = 1;
     for (const MachinePort* port : ports_)
         if (port->slot() == slot) ++slot;
     return slot;
@@ -184,13 +184,13 @@ void Machine::deliver(const FramePtr& frame) {
         parts_.trace.frame(now(), TraceEvent::Dropped, id_, *frame);
         return;
     }
-    // As a steering socket group does it: the QPN's top byte picks the port, and what names none
+    // As a steering socket group does it: the slot in the QPN picks the port, and what names none
     // goes to the first. Multicast is for all.
     if (frame->address.destination.is_multicast()) {
         for (MachinePort* port : ports_) port->deliver(frame);
         return;
     }
-    const std::uint8_t slot = byte_at(frame->bytes, 5);
+    const SlotNumber slot = slot_of(Qpn{load_be24(std::span(frame->bytes).subspan<5, 3>())});
     const auto named = std::find_if(ports_.begin(), ports_.end(),
                                     [&](const auto* port) { return port->slot() == slot; });
     (named != ports_.end() ? *named : ports_.front())->deliver(frame);

@@ -99,7 +99,7 @@ public:
 
     void attach(MachinePort& port);
     void detach(MachinePort& port);
-    std::uint8_t free_slot() const;
+    SlotNumber free_slot() const;
     void deliver(const FramePtr& frame) override;
 
 private:

@@ -138,7 +138,7 @@ Result<std::unique_ptr<host::HostPort>> MachineHost::open_port() {
     return std::unique_ptr<host::HostPort>(std::make_unique<MachinePort>(machine_));
 }
 
-Result<std::unique_ptr<host::Rendezvous>> MachineHost::open_rendezvous(std::uint8_t, int) {
+Result<std::unique_ptr<host::Rendezvous>> MachineHost::open_rendezvous(SlotNumber, int) {
     return std::unique_ptr<host::Rendezvous>(
         std::make_unique<MachineRendezvous>(machine_, random_));
 }

@@ -24,7 +24,7 @@ public:
     bool join_group(const Gid& group) override { return way_.join_group(group); }
     void leave_group(const Gid& group) override { way_.leave_group(group); }
 
-    std::uint8_t slot() const override { return slot_; }
+    SlotNumber slot() const override { return slot_; }
     bool poll(Instant now, device::Engine& engine) override;
     bool poll_all(Instant now, device::Engine& engine) override { return poll(now, engine); }
     void arm() override;
@@ -40,7 +40,7 @@ public:
 private:
     Machine& machine_;
     SimPort way_;
-    std::uint8_t slot_;
+    SlotNumber slot_;
     Machine::Bell bell_;
     std::deque<FramePtr> socket_;
     bool armed_ = false;
@@ -56,8 +56,8 @@ public:
     host::Identity identity() override { return {}; }
     std::vector<host::Interface> interfaces() override;
     Result<std::unique_ptr<host::HostPort>> open_port() override;
-    std::unique_ptr<host::Estate> open_estate(std::uint8_t) override { return nullptr; }
-    Result<std::unique_ptr<host::Rendezvous>> open_rendezvous(std::uint8_t slot,
+    std::unique_ptr<host::Estate> open_estate(SlotNumber) override { return nullptr; }
+    Result<std::unique_ptr<host::Rendezvous>> open_rendezvous(SlotNumber slot,
                                                               int requests_fd) override;
     Result<Gid> source_for(const Gid& destination, std::uint32_t scope) override;
     Result<std::unique_ptr<host::Task>> spawn(std::function<void()> body) override;

@@ -28,7 +28,7 @@ Node::Node(const Parts& parts, const NodeConfig& config, std::uint32_t id, const
     if (config.rings) port_.use_rings(random_);
     for (std::uint32_t shard = 0; shard < config.shards; ++shard) {
         device::Engine::Config engine = config.engine;
-        engine.slot = static_cast<std::uint8_t>(shard + 1);
+        engine.slot = static_cast<SlotNumber>(shard + 1);
         engines_.push_back(std::make_unique<device::Engine>(
             engine, device::Engine::Parts{memory_, xrc_, port_, *this, random_}));
     }
@@ -77,9 +77,9 @@ void Node::receive(const FramePtr& frame) {
         .traffic_class = frame->traffic_class,
         .hop_limit = frame->hop_limit,
         .sealed = frame->sealed};
-    // As a steering socket group does it: the QPN's top byte picks the shard, and what names none
+    // As a steering socket group does it: the slot in the QPN picks the shard, and what names none
     // goes to the first. Multicast is for all.
-    const std::uint32_t slot = byte_at(frame->bytes, 5);
+    const SlotNumber slot = slot_of(Qpn{load_be24(std::span(frame->bytes).subspan<5, 3>())});
     if (datagram.destination.is_multicast()) {
         for (auto& engine : engines_) engine->receive(now(), datagram);
     } else {

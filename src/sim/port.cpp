@@ -50,11 +50,11 @@ void SimPort::send(const FramePtr& frame) {
     parts_.uplink.deliver(frame);
 }
 
-bool SimPort::has_room(const transport::Path&, std::uint8_t, std::size_t) {
+bool SimPort::has_room(const transport::Path&, SlotNumber, std::size_t) {
     return rings_ != nullptr && rings_->chance(kRoomChance);
 }
 
-ByteSpan SimPort::place(const transport::Path& path, std::uint8_t, std::size_t size) {
+ByteSpan SimPort::place(const transport::Path& path, SlotNumber, std::size_t size) {
     send_placed();
     placed_ = std::make_shared<Frame>();
     placed_->address = address_of(path);

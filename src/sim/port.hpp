@@ -35,11 +35,11 @@ public:
     void transmit(std::span<const transport::TransmitRun> runs) override;
     bool join_group(const Gid& group) override;
     void leave_group(const Gid& group) override;
-    bool goes_by_ring(const transport::Path&, std::uint8_t) const override {
+    bool goes_by_ring(const transport::Path&, SlotNumber) const override {
         return rings_ != nullptr;
     }
-    bool has_room(const transport::Path& path, std::uint8_t slot, std::size_t size) override;
-    ByteSpan place(const transport::Path& path, std::uint8_t slot, std::size_t size) override;
+    bool has_room(const transport::Path& path, SlotNumber slot, std::size_t size) override;
+    ByteSpan place(const transport::Path& path, SlotNumber slot, std::size_t size) override;
     void take_back() override { placed_.reset(); }
 
     std::uint64_t packets_sent() const { return packets_sent_; }

@@ -15,7 +15,7 @@ TransmitBatch::TransmitBatch(RunSink& sink, std::size_t arena_bytes)
     runs_.reserve(kRunsMax);
 }
 
-bool TransmitBatch::extends_last_run(const Path& path, std::uint8_t slot, std::size_t size) const {
+bool TransmitBatch::extends_last_run(const Path& path, SlotNumber slot, std::size_t size) const {
     if (runs_.empty()) return false;
     const TransmitRun& run = runs_.back();
     const bool last_is_full = run.bytes.size() == std::size_t{run.segment_size} * run.packet_count;
@@ -29,7 +29,7 @@ ByteSpan TransmitBatch::append(const Path& path, Qpn destination, std::size_t si
     if (used_ + size > arena_.size() || runs_.size() == kRunsMax) flush();
     const ByteSpan packet = ByteSpan(arena_).subspan(used_, size);
     used_ += size;
-    const std::uint8_t slot = slot_of(destination);
+    const SlotNumber slot = slot_of(destination);
     if (extends_last_run(path, slot, size)) {
         TransmitRun& run = runs_.back();
         run.bytes = {run.bytes.data(), run.bytes.size() + size};

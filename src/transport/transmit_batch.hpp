@@ -23,7 +23,7 @@ struct TransmitRun {
     std::uint32_t segment_size = 0;
     std::uint32_t packet_count = 0;
     // All packets of a run go to one slot of the peer, which a steering receiver needs.
-    std::uint8_t destination_slot = 0;
+    SlotNumber destination_slot = 0;
 };
 
 class RunSink {
@@ -36,10 +36,8 @@ public:
     // Whether a packet of this size can be built in memory that its receiver reads. If so place()
     // gives the room. The packet is sent by the next call of place() or transmit(), which must
     // come, unless it is taken back before.
-    virtual bool has_room(const Path&, std::uint8_t /*slot*/, std::size_t /*size*/) {
-        return false;
-    }
-    virtual ByteSpan place(const Path&, std::uint8_t /*slot*/, std::size_t /*size*/) { return {}; }
+    virtual bool has_room(const Path&, SlotNumber /*slot*/, std::size_t /*size*/) { return false; }
+    virtual ByteSpan place(const Path&, SlotNumber /*slot*/, std::size_t /*size*/) { return {}; }
     virtual void take_back() {}
 };
 
@@ -66,7 +64,7 @@ public:
 
 private:
     void send();
-    bool extends_last_run(const Path& path, std::uint8_t slot, std::size_t size) const;
+    bool extends_last_run(const Path& path, SlotNumber slot, std::size_t size) const;
 
     RunSink& sink_;
     std::vector<std::byte> arena_;

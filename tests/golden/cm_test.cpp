@@ -232,9 +232,10 @@ TEST(GoldenCm, InTheActiveSidesPlaceWeSendWhatTheKernelSent) {
         const CmReq wanted = CmReq::parse(req->message());
         FixedId random(wanted.local_id);
         Recorder recorder;
-        cm::ConnectionManager manager({.slot = static_cast<std::uint8_t>(wanted.local_id.raw >> 24),
-                                       .ca_guid = wanted.local_ca_guid},
-                                      random, recorder, recorder);
+        cm::ConnectionManager manager(
+            {.slot = static_cast<SlotNumber>(wanted.local_id.raw >> kCommIdLowBits),
+             .ca_guid = wanted.local_ca_guid},
+            random, recorder, recorder);
         const auto id = manager.connect(Instant{}, options_of(wanted));
         ASSERT_TRUE(id);
         EXPECT_EQ(*id, wanted.local_id);
@@ -259,9 +260,10 @@ TEST(GoldenCm, InThePassiveSidesPlaceWeSendWhatTheKernelSent) {
         const CmRep wanted = CmRep::parse(rep->message());
         FixedId random(wanted.local_id);
         Recorder recorder;
-        cm::ConnectionManager manager({.slot = static_cast<std::uint8_t>(wanted.local_id.raw >> 24),
-                                       .ca_guid = wanted.local_ca_guid},
-                                      random, recorder, recorder);
+        cm::ConnectionManager manager(
+            {.slot = static_cast<SlotNumber>(wanted.local_id.raw >> kCommIdLowBits),
+             .ca_guid = wanted.local_ca_guid},
+            random, recorder, recorder);
         const CmReq request = CmReq::parse(req->message());
         ASSERT_TRUE(manager.listen(Instant{}, {.service = request.service_id}));
         manager.receive(Instant{}, req->source, req->destination, req->mad);
@@ -294,8 +296,9 @@ TEST(GoldenCm, RefusalsAreThoseOfTheKernel) {
         const CmRej rej = CmRej::parse(mads[1].message());
         FixedId random(rej.local_id);
         Recorder recorder;
-        cm::ConnectionManager manager({.slot = static_cast<std::uint8_t>(rej.local_id.raw >> 24)},
-                                      random, recorder, recorder);
+        cm::ConnectionManager manager(
+            {.slot = static_cast<SlotNumber>(rej.local_id.raw >> kCommIdLowBits)}, random, recorder,
+            recorder);
         const bool listens = rej.reason == RejectReason::ConsumerReject;
         if (listens) {
             ASSERT_TRUE(manager.listen(Instant{}, {.service = req.service_id}));
@@ -320,7 +323,8 @@ TEST(GoldenCm, ServiceResolutionIsThatOfTheKernel) {
         const CmSidrRep rep = CmSidrRep::parse(mads[1].message());
         FixedId random(req.request_id);
         Recorder client, server;
-        const cm::Config config{.slot = static_cast<std::uint8_t>(req.request_id.raw >> 24)};
+        const cm::Config config{.slot =
+                                    static_cast<SlotNumber>(req.request_id.raw >> kCommIdLowBits)};
         cm::ConnectionManager active(config, random, client, client);
         ASSERT_TRUE(active.sidr_request(
             Instant{}, {.path = {.local = mads[0].source, .remote = mads[0].destination},

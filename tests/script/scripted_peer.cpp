@@ -11,7 +11,7 @@ void CapturePort::transmit(std::span<const transport::TransmitRun> runs) {
     }
 }
 
-ByteSpan CapturePort::place(const transport::Path&, std::uint8_t, std::size_t size) {
+ByteSpan CapturePort::place(const transport::Path&, SlotNumber, std::size_t size) {
     record_placed();
     placed.resize(size);
     return placed;

@@ -49,9 +49,9 @@ public:
     bool join_group(const Gid&) override { return true; }
     void leave_group(const Gid&) override {}
     void tell_destinations() override { tells_destinations = true; }
-    bool goes_by_ring(const transport::Path&, std::uint8_t) const override { return has_ring; }
-    bool has_room(const transport::Path&, std::uint8_t, std::size_t) override { return ring_room; }
-    ByteSpan place(const transport::Path&, std::uint8_t, std::size_t size) override;
+    bool goes_by_ring(const transport::Path&, SlotNumber) const override { return has_ring; }
+    bool has_room(const transport::Path&, SlotNumber, std::size_t) override { return ring_room; }
+    ByteSpan place(const transport::Path&, SlotNumber, std::size_t size) override;
     void take_back() override { placed.clear(); }
 
     std::deque<SentPacket> sent;

@@ -89,10 +89,10 @@ inline int try_to_sit_on_roots_slots() {
         ::send(connection->get(), &ask, sizeof ask, MSG_NOSIGNAL);
         if (::recv(connection->get(), &answer, sizeof answer, 0) != sizeof answer) continue;
         if (answer.refusal != 0) continue;
-        if (answer.slot < port::kFirstGuestSlot) ++wrong;
+        if (!port::is_guest_slot(answer.slot)) ++wrong;
         seats.push_back(std::move(*connection));
     }
-    return seats.empty() || seats.size() > 8 ? wrong + 1 : wrong;
+    return seats.empty() || seats.size() > port::kSeatsPerUser ? wrong + 1 : wrong;
 }
 
 // Packets to root's processes past the UDP port, by the sockets through which they hand over.

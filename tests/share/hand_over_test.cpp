@@ -33,7 +33,7 @@ public:
             config, device::Engine::Parts{memory_, xrc_, *port_, listener_, host_.random()});
         port_->arm();
     }
-    std::uint8_t slot() const { return port_->slot(); }
+    SlotNumber slot() const { return port_->slot(); }
     // Receives until so many packets have come; false if they do not.
     bool gets(std::uint64_t packets) {
         return await(seconds(10), [&] {
@@ -63,12 +63,12 @@ port::RealHost::Options loopback_only() {
 }
 
 // One segmented send, with a packet to each of the slots.
-void send_merged(const std::array<std::uint8_t, 2>& slots) {
+void send_merged(const std::array<SlotNumber, 2>& slots) {
     constexpr std::uint32_t kSize = 64;
     std::vector<std::byte> bytes(slots.size() * kSize);
     for (std::size_t i = 0; i < slots.size(); ++i) {
         wire::Bth bth;
-        bth.destination = Qpn{std::uint32_t{slots[i]} << 16 | 0x1234};
+        bth.destination = qpn_of(slots[i], 0x1234);
         bth.emit(std::span(bytes).subspan(i * kSize).first<wire::Bth::kSize>());
     }
     transport::TransmitRun run;
@@ -103,7 +103,7 @@ TEST_F(HandOver, GoesFromOneMemberToAnother) {
 TEST_F(HandOver, APacketForASlotThatNobodyHasIsDropped) {
     port::RealHost host(loopback_only());
     Receiver only(host);
-    send_merged({only.slot(), 40});
+    send_merged({only.slot(), port::kSlots - 1});
     ASSERT_TRUE(only.gets(2));
     EXPECT_EQ(only.count(transport::DropReason::NoSuchQp), 2u);
     EXPECT_EQ(only.count(transport::Counter::HandedOver), 0u);
@@ -124,18 +124,18 @@ TEST_F(HandOver, AGuestGetsItsOwnAndNoMore) {
         host.abandon();
         port::RealHost own(loopback_only());
         Receiver guest(own);
-        const std::uint8_t slot = guest.slot();
-        (void)!::write(to_parent[1], &slot, 1);
+        const SlotNumber slot = guest.slot();
+        (void)!::write(to_parent[1], &slot, sizeof slot);
         (void)!::read(to_child[0], &byte, 1);
         ::_exit(guest.gets(2) && guest.count(transport::DropReason::NoSuchQp) == 2 ? 0 : 2);
     }
-    std::uint8_t slot = 0;
+    SlotNumber slot = 0;
     ::fcntl(to_parent[0], F_SETFL, O_NONBLOCK);
     ASSERT_TRUE(await(seconds(10), [&] {
         member.gets(0);  // Lets the newcomer in.
-        return ::read(to_parent[0], &slot, 1) == 1;
+        return ::read(to_parent[0], &slot, sizeof slot) == sizeof slot;
     }));
-    EXPECT_GE(slot, port::kFirstGuestSlot);
+    EXPECT_TRUE(port::is_guest_slot(slot));
     send_merged({slot, member.slot()});
     EXPECT_TRUE(member.gets(1));
     send_merged({member.slot(), slot});

@@ -188,7 +188,7 @@ private:
         const bool knows_qpn = number % 2 == 0;
         bth.destination =
             Qpn{knows_qpn ? report.qpn
-                          : 1u << 16 | static_cast<std::uint32_t>(random_.next() & 0xffff)};
+                          : qpn_of(1, static_cast<std::uint32_t>(random_.next() & 0x7fff)).raw};
         wire::Extensions extensions;
         const RKey rkey{static_cast<std::uint32_t>(random_.next())};
         extensions.reth = {report.address + kUntouched, rkey, 64};

@@ -89,7 +89,7 @@ TEST_F(Users, AnOrdinaryUserIsTheGuestOfRoot) {
     start_ring(1);
     for (std::uint32_t m = 0; m < 2; ++m)
         for (const std::size_t link : {kNext, kBefore}) EXPECT_TRUE(advances(m, link));
-    EXPECT_GE(port_sockets().size(), port::kSlots);
+    EXPECT_GE(port_sockets().size(), port::kChunkSlots);
     EXPECT_TRUE(share_any(port_sockets(), sockets_of(pids[0])));
     EXPECT_FALSE(share_any(port_sockets(), sockets_of(pids[1])));
     board.stop = true;
