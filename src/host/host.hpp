@@ -79,6 +79,8 @@ public:
     // While a port is open, those of its network, whatever network the calling thread is in.
     virtual std::vector<Interface> interfaces() = 0;
     virtual Result<std::unique_ptr<HostPort>> open_port() = 0;
+    // Whether more ports of this process leave enough for others. Only while one is open.
+    virtual bool has_ports_to_spare() { return true; }
     // For the connection manager behind the port with that slot, whose requests wait() tells of.
     virtual Result<std::unique_ptr<Rendezvous>> open_rendezvous(SlotNumber slot,
                                                                 int requests_fd) = 0;

@@ -55,6 +55,7 @@ public:
     host::Identity identity() override;
     std::vector<host::Interface> interfaces() override;
     Result<std::unique_ptr<host::HostPort>> open_port() override;
+    bool has_ports_to_spare() override;
     Result<std::unique_ptr<host::Rendezvous>> open_rendezvous(SlotNumber slot,
                                                               int requests_fd) override;
     std::unique_ptr<host::Estate> open_estate(SlotNumber slot) override;

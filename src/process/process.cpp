@@ -1,5 +1,6 @@
 #include "process/process.hpp"
 
+#include <bit>
 #include <chrono>
 #include <thread>
 #include <utility>
@@ -16,7 +17,9 @@ Process::Process(std::unique_ptr<host::Host> host, device::EventListener& events
     : host_(std::move(host)),
       events_(events),
       memory_(mem::Limits{}, host_->random()),
-      options_(std::move(options)) {}
+      options_(std::move(options)) {
+    ASSERT(shards_max() <= kShardsMax);
+}
 
 Result<void> Process::open() {
     if (options_.refusal.code != 0) return options_.refusal;
@@ -27,23 +30,15 @@ Result<void> Process::open() {
     }
     Rollback stop([this] {
         opens_ = 0;
-        shards_.clear();
+        end_shards();
     });
-    while (shards_.size() < options_.shards) {
-        Result<std::unique_ptr<Shard>> shard =
-            Shard::start({.host = *host_,
-                          .memory = memory_,
-                          .xrc = xrc_,
-                          .events = events_,
-                          .interfaces_changed = options_.interfaces_changed});
-        if (!shard) return shard.error();
-        shards_.push_back(std::move(*shard));
-    }
+    while (shard_count() < options_.shards)
+        if (const Result<void> started = start_shard(); !started) return started;
     opens_ = 1;
     for (std::atomic<std::uint32_t>& told : told_) told.store(0, std::memory_order_relaxed);
     if (state_ != nullptr) {
         state_->start(*host_, [this] { publish_state(); });
-        state_->publish(shards_);  // Who is killed at once is known by its slots.
+        state_->publish(shards());  // Who is killed at once is known by its slots.
     }
     stop.keep();
     return {};
@@ -55,14 +50,45 @@ void Process::close() {
     if (--opens_ > 0) return;
     flush();
     // Without memory it keeps what it showed last.
-    if (state_ != nullptr) within_memory("state page", [this] { state_->publish(shards_, true); });
-    shards_.clear();
+    if (state_ != nullptr) within_memory("state page", [this] { state_->publish(shards(), true); });
+    end_shards();
 }
 
-std::uint32_t Process::pick_shard() {
+Result<void> Process::start_shard() {
+    Result<std::unique_ptr<Shard>> shard =
+        Shard::start({.host = *host_,
+                      .memory = memory_,
+                      .xrc = xrc_,
+                      .events = events_,
+                      .interfaces_changed = options_.interfaces_changed});
+    if (!shard) return shard.error();
+    const std::uint32_t count = shard_count();
+    shards_[count] = std::move(*shard);
+    shard_count_.store(count + 1, std::memory_order_release);
+    return {};
+}
+
+void Process::end_shards() {
+    shard_count_.store(0, std::memory_order_release);
+    for (std::unique_ptr<Shard>& shard : shards_) shard.reset();
+    next_shard_.store(0, std::memory_order_relaxed);
+}
+
+// Where none is to be had the others do its work.
+void Process::add_shard() {
+    const std::lock_guard lock(mutex_);
+    if (shard_count() >= shards_max() || !host_->has_ports_to_spare() || !start_shard()) return;
+    if (state_ != nullptr) within_memory("state page", [this] { state_->publish(shards()); });
+}
+
+std::uint32_t Process::pick_shard(std::uint32_t near) {
+    const bool grows = shards_max() > options_.shards;
+    // A thread that polls the queue drives one shard then, and not several.
+    if (grows && near != 0) return static_cast<std::uint32_t>(std::countr_zero(near));
     // Round robin: any order would do, so relaxed.
     const std::uint32_t turn = next_shard_.fetch_add(1, std::memory_order_relaxed);
-    return turn % static_cast<std::uint32_t>(shards_.size());
+    if (grows && turn >= shard_count() && turn < shards_max()) add_shard();
+    return turn % shard_count();
 }
 
 namespace {
@@ -70,7 +96,7 @@ namespace {
 // A look at a shard that has nothing for the poller costs a system call.
 template <class F>
 void each_shard_of(const device::CompletionQueue& cq,
-                   const std::vector<std::unique_ptr<Shard>>& shards, F&& f) {
+                   std::span<const std::unique_ptr<Shard>> shards, F&& f) {
     const std::uint32_t bits = cq.shards();
     for (std::size_t i = 0; i < shards.size(); ++i)
         if ((bits >> i & 1) != 0) f(*shards[i]);
@@ -79,33 +105,33 @@ void each_shard_of(const device::CompletionQueue& cq,
 }  // namespace
 
 void Process::drive(device::CompletionQueue& cq) {
-    each_shard_of(cq, shards_, [&cq](Shard& shard) { shard.drive(cq); });
+    each_shard_of(cq, shards(), [&cq](Shard& shard) { shard.drive(cq); });
 }
 
 void Process::expect_sleep(const device::CompletionQueue& cq) {
-    each_shard_of(cq, shards_, [](Shard& shard) { shard.expect_sleep(); });
+    each_shard_of(cq, shards(), [](Shard& shard) { shard.expect_sleep(); });
 }
 
 void Process::note_poll(const device::CompletionQueue& cq) {
-    each_shard_of(cq, shards_, [](Shard& shard) { shard.note_poll(); });
+    each_shard_of(cq, shards(), [](Shard& shard) { shard.note_poll(); });
 }
 
 bool Process::armed(const device::CompletionQueue& cq) const {
     bool all = true;
-    each_shard_of(cq, shards_, [&all](const Shard& shard) { all = all && shard.armed(); });
+    each_shard_of(cq, shards(), [&all](const Shard& shard) { all = all && shard.armed(); });
     return all;
 }
 
 void Process::quiesce() {
-    for (const std::unique_ptr<Shard>& shard : shards_) shard->pass();
+    for (const std::unique_ptr<Shard>& shard : shards()) shard->pass();
 }
 
 void Process::forget(const device::CompletionQueue& cq) {
-    for (const std::unique_ptr<Shard>& shard : shards_) shard->forget(cq);
+    for (const std::unique_ptr<Shard>& shard : shards()) shard->forget(cq);
 }
 
 void Process::flush() {
-    for (const std::unique_ptr<Shard>& shard : shards_) shard->flush();
+    for (const std::unique_ptr<Shard>& shard : shards()) shard->flush();
 }
 
 void Process::export_state(StateExport::DeviceName device_name, StateExport::Inventory inventory) {
@@ -115,7 +141,7 @@ void Process::export_state(StateExport::DeviceName device_name, StateExport::Inv
 
 void Process::publish_state() {
     const std::lock_guard lock(mutex_);
-    within_memory("state page", [this] { state_->publish(shards_); });
+    within_memory("state page", [this] { state_->publish(shards()); });
 }
 
 namespace {
@@ -144,7 +170,7 @@ bool Process::publish_failure() {
     const auto lock = lock_soon(mutex_, *host_, kFailurePatience);
     const Instant begin = host_->now();
     if (!lock.owns_lock() || begin < next_failure_) return false;
-    within_memory("state page", [this] { state_->publish(shards_); });
+    within_memory("state page", [this] { state_->publish(shards()); });
     const Instant end = host_->now();
     next_failure_ = end + (kFailureShare - 1) * (end - begin);
     return true;
@@ -164,7 +190,7 @@ void Process::note_failure(Qpn qpn, std::uint32_t reason) {
 void Process::finish_state() {
     const auto lock = lock_soon(mutex_, *host_, kExitPatience);
     if (state_ == nullptr || !lock.owns_lock()) return;
-    within_memory("state page", [this] { state_->publish(shards_, true); });
+    within_memory("state page", [this] { state_->publish(shards(), true); });
     state_->finish();
 }
 

@@ -3,13 +3,14 @@
 // program's destructors run.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <mutex>
-#include <vector>
+#include <span>
 
 #include "device/xrc.hpp"
 #include "host/host.hpp"
@@ -25,7 +26,10 @@ namespace feroce::process {
 class Process {
 public:
     struct Options {
-        std::uint32_t shards = 1;    // How many engines share the work.
+        std::uint32_t shards = 1;  // How many engines share the work from the start.
+        // More are added up to this many, one for each completion queue that gets the first
+        // queue pair: it probably has a thread of its own. Fewer than `shards`: none.
+        std::uint32_t shards_max = 0;
         Duration keepalive{};        // Of the connection manager: see cm::Config.
         bool plays_foreign = false;  // For tests: peers shall not take it for a Feroce.
         Error refusal{};             // Not 0: why no device can be opened.
@@ -58,9 +62,13 @@ public:
 
     Duration keepalive() const { return options_.keepalive; }
     bool plays_foreign() const { return options_.plays_foreign; }
-    std::uint32_t shard_count() const { return options_.shards; }
+    // Grows while a device is open.
+    std::uint32_t shard_count() const { return shard_count_.load(std::memory_order_acquire); }
+    std::uint32_t shards_max() const { return std::max(options_.shards, options_.shards_max); }
     Shard& shard(std::size_t index) { return *shards_[index]; }
-    std::uint32_t pick_shard();  // For a new queue pair: an index.
+    // For a new queue pair: an index. `near`: bits of the shards that its completion queue gets
+    // completions from already.
+    std::uint32_t pick_shard(std::uint32_t near);
 
     // Of the shards that `cq` gets completions from: progress for a thread that polls it, what a
     // poller does that does not drive, and a program that is about to sleep.
@@ -82,6 +90,12 @@ public:
     void abandon();       // In a forked child: closes what must die with the parent, takes no lock.
 
 private:
+    std::span<const std::unique_ptr<Shard>> shards() const {
+        return {shards_.data(), shard_count()};
+    }
+    Result<void> start_shard();
+    void end_shards();
+    void add_shard();
     void publish_state();
     bool publish_failure();
 
@@ -95,9 +109,12 @@ private:
     XrcFiles xrc_files_{xrc_};
     DeviceMemory device_memory_;
     Options options_;
-    std::mutex mutex_;  // Guards opens_ and changes of shards_, which only open() and close() make.
+    static constexpr std::size_t kShardsMax = 8;
+    std::mutex mutex_;  // Guards opens_ and changes of shards_.
     std::uint32_t opens_ = 0;
-    std::vector<std::unique_ptr<Shard>> shards_;
+    std::array<std::unique_ptr<Shard>, kShardsMax> shards_;
+    // Released after the shard is there. It shrinks only when no device is open.
+    std::atomic<std::uint32_t> shard_count_{0};
     std::atomic<std::uint32_t> next_shard_{0};
     Instant next_failure_{};  // Guarded by mutex_. Before, the export's thread tells of failures.
     // By slot, the last reason that the state page has, or soon will. Hints, hence relaxed.

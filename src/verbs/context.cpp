@@ -98,7 +98,7 @@ ibv_context* feroce::verbs::open_device(ibv_device* base, int cmd_fd) {
     out.device = base;
     out.cmd_fd = cmd_fd;
     out.async_fd = context->events.fd();
-    out.num_comp_vectors = static_cast<int>(process.shard_count());
+    out.num_comp_vectors = static_cast<int>(process.shards_max());
     ::pthread_mutex_init(&out.mutex, nullptr);
     add_context(*context);
     undo.keep();

@@ -50,12 +50,17 @@ void at_exit() {
     if (Instance* instance = Instance::current()) instance->at_exit();
 }
 
-// An engine spins as fast as its pollers, and each takes one of 47 slots: be modest.
-std::uint32_t shards_wanted() {
-    const char* wanted = environment("FEROCE_SHARDS");
-    const long count =
-        wanted != nullptr ? std::strtol(wanted, nullptr, 10) : ::sysconf(_SC_NPROCESSORS_ONLN) / 4;
-    return static_cast<std::uint32_t>(std::clamp(count, 1L, 4L));
+// One thread is fastest with one shard. More are added as it seems that more threads have come, but
+// an engine spins as fast as its pollers, and each takes a slot of the port: be modest. A program
+// that is told how many gets them from the start.
+void read_shards(Instance::Wishes& wishes) {
+    const auto modest = [](long count) {
+        return static_cast<std::uint32_t>(std::clamp(count, 1L, 4L));
+    };
+    if (const char* wanted = environment("FEROCE_SHARDS"))
+        wishes.shards = modest(std::strtol(wanted, nullptr, 10));
+    else
+        wishes.shards_max = modest(::sysconf(_SC_NPROCESSORS_ONLN) / 4);
 }
 
 std::string setting(const char* name) {
@@ -131,7 +136,8 @@ Instance* make_real() {
                          faults.c_str());
     }
     options.sharing = sharing_wanted();
-    Instance::Wishes wishes{.shards = shards_wanted()};
+    Instance::Wishes wishes;
+    read_shards(wishes);
     options.rings = rings_wanted(wishes);
     options.requests_wanted = [] {
         if (Instance* instance = Instance::current()) instance->want_cm_server();
@@ -151,6 +157,7 @@ Instance* make_real() {
 Instance::Instance(std::unique_ptr<host::Host> host, const Wishes& wishes)
     : Process(std::move(host), static_cast<Listener&>(*this),
               {.shards = wishes.shards,
+               .shards_max = wishes.shards_max,
                .keepalive = wishes.keepalive,
                .plays_foreign = wishes.plays_foreign,
                .refusal = wishes.refusal,

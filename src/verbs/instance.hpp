@@ -25,10 +25,11 @@ class Instance final : private Listener, public process::Process {
 public:
     // What a program's environment may ask for.
     struct Wishes {
-        std::uint32_t shards = 1;
-        Duration keepalive{};        // 0: idle peers are not asked.
-        Error refusal{};             // Not 0: no device can be opened.
-        bool plays_foreign = false;  // Simulations only: see process::Process::Options.
+        std::uint32_t shards = 1;      // From the start.
+        std::uint32_t shards_max = 0;  // Added when they are needed: see process::Process::Options.
+        Duration keepalive{};          // 0: idle peers are not asked.
+        Error refusal{};               // Not 0: no device can be opened.
+        bool plays_foreign = false;    // Simulations only: see process::Process::Options.
     };
     Instance(std::unique_ptr<host::Host> host, const Wishes& wishes);
     ~Instance() override;  // Contexts must be closed, threads of the program gone.

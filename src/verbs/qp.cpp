@@ -90,6 +90,13 @@ transport::QpInit engine_init(const ibv_qp_init_attr_ex& a, Qp& qp) {
 }
 
 // A poller of its completion queues drives its shard.
+// The shards that its completion queues have already: of one of them, if there is a choice.
+std::uint32_t shards_near(const ibv_qp_init_attr_ex& a) {
+    const std::uint32_t sends =
+        a.qp_type == IBV_QPT_XRC_RECV ? 0 : cq_of(a.send_cq).queue->shards();
+    return sends != 0 || is_xrc(a.qp_type) ? sends : cq_of(a.recv_cq).queue->shards();
+}
+
 void note_shard(const ibv_qp_init_attr_ex& a, std::uint32_t shard) {
     ASSERT(shard < 32);
     const std::uint32_t bit = std::uint32_t{1} << shard;
@@ -135,7 +142,7 @@ ibv_qp* make_qp(ibv_context* context, ibv_qp_init_attr_ex& a) {
         return refuse_null("ibv_create_qp", {ENOMEM, "as many queue pairs as max_qp"});
     Rollback give_back([&quota] { quota.give(); });
     auto qp = std::make_unique<Qp>();
-    const std::uint32_t shard = process_of(context).pick_shard();
+    const std::uint32_t shard = process_of(context).pick_shard(shards_near(a));
     qp->shard = &process_of(context).shard(shard);
     note_shard(a, shard);
     // Before the engine knows it: from then on the state page reads it, under the shard's lock.

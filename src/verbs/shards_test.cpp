@@ -3,7 +3,9 @@
 #include <poll.h>
 
 #include <array>
+#include <bit>
 #include <cstdint>
+#include <cstdlib>
 #include <memory>
 #include <set>
 #include <vector>
@@ -45,7 +47,7 @@ protected:
             pair.own = std::exchange(pair.left->qp, ibv_create_qp(pair.left->pd, &wanted));
             ASSERT_NE(pair.left->qp, nullptr);
             connect(*pair.left, *pair.right);
-            slots.insert(pair.left->qp->qp_num >> 16);
+            slots.insert(slot_of(Qpn{pair.left->qp->qp_num}));
             pairs.push_back(std::move(pair));
         }
     }
@@ -62,9 +64,10 @@ protected:
 
 TEST_F(ManyPairs, APollerGetsTheCompletionsOfAllShards) {
     make_pairs();
-    const std::uint32_t count = process_of(context).shard_count();
+    const bool from_start = std::getenv("FEROCE_SHARDS") != nullptr;
+    const std::uint32_t count = from_start ? process_of(context).shard_count() : 1;
     EXPECT_EQ(slots.size(), count) << "the pairs are spread over the shards";
-    EXPECT_EQ(cq_of(shared).queue->shards(), (std::uint32_t{1} << count) - 1);
+    EXPECT_EQ(std::popcount(cq_of(shared).queue->shards()), static_cast<int>(count));
     EXPECT_EQ(cq_of(cq).queue->shards(), 0u) << "no queue pair uses it";
     std::size_t received = 0;
     for (const Pair& pair : pairs) {
@@ -77,7 +80,7 @@ TEST_F(ManyPairs, APollerGetsTheCompletionsOfAllShards) {
         ibv_wc wc{};
         if (ibv_poll_cq(shared, 1, &wc) != 1) continue;
         EXPECT_EQ(wc.status, IBV_WC_SUCCESS);
-        heard.insert(wc.qp_num >> 16);
+        heard.insert(slot_of(Qpn{wc.qp_num}));
         ++received;
     }
     EXPECT_EQ(received, kPairs);
