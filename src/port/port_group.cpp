@@ -24,6 +24,8 @@ constexpr std::size_t kHandedOver = 2 + kChunks;  // Listener, table, lots.
 // What an older version hands over, and more: none of it may be cut off and left open.
 constexpr std::size_t kFdsMax = 253;
 
+constexpr int kCountsMax = 8;
+
 // How often members look whether one of them has died: its peers shall know within 2 s.
 constexpr Duration kLookGap = std::chrono::milliseconds(500);
 
@@ -255,12 +257,15 @@ Result<void> PortGroup::bind_first_chunk() {
 // ones in the group would be wrong, or would change when these vanish.
 Result<void> PortGroup::count_sockets(std::uint32_t chunks) const {
     const std::uint32_t count = chunks * kChunkSlots;
-    const auto v4 = wildcard_sockets(AF_INET, port_);
-    const auto v6 = with_v6_ ? wildcard_sockets(AF_INET6, port_) : count;
-    if (!v4 || !v6)
-        return Error{ENOENT, "more slots of UDP port 4791 cannot be added without /proc"};
-    if (*v4 != count || *v6 != count) return kOthers;
-    return {};
+    // The kernel shows its table in parts, and what others open meanwhile shifts them.
+    for (int i = 0; i < kCountsMax; ++i) {
+        const auto v4 = wildcard_sockets(AF_INET, port_);
+        const auto v6 = with_v6_ ? wildcard_sockets(AF_INET6, port_) : count;
+        if (!v4 || !v6)
+            return Error{ENOENT, "more slots of UDP port 4791 cannot be added without /proc"};
+        if (*v4 == count && *v6 == count) return {};
+    }
+    return kOthers;
 }
 
 Result<void> PortGroup::bind_chunk(std::uint32_t chunk) {

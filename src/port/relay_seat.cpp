@@ -34,9 +34,10 @@ Result<RelaySeat> RelaySeat::ask_over(Fd connection, std::uint32_t owner, Former
                      "UDP port 4791 is held by another user's processes, which do not share it "
                      "(FEROCE_SHARE=user): end them or run them without that"};
     if (answer.refusal == EAGAIN)
-        return Error{EAGAIN,
-                     "UDP port 4791 is held by another user's processes, which this user has asked "
-                     "for a slot too often: try again later"};
+        return Error{
+            EAGAIN,
+            "UDP port 4791 is held by another user's processes, which have no slot for this "
+            "user just now, or were asked too often: try again later"};
     if (answer.refusal == ENOMEM)
         return Error{ENOMEM,
                      "UDP port 4791 is held by another user's processes, which have no memory to "

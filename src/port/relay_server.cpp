@@ -190,7 +190,7 @@ void RelayServer::seat(Id id, Guest& guest, const GuestMessage& ask) {
 
 int RelayServer::make_seat(Id id, Guest& guest, const GuestMessage& ask) {
     if (!seatings_.allows(guest.user, monotonic_now())) return EAGAIN;
-    if (!find_slot(guest, ask)) return EUSERS;
+    if (const int refusal = find_slot(guest, ask); refusal != 0) return refusal;
     guest.v4.emplace(group_.socket_v4(guest.slot), nullptr);
     guest.v6.emplace(group_.socket_v6(guest.slot), nullptr);
     return watch_sockets(id, guest, true) ? 0 : ENOMEM;
@@ -225,17 +225,19 @@ std::vector<GuestSlot> RelayServer::look_at_slots() const {
     return out;
 }
 
-bool RelayServer::find_slot(Guest& guest, const GuestMessage& ask) {
+int RelayServer::find_slot(Guest& guest, const GuestMessage& ask) {
     const Instant now = monotonic_now();
-    if (take_over(guest, ask, now)) return true;
+    if (take_over(guest, ask, now)) return 0;
     mark_orphans(now);
     for (;;) {
         const std::vector<GuestSlot> slots = look_at_slots();
         const std::vector<std::uint32_t> fit = slots_for(slots, guest.user, ask.slot, now);
         for (const std::uint32_t slot : fit)
-            if (take(guest, slot, slot == ask.slot, now)) return true;
+            if (take(guest, slot, slot == ask.slot, now)) return 0;
         const bool needs_more = fit.empty() && has_share_left(slots, guest.user, now);
-        if (!needs_more || !group_.grow()) return false;
+        if (!needs_more) return EUSERS;
+        if (const Result<void> grown = group_.grow(); !grown)
+            return grown.error().code == EAGAIN ? EAGAIN : EUSERS;
     }
 }
 

@@ -84,7 +84,7 @@ private:
     void seat(Id id, Guest& guest, const GuestMessage& ask);
     void sit(Guest& guest, std::uint32_t slot, Instant now);
     int make_seat(Id id, Guest& guest, const GuestMessage& ask);  // 0, or why it is refused.
-    bool find_slot(Guest& guest, const GuestMessage& ask);
+    int find_slot(Guest& guest, const GuestMessage& ask);         // The same.
     bool take(Guest& guest, std::uint32_t slot, bool again, Instant now);
     bool take_over(Guest& guest, const GuestMessage& ask, Instant now);
     void lock_slots(Instant now);

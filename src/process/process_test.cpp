@@ -23,10 +23,10 @@ public:
     Result<std::unique_ptr<host::HostPort>> open_port() override {
         return hosts_.at(ports_++).open_port();
     }
-    Result<std::unique_ptr<host::Rendezvous>> open_rendezvous(std::uint8_t, int) override {
+    Result<std::unique_ptr<host::Rendezvous>> open_rendezvous(SlotNumber, int) override {
         return Error{ENOTSUP, "not here"};
     }
-    std::unique_ptr<host::Estate> open_estate(std::uint8_t) override { return nullptr; }
+    std::unique_ptr<host::Estate> open_estate(SlotNumber) override { return nullptr; }
     Result<Gid> source_for(const Gid&, std::uint32_t) override { return Gid{}; }
     Result<std::unique_ptr<host::Task>> spawn(std::function<void()> body) override {
         return hosts_.at(threads_++).spawn(std::move(body));

@@ -140,10 +140,11 @@ protected:
         for (const pid_t pid : pids) ::kill(pid, SIGKILL);
         for (const pid_t pid : pids) ::waitpid(pid, nullptr, 0);
     }
-    pid_t start(std::uint32_t index) {
+    pid_t start(std::uint32_t index, bool as_guest = false) {
         const pid_t child = ::fork();
-        if (child == 0) ::_exit(Member(*board, index).run());
-        return child;
+        if (child != 0) return child;
+        if (as_guest && !become_ordinary_user()) ::_exit(1);
+        ::_exit(Member(*board, index).run());
     }
     // Comes, and waits to be killed.
     pid_t start_victim(std::uint32_t index) {
@@ -220,6 +221,23 @@ TEST_F(Crowd, AStoppedMemberHarmsNobody) {
     for (std::uint32_t i = 0; i < survivors; ++i)
         EXPECT_EQ(exit_status(pids[i]), 0) << "member " << i;
     pids.erase(pids.begin(), pids.begin() + survivors);
+}
+
+// More guests of another user than the first chunk has seats for, relayed to by one process.
+TEST_F(Crowd, GuestsAreManyToo) {
+    if (::geteuid() != 0) GTEST_SKIP() << "takes root";
+    const std::uint32_t guests = std::min(size / 2, 30u);
+    const pid_t relay = start_victim(guests);
+    pids.push_back(relay);
+    ASSERT_TRUE(
+        await(kPatience, [&] { return board->members[guests].stage.load() == Stage::Open; }));
+    board->stop = true;
+    for (std::uint32_t i = 0; i < guests; ++i) pids.push_back(start(i, true));
+    for (std::uint32_t i = 0; i < guests; ++i) {
+        EXPECT_EQ(exit_status(pids[i + 1]), 0) << "guest " << i;
+        EXPECT_GE(board->members[i].link.rounds, kRounds) << "guest " << i;
+    }
+    pids = {relay};
 }
 
 }  // namespace crowd_test
