@@ -24,7 +24,7 @@ namespace feroce::cli {
 namespace {
 
 constexpr int kUsage = 2;
-constexpr unsigned kMostNodes = 47;  // Processes of one user that can share UDP port 4791.
+constexpr unsigned kMostNodes = 263;  // Processes of one user that can share UDP port 4791.
 // A node that fails is noticed by the others. They end by themselves, or go on without it: a lock
 // with a lease is taken over after 10 s. Those that still run after this time are stopped.
 constexpr std::chrono::seconds kGrace{30};

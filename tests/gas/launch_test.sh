@@ -123,7 +123,7 @@ test_status() {
     [[ $status == 10 || $status == 20 ]] || fail "status $status"
     call "$feroce" launch -n 2 -- true
     equal "$status" 0
-    for wrong in "" "-n" "-n 0 -- true" "-n 48 -- true" "-n x -- true" "--nonsense 3 -- true" \
+    for wrong in "" "-n" "-n 0 -- true" "-n 264 -- true" "-n x -- true" "--nonsense 3 -- true" \
         "-n 2 --"; do
         # shellcheck disable=SC2086
         call "$feroce" launch $wrong
