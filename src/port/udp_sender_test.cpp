@@ -387,7 +387,7 @@ transport::TransmitRun small_run(std::uint32_t address, std::vector<std::byte>& 
     return run;
 }
 
-constexpr std::uint32_t kManyAddresses = 3000;
+constexpr std::uint32_t kManyAddresses = 1100;
 constexpr std::uint32_t kOthers = 0x0a63'0000;  // Of nobody here.
 
 TEST(UdpSender, MakesRoomByAddressesThatAreGone) {
