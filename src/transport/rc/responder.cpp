@@ -83,11 +83,10 @@ void Responder::on_request(Instant now, const wire::Packet& packet, std::uint32_
     const bool is_over = verdict_ && verdict_->syndrome.kind() != Syndrome::Kind::Rnr;
     if (is_over) return qp_.services().counters.drop(DropReason::WrongQpState);
     const PacketNumber number = expected_.nearest(packet.bth.psn);
-    // A wide packet that begins before what is expected and ends behind it is not cut: its sender
-    // begins again where the NAK says.
-    const bool reaches_further = packets > 1 && expected_ < number + packets;
-    if (number > expected_ || (number < expected_ && reaches_further)) return on_gap();
+    // A wide packet that begins before what is expected is a duplicate, wherever it ends: its
+    // sender hears how far we are, and sends the rest again.
     if (number < expected_) return replay(packet, number);
+    if (number > expected_) return on_gap();
     nak_sent_ = nak_owed_ = false;
     verdict_.reset();
     if (auto refusal = check_sequence(packet)) return refuse(now, *refusal);
