@@ -21,9 +21,9 @@ void Scenario::repair_later(Connection& connection, Duration delay) {
 
 void Scenario::repair(Connection& connection) {
     if (swarm_.resets && connection.may_reset() && random_.chance(0.7)) {
-        connection.reset([this] { poll_all(); });
+        connection.reset([this] { drain_all(); });
     } else {
-        connection.close([this] { poll_all(); });
+        connection.close([this] { drain_all(); });
     }
     connection.expose(chaos_);
     connection.open();
@@ -106,7 +106,7 @@ void Scenario::reset_something() {
     if (connection.needs_repair()) return;
     world_.trace().note(world_.now(),
                         [] { return std::string("a connection is reset mid flight"); });
-    connection.reset([this] { poll_all(); });
+    connection.reset([this] { drain_all(); });
     connection.open();
 }
 

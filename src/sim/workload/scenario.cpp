@@ -127,7 +127,7 @@ void Scenario::drain() {
 }
 
 void Scenario::tear_down() {
-    for (auto& connection : connections_) connection->close([this] { poll_all(); });
+    for (auto& connection : connections_) connection->close([this] { drain_all(); });
     check_everything();
     if (hooks_.on_torn_down) hooks_.on_torn_down(world_);
     for (auto& station : stations_)
@@ -175,6 +175,15 @@ void Scenario::on_qp_event(Node& node, transport::QueuePair& qp, transport::Asyn
                                  [&drained = *connection] { drained.resume(); });
     }
     if (hooks_.on_event) hooks_.on_event(node, qp, type);
+}
+
+// As a program that polls does: completions that wait for an acknowledgement come with the run.
+void Scenario::drain_all() {
+    for (auto& station : stations_) {
+        Node& node = station->node();
+        for (std::uint32_t i = 0; i < node.shards(); ++i) node.engine(i).run(node.now());
+    }
+    poll_all();
 }
 
 void Scenario::poll_all() {

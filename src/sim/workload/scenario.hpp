@@ -55,6 +55,7 @@ private:
     void check_invariants();
 
     void poll_all();
+    void drain_all();
     void poll(Station& station);
     void poll(Node& node, device::CompletionQueue& cq);
     void dispatch(Node& node, const transport::Completion& completion);
