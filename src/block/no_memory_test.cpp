@@ -12,16 +12,16 @@ std::atomic<std::size_t> refused_size = 0;
 
 }  // namespace
 
-// In place of the library's.
-void* operator new(std::size_t size) {
+// In place of the library's. Not inline: the compiler would see one half of a pair.
+[[gnu::noinline]] void* operator new(std::size_t size) {
     if (size == refused_size.load(std::memory_order_relaxed)) throw std::bad_alloc();
     if (void* const memory = std::malloc(size)) return memory;
     throw std::bad_alloc();
 }
-void operator delete(void* memory) noexcept {
+[[gnu::noinline]] void operator delete(void* memory) noexcept {
     std::free(memory);
 }
-void operator delete(void* memory, std::size_t) noexcept {
+[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept {
     std::free(memory);
 }
 

@@ -226,6 +226,7 @@ void ask_in_vain(gas::Node& node, ptr<typename Lock::Line> lost) {
 TEST(GasCrash, LocksOfALostNodeTakeNoPlaces) {
     GasCluster cluster(3, {.nodes = 2, .lease = kLease});
     std::size_t free = 0;
+    bool dead = false;
     for (std::size_t i = 0; i < 2; ++i)
         cluster.world().node(i).start("node", [&, i] {
             auto node = gas::Node::join(cluster.options_of(i));
@@ -238,10 +239,12 @@ TEST(GasCrash, LocksOfALostNodeTakeNoPlaces) {
             const auto mcs = node->find<gas::McsLock::Line>("mcs");
             ASSERT_TRUE(alock && mcs && node->barrier());
             if (i == 0) {
+                dead = true;
                 here().crash();
                 pause();
                 return;
             }
+            while (!dead) pause();
             ask_in_vain<gas::ALock>(*node, *alock);
             ask_in_vain<gas::FairLock>(*node, *alock);
             ask_in_vain<gas::McsLock>(*node, *mcs);
