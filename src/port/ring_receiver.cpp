@@ -125,7 +125,8 @@ bool RingReceiver::read(Instant now, device::Engine& engine, Link& link) {
 void RingReceiver::forget_departed() {
     mapped().for_each([this](std::uint32_t slot) {
         const Link& link = links_[slot];
-        const bool departed = table_.incarnation(slot) != link.writer;
+        const bool departed =
+            table_.incarnation(slot) != link.writer || !table_.has_living_owner(slot);
         if (departed && link.reader->waiting())
             warm_up_untold(SlotSet::of(slot));  // Its writer died before it could tell us.
         else if (departed || link.reader->dead())

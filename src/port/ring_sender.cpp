@@ -161,7 +161,8 @@ void RingSender::drop(std::uint32_t slot) {
 void RingSender::forget_departed() {
     for (std::uint32_t slot = 1; slot < links_.size(); ++slot)
         if (links_[slot].stage != Stage::None &&
-            parts_.table.incarnation(slot) != links_[slot].reader)
+            (parts_.table.incarnation(slot) != links_[slot].reader ||
+             !parts_.table.has_living_owner(slot)))
             drop(slot);
 }
 

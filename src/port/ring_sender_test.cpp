@@ -3,8 +3,11 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <array>
 #include <cstring>
@@ -22,9 +25,8 @@ protected:
     void SetUp() override {
         ASSERT_TRUE(table.create());
         ASSERT_TRUE(table.try_lock(kOwn) && table.try_lock(kPeer));
-        sockaddr_un name;
-        peers_socket = make_parcel_socket(name);
-        table.set_parcel_name(kPeer, name);
+        peers_socket = make_parcel_socket(peers_name);
+        table.set_parcel_name(kPeer, peers_name);
         table.set_owner(kOwn, 11, true);
         table.set_owner(kPeer, 13, true);
         run.path = {kLoopback, kLoopback, 0, 64, 0};
@@ -50,6 +52,7 @@ protected:
     Prng random{1};
     Fd own_socket{::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0)};
     Fd peers_socket;
+    sockaddr_un peers_name{};
     RingSender sender{{table, addresses, random, own_socket.get(), true}, kOwn};
     std::array<std::byte, 40> bytes{};
     transport::TransmitRun run;
@@ -77,6 +80,35 @@ TEST_F(RingSenderTest, APacketIsBuiltWhereItIsRead) {
         << "the reader is told of one before the next is built";
     sender.publish();
     EXPECT_EQ(sender.packets_sent(), 1U);
+}
+
+// Its slot may stay free for long: nobody else says that it is gone.
+TEST_F(RingSenderTest, TheRingOfANeighbourThatWasKilledIsGivenBack) {
+    table.unlock(kPeer);
+    std::array<int, 2> ready{};
+    ASSERT_EQ(::pipe(ready.data()), 0);
+    const pid_t child = ::fork();
+    if (child == 0) {
+        if (!table.try_lock(kPeer)) ::_exit(1);
+        table.set_parcel_name(kPeer, peers_name);
+        table.set_owner(kPeer, 13, true);
+        (void)!::write(ready[1], "", 1);
+        ::pause();
+        ::_exit(0);
+    }
+    ::close(ready[1]);
+    char told;
+    ASSERT_EQ(::read(ready[0], &told, 1), 1);
+    ::close(ready[0]);
+    EXPECT_EQ(sender.send(run), 0U);
+    accept(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+    sender.forget_departed();
+    EXPECT_EQ(sender.send(run), 1U) << "it lives";
+    sender.publish();
+    ASSERT_EQ(::kill(child, SIGKILL), 0);
+    ASSERT_EQ(::waitpid(child, nullptr, 0), child);
+    sender.forget_departed();
+    EXPECT_EQ(sender.send(run), 0U);
 }
 
 TEST_F(RingSenderTest, ALateWriterDoesNotDisarmTheNextOwner) {

@@ -89,6 +89,10 @@ bool SlotTable::locked_by_another(std::uint32_t slot) const {
     return ::fcntl(fd_.get(), F_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
 }
 
+bool SlotTable::has_living_owner(std::uint32_t slot) const {
+    return records_[slot].process.load(kRelaxed) == ::getpid() || locked_by_another(slot);
+}
+
 bool SlotTable::has_owner(pid_t process) const {
     if (process <= 0) return false;
     for (std::uint32_t slot = 1; slot < kSlots; ++slot) {
@@ -121,8 +125,7 @@ bool SlotTable::parcel_name(std::uint32_t slot, sockaddr_un& out) const {
     out = {};
     out.sun_family = AF_UNIX;
     std::memcpy(out.sun_path + 1, &packed, kNameLength);
-    const bool ours = records_[slot].process.load(kRelaxed) == ::getpid();
-    return packed != 0 && (ours || locked_by_another(slot));
+    return packed != 0 && has_living_owner(slot);
 }
 
 SlotTable::Seat SlotTable::seat(std::uint32_t slot) const {
