@@ -98,7 +98,8 @@ def long_outage(members):
     # The third one first: what it does then must not be seen by the others.
     members[-1].stop()
     members[-1].end()
-    for member in members[:-1]:
+    # Node 0 last: the others read what it has.
+    for member in reversed(members[:-1]):
         member.stop()
         member.expect("fenced")
 
