@@ -93,7 +93,7 @@ int trace_file(const TraceOptions& trace, const OutputOptions& options) {
         else
             fmt::print("{}\n", line(record));
     }
-    const bool is_capture = packets > 0 || !reader.damaged();
+    const bool is_capture = reader.is_capture() || !reader.damaged();
     if (options.json && is_capture) print_json(all, options);
     if (!reader.damaged()) return 0;
     const char* what = is_capture ? "is damaged, the rest is left out" : "is not a pcapng file";

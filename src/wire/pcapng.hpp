@@ -60,7 +60,8 @@ public:
 
     // The next packet, or nothing at the end or at the first block that makes no sense.
     std::optional<CapturedFrame> next();
-    bool damaged() const { return damaged_; }  // Reading ended before the bytes did.
+    bool damaged() const { return damaged_; }                 // Reading ended before the bytes did.
+    bool is_capture() const { return !interfaces_.empty(); }  // As far as it was read.
 
 private:
     struct Interface {

@@ -511,6 +511,11 @@ test_trace() {
     head -c 300 "$scratch/file.pcapng" >"$scratch/cut.pcapng"
     call "$feroce" trace "$scratch/cut.pcapng"
     equal "$status" 1 "a damaged file"
+    # One whose first packet is cut is a capture all the same.
+    head -c 130 "$scratch/file.pcapng" >"$scratch/cut.pcapng"
+    call "$feroce" trace "$scratch/cut.pcapng"
+    equal "$status" 1 "no packet is whole"
+    contains "$err" "is damaged, the rest is left out"
 }
 
 "test_$name"
