@@ -6,7 +6,7 @@
 namespace feroce::process {
 
 void DrivePolicy::poll_begins(Instant now) {
-    if (std::exchange(posts_since_poll_, 0) > 0)
+    if (std::exchange(posted_, false))
         polls_after_posts_ =
             now - posted_at_ < kPollGap ? std::min(polls_after_posts_ + 1, kPollsNeeded) : 0;
     if (!returned_completion_) return;
@@ -30,7 +30,7 @@ bool DrivePolicy::gather(const Situation& situation, bool in_flight) {
 }
 
 void DrivePolicy::posted(Instant now) {
-    posts_since_poll_ = std::min(posts_since_poll_ + 1, kPostsBeforePoll);
+    if (!std::exchange(posted_, true)) first_post_ = now;
     posted_at_ = now;
     if (!unanswered_) return;
     unanswered_ = false;

@@ -27,10 +27,10 @@
 //     polled right after each of its last kPollsNeeded posts. One that does not is found by our
 //     thread's next look, and counted from the beginning.
 //  9. A program in the midst of its posts counts as one that polls: it will when it has posted all.
-//     Not after kPostsBeforePoll of them.
+//     Not if it goes on posting for longer than kWatch.
 //
 // Invariant: at any time the port is armed, or the thread looks within 2 * kWatch, or it is awake.
-// So an arrival waits for nobody longer than that.
+// So an arrival waits for nobody longer than that, and for a program that posts kWatch more.
 #pragma once
 
 #include <chrono>
@@ -60,8 +60,6 @@ public:
     static constexpr int kPollsNeeded = 64;
     static constexpr Duration kPollGap = std::chrono::microseconds(10);
     static constexpr int kGatherMax = 16;
-    // Posts after which a program that has not polled counts as one that does not.
-    static constexpr int kPostsBeforePoll = 256;
     // A program spins for what another process on the same core may be about to send. By time, as
     // an empty poll costs a system call, or next to nothing where packets come by memory; and by
     // number, as a program that works between polls does not spin.
@@ -104,8 +102,8 @@ public:
     // Rule 8, after posted(): may what was posted wait for the next poll? `in_flight`: something
     // that was posted before.
     bool gather(const Situation& situation, bool in_flight);
-    // After posted(): the program is in the midst of its posts, and polls after them. Not for ever.
-    bool polls_soon() const { return posts_since_poll_ < kPostsBeforePoll; }
+    // After posted(): the program is in the midst of its posts, and polls after them.
+    bool polls_soon() const { return posted_at_ - first_post_ < kWatch; }
     bool has_gathered() const { return gathered_ > 0; }
     void sent() { gathered_ = 0; }  // All that was posted.
     bool answers_expected() const { return answers_ == kAnswersNeeded; }
@@ -152,7 +150,8 @@ private:
     // Posts that a poll followed closely, in a row, up to kPollsNeeded; and those that wait.
     int polls_after_posts_ = 0;
     int gathered_ = 0;
-    int posts_since_poll_ = 0;
+    bool posted_ = false;  // And nobody has polled since.
+    Instant first_post_{};
     Instant posted_at_{};
     Instant last_empty_poll_{};
     Instant spins_since_{};             // Or gave way last.

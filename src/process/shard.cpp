@@ -56,6 +56,8 @@ Shard::Session::Session(Shard& shard, Work work) : shard_(shard), work_(work) {
     // A receive needs the time only if it is flushed at once, and then not precisely.
     now_ = work_ == Work::Receives ? shard_.engine_->last_run() : shard_.parts_.host.now();
     if (work_ == Work::Changes) shard_.send_pending(now_);
+    // What is in flight has a deadline. Without one, nobody waits for an answer.
+    in_flight_ = shard_.engine_->next_wakeup() != kNever;
     held.release();
 }
 
@@ -65,16 +67,12 @@ Shard::Session::~Session() {
         // It will poll when it has posted all: what arrives meanwhile is its own.
         if (shard_.policy_.polls_soon()) shard_.note_poll();
     }
-    if (work_ == Work::Changes || (work_ == Work::Posts && !shard_.gather(now_))) {
+    if (work_ == Work::Changes ||
+        (work_ == Work::Posts && !shard_.policy_.gather(shard_.situation(now_), in_flight_))) {
         shard_.send_pending(now_);
         shard_.wake_if_late(now_);
     }
     shard_.lock_.unlock();
-}
-
-// What is in flight has a deadline. Without one, nobody waits for an answer.
-bool Shard::gather(Instant now) {
-    return policy_.gather(situation(now), engine_->next_wakeup() != kNever);
 }
 
 void Shard::send_pending(Instant now) {
@@ -280,7 +278,11 @@ void Shard::look_around() {
 void Shard::body_turn() {
     std::uint64_t polls_seen = 0;
     Instant until = drive_until_idle(polls_seen);
-    if (until == Instant{}) return lingers_ ? linger() : look_around();
+    if (until == Instant{}) {
+        look_around();
+        if (lingers_) linger();
+        return;
+    }
     busy_turns_ = 0;
     for (;;) {
         if (look_again_) until = std::min(until, parts_.host.now() + kShortage);

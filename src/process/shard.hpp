@@ -59,6 +59,7 @@ public:
         Shard& shard_;
         Work work_;
         Instant now_;
+        bool in_flight_ = false;  // Something was, before the holder posted.
     };
 
     // Makes progress for a thread that polls `cq`; returns at once if another thread does.
@@ -99,7 +100,6 @@ private:
     bool receive(Instant now);
     void note_arrival(Instant now);  // That the thread took.
     DrivePolicy::Debt debt(Instant now, bool received) const;
-    bool gather(Instant now);  // What was posted may wait for the next poll.
     void send_pending(Instant now);
     void wake_if_late(Instant now);
     void wake_thread(Instant at);
