@@ -48,6 +48,7 @@ public:
     // A slot of our own, drained of what was sent to its last owner. EAGAIN: another process is
     // just adding slots. Not thread-safe.
     Result<SlotNumber> claim();
+    bool has_claimed() const { return !claimed().empty(); }
     void release(SlotNumber slot);
     SlotTable& table() { return table_; }
     Estates& estates() { return estates_; }

@@ -27,6 +27,8 @@ constexpr char kLoopback[] = "lo";
 constexpr Duration kEnterPatience = std::chrono::seconds(3);
 // Longer: on a machine where hundreds start, the one that adds slots may not have a core for long.
 constexpr Duration kClaimPatience = std::chrono::seconds(10);
+// For a process that has a slot already, and can do without another.
+constexpr Duration kFurtherPatience = std::chrono::milliseconds(100);
 // A guest who lost its seat asks again and again: each time only briefly, because the thread that
 // asks has other things to do.
 constexpr Duration kReturnPatience = std::chrono::milliseconds(5);
@@ -167,7 +169,8 @@ Result<std::unique_ptr<host::HostPort>> RealHost::open_port_in(
                                {network, random_, options_.port, meddlers,
                                 [this](SlotNumber slot) { return seat_again(slot); }});
     }
-    const Result<SlotNumber> slot = claim_slot(*entry->group, kClaimPatience);
+    const Result<SlotNumber> slot =
+        claim_slot(*entry->group, entry->group->has_claimed() ? kFurtherPatience : kClaimPatience);
     if (!slot) return slot.error();
     return UdpPort::open(
         GroupMembership(std::move(entry->group), *slot),

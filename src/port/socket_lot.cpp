@@ -84,7 +84,9 @@ std::optional<SlotSockets> look_up(int lot, std::uint32_t number) {
         return std::nullopt;
     std::array<Fd, kChunkFds> fds;
     const std::size_t count = take_fds(message.header, fds);
-    if (count != kChunkSlots && count != kChunkFds) {
+    // With too few descriptors left the kernel gives as many as there are.
+    const bool cut = (message.header.msg_flags & MSG_CTRUNC) != 0;
+    if (cut || (count != kChunkSlots && count != kChunkFds)) {
         errno = EMFILE;
         return std::nullopt;
     }

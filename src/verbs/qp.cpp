@@ -89,7 +89,6 @@ transport::QpInit engine_init(const ibv_qp_init_attr_ex& a, Qp& qp) {
     return init;
 }
 
-// A poller of its completion queues drives its shard.
 // The shards that its completion queues have already: of one of them, if there is a choice.
 std::uint32_t shards_near(const ibv_qp_init_attr_ex& a) {
     const std::uint32_t sends =
@@ -97,6 +96,7 @@ std::uint32_t shards_near(const ibv_qp_init_attr_ex& a) {
     return sends != 0 || is_xrc(a.qp_type) ? sends : cq_of(a.recv_cq).queue->shards();
 }
 
+// A poller of its completion queues drives its shard.
 void note_shard(const ibv_qp_init_attr_ex& a, std::uint32_t shard) {
     ASSERT(shard < 32);
     const std::uint32_t bit = std::uint32_t{1} << shard;

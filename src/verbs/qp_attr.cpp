@@ -10,7 +10,6 @@ namespace {
 using transport::QpAttributes;
 using transport::QpState;
 
-// Fields that are narrower on the wire than in the struct.
 // What the engine cannot see any more: words that it has no value for, and what the device
 // promises. The other ranges are the engine's.
 Result<void> check_ranges(const ibv_qp_attr& a, int mask) {
