@@ -138,7 +138,7 @@ void Engine::deliver(Instant now, QueuePair& qp, const wire::Packet& packet,
     qp.count_received();
     const transport::Arrival arrival{datagram.source,      datagram.destination,
                                      datagram.source_port, datagram.traffic_class,
-                                     datagram.hop_limit,   !datagram.sealed};
+                                     datagram.hop_limit,   datagram.packets};
     call_machine(now, qp,
                  [&](transport::Machine& machine) { machine.on_packet(now, packet, arrival); });
     settle(now, qp);

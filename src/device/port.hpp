@@ -23,6 +23,8 @@ struct Datagram {
     // By a network: its ICRC is verified, and the source port is that of a socket. Not so by the
     // memory of another process, which may also change what is read, at any time.
     bool sealed = true;
+    // How many it stands for: more than 1 for a wide one, which is never sealed.
+    std::uint32_t packets = 1;
 };
 
 // Packets that went by rings in shared memory, and those that found one full and went by UDP.

@@ -1,6 +1,7 @@
 #include "port/packet_ring.hpp"
 
 #include <algorithm>
+#include <type_traits>
 
 #include "base/assert.hpp"
 
@@ -63,15 +64,16 @@ bool RingWriter::has_room(std::uint32_t size) {
     return has_slot() && (size <= kInline || bytes_for(rounded(size)));
 }
 
-ByteSpan RingWriter::place(std::uint32_t path, std::uint32_t size) {
-    ASSERT(path < paths_ && size > 0 && size <= kRingPacketMax);
+ByteSpan RingWriter::place(std::uint32_t path, std::uint32_t size, std::uint32_t packets) {
+    ASSERT(path < paths_ && size > 0 && size <= kRingPacketMax && packets > 0);
     if (!has_slot()) return {};
     const bool fits = size <= kInline;
     const auto at = fits ? bytes_placed_ : bytes_for(rounded(size));
     if (!at) return {};
     RingSlot& slot = this->slot(placed_++);
     slot.size = size;
-    slot.path = path;
+    slot.path = static_cast<std::uint16_t>(path);
+    slot.packets = static_cast<std::uint16_t>(packets);
     bytes_placed_before_ = bytes_placed_;
     if (fits) return ByteSpan(slot.bytes).first(size);
     bytes_placed_ = *at + rounded(size);
@@ -112,13 +114,15 @@ std::optional<RingReader::Packet> RingReader::next() {
     if (!waiting()) return std::nullopt;
     // Once each: a writer that has lost its mind may change them.
     const RingSlot& slot = this->slot();
-    const auto once = [](const std::uint32_t& word) {
-        return *static_cast<const volatile std::uint32_t*>(&word);
+    const auto once = [](const auto& word) -> std::uint32_t {
+        return *static_cast<const volatile std::remove_cvref_t<decltype(word)>*>(&word);
     };
-    const std::uint32_t size = once(slot.size), path = once(slot.path);
-    dead_ = size == 0 || size > kRingPacketMax || path >= kRingPaths;
+    const std::uint32_t size = once(slot.size), path = once(slot.path),
+                        packets = once(slot.packets);
+    dead_ = size == 0 || size > kRingPacketMax || path >= kRingPaths || packets == 0;
     if (dead_) return std::nullopt;
-    Packet out{ByteView(slot.bytes).first(std::min<std::size_t>(size, kInline)), ring_.paths[path]};
+    Packet out{ByteView(slot.bytes).first(std::min<std::size_t>(size, kInline)), ring_.paths[path],
+               packets};
     if (size > kInline) {
         const std::uint64_t at = beginning(bytes_taken_, rounded(size));
         out.bytes = ByteView(ring_.bytes).subspan(at % kRingBytes, size);

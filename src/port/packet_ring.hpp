@@ -41,7 +41,8 @@ inline constexpr std::size_t kRingLine = 128;  // Adjacent lines are fetched in 
 struct alignas(kRingLine) RingSlot {
     std::atomic<std::uint32_t> stamp;
     std::uint32_t size;
-    std::uint32_t path;
+    std::uint16_t path;
+    std::uint16_t packets;  // That it stands for.
     std::array<std::byte, 116> bytes;
 };
 static_assert(sizeof(RingSlot) == kRingLine);
@@ -81,8 +82,8 @@ public:
     bool has_room_for(const RingPath& path) const;  // path() would find it a number.
     bool has_room(std::uint32_t size);              // place() would find some.
     // Room for one more packet, empty if there is none. What it holds is the caller's to write
-    // until publish().
-    ByteSpan place(std::uint32_t path, std::uint32_t size);
+    // until publish(). `packets`: more than 1 for a wide one.
+    ByteSpan place(std::uint32_t path, std::uint32_t size, std::uint32_t packets = 1);
     void take_back();  // What was placed last, and is not published.
     // Shows the reader all that was placed. False if there was nothing.
     bool publish();
@@ -112,6 +113,7 @@ public:
     struct Packet {
         ByteView bytes;  // Where they lie in the ring, until release().
         RingPath path;
+        std::uint32_t packets;
     };
     // Whether next() would find something.
     bool waiting() const;

@@ -116,7 +116,8 @@ bool RingReceiver::read(Instant now, device::Engine& engine, Link& link) {
                              .source = packet->path.source,
                              .destination = packet->path.destination,
                              .traffic_class = packet->path.traffic_class,
-                             .sealed = false});
+                             .sealed = false,
+                             .packets = packet->packets});
     }
     if (count > 0) link.reader->release();
     return count > 0;

@@ -73,13 +73,14 @@ bool RingSender::has_room(const Path& path, SlotNumber slot, std::uint32_t size)
            link->writer->has_room(size);
 }
 
-ByteSpan RingSender::place(const Path& path, SlotNumber slot, std::uint32_t size) {
+ByteSpan RingSender::place(const Path& path, SlotNumber slot, std::uint32_t size,
+                           std::uint32_t packets) {
     publish();
     RingWriter& writer = *links_[slot].writer;
     touched_.add(slot);
     placed_ = slot;
     ++sent_;
-    return writer.place(*writer.path(ring_path(path)), size);
+    return writer.place(*writer.path(ring_path(path)), size, packets);
 }
 
 void RingSender::take_back() {

@@ -38,7 +38,8 @@ public:
     // One packet, built in the ring by the caller: transport::RunSink. place() only after
     // has_room(). What was put there before is shown first: the reader need not wait for this one.
     bool has_room(const transport::Path& path, SlotNumber slot, std::uint32_t size);
-    ByteSpan place(const transport::Path& path, SlotNumber slot, std::uint32_t size);
+    ByteSpan place(const transport::Path& path, SlotNumber slot, std::uint32_t size,
+                   std::uint32_t packets);
     void take_back();
     // Shows the readers what send() and place() have put there, and wakes those that sleep.
     void publish();

@@ -72,10 +72,10 @@ TEST_F(RingSenderTest, APacketIsBuiltWhereItIsRead) {
     EXPECT_FALSE(sender.has_room(run.path, kPeer, 8192)) << "there is no ring";
     accept(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
     ASSERT_TRUE(sender.has_room(run.path, kPeer, 8192));
-    EXPECT_EQ(sender.place(run.path, kPeer, 8192).size(), 8192U);
+    EXPECT_EQ(sender.place(run.path, kPeer, 8192, 2).size(), 8192U);
     sender.take_back();
     EXPECT_EQ(sender.packets_sent(), 0U);
-    EXPECT_EQ(sender.place(run.path, kPeer, 4096).size(), 4096U);
+    EXPECT_EQ(sender.place(run.path, kPeer, 4096, 1).size(), 4096U);
     EXPECT_TRUE(table.door(kPeer).pending.has(kOwn))
         << "the reader is told of one before the next is built";
     sender.publish();

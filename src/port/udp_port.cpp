@@ -186,8 +186,9 @@ bool UdpPort::has_room(const transport::Path& path, SlotNumber slot, std::size_t
     return ring_sender_.has_room(path, slot, static_cast<std::uint32_t>(size));
 }
 
-ByteSpan UdpPort::place(const transport::Path& path, SlotNumber slot, std::size_t size) {
-    return ring_sender_.place(path, slot, static_cast<std::uint32_t>(size));
+ByteSpan UdpPort::place(const transport::Path& path, SlotNumber slot, std::size_t size,
+                        std::uint32_t packets) {
+    return ring_sender_.place(path, slot, static_cast<std::uint32_t>(size), packets);
 }
 
 // What is left of a run that a ring had no room for.

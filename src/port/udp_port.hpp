@@ -52,7 +52,8 @@ public:
 
     void transmit(std::span<const transport::TransmitRun> runs) override;
     bool has_room(const transport::Path& path, SlotNumber slot, std::size_t size) override;
-    ByteSpan place(const transport::Path& path, SlotNumber slot, std::size_t size) override;
+    ByteSpan place(const transport::Path& path, SlotNumber slot, std::size_t size,
+                   std::uint32_t packets) override;
     void take_back() override { ring_sender_.take_back(); }
     int send_error(const transport::Path& path) const override { return sender_.send_error(path); }
     bool join_group(const Gid& group) override;

@@ -19,6 +19,7 @@ struct Frame {
     std::uint8_t hop_limit = 64;
     std::vector<std::byte> bytes;  // BTH to ICRC.
     bool sealed = true;            // Else by memory, which does not change a packet.
+    std::uint32_t packets = 1;     // That it stands for.
 };
 
 using FramePtr = std::shared_ptr<const Frame>;

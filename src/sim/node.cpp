@@ -76,7 +76,8 @@ void Node::receive(const FramePtr& frame) {
         .id_hint = config_.exact_hints ? frame->ipv4_id : std::uint16_t{0},
         .traffic_class = frame->traffic_class,
         .hop_limit = frame->hop_limit,
-        .sealed = frame->sealed};
+        .sealed = frame->sealed,
+        .packets = frame->packets};
     // As a steering socket group does it: the slot in the QPN picks the shard, and what names none
     // goes to the first. Multicast is for all.
     const SlotNumber slot = slot_of(Qpn{load_be24(std::span(frame->bytes).subspan<5, 3>())});

@@ -54,13 +54,15 @@ bool SimPort::has_room(const transport::Path&, SlotNumber, std::size_t) {
     return rings_ != nullptr && rings_->chance(kRoomChance);
 }
 
-ByteSpan SimPort::place(const transport::Path& path, SlotNumber, std::size_t size) {
+ByteSpan SimPort::place(const transport::Path& path, SlotNumber, std::size_t size,
+                        std::uint32_t packets) {
     send_placed();
     placed_ = std::make_shared<Frame>();
     placed_->address = address_of(path);
     placed_->traffic_class = path.traffic_class;
     placed_->hop_limit = path.hop_limit;
     placed_->sealed = false;
+    placed_->packets = packets;
     placed_->bytes.resize(size);
     return placed_->bytes;
 }

@@ -39,7 +39,8 @@ public:
         return rings_ != nullptr;
     }
     bool has_room(const transport::Path& path, SlotNumber slot, std::size_t size) override;
-    ByteSpan place(const transport::Path& path, SlotNumber slot, std::size_t size) override;
+    ByteSpan place(const transport::Path& path, SlotNumber slot, std::size_t size,
+                   std::uint32_t packets) override;
     void take_back() override { placed_.reset(); }
 
     std::uint64_t packets_sent() const { return packets_sent_; }

@@ -24,9 +24,9 @@ class HeldCompletions {
 public:
     // More than one look at the network brings: 64 packets from each of the rings, and as much as
     // two sockets give at once.
-    static constexpr std::size_t kPlaces = 4096;
+    static constexpr std::size_t kPlaces = 20480;
     // Of these, what one queue pair may have: its peer does not hold up all others.
-    static constexpr std::size_t kPlacesOfOne = 1024;
+    static constexpr std::size_t kPlacesOfOne = kPlaces / 4;
 
     HeldCompletions();
 

@@ -24,16 +24,11 @@ std::uint32_t packets_at_once(QueuePair& qp, std::uint32_t left) {
     return room ? packets : 1;
 }
 
-std::uint32_t packets_in(const QueuePair& qp, const wire::Packet& packet, bool by_ring) {
-    if (!by_ring) return 1;
-    const std::size_t mtu = qp.attributes().path_mtu;
-    return std::max(1U, static_cast<std::uint32_t>((packet.payload.size() + mtu - 1) / mtu));
-}
-
 ByteSpan append_packet(TransmitBatch& batch, const Path& path, const PacketSpec& spec) {
     const std::size_t size = wire::packet_size(spec.opcode, spec.payload_size);
-    const ByteSpan packet = spec.wide ? batch.place(path, spec.destination, size)
-                                      : batch.append(path, spec.destination, size);
+    const ByteSpan packet = spec.packets > 1
+                                ? batch.place(path, spec.destination, size, spec.packets)
+                                : batch.append(path, spec.destination, size);
     const std::size_t pad = wire::pad_of(spec.payload_size);
     const wire::Bth bth{.opcode = spec.opcode,
                         .solicited = spec.solicited,

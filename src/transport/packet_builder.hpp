@@ -25,19 +25,18 @@ struct PacketSpec {
     bool solicited = false;
     wire::Extensions extensions;
     std::size_t payload_size = 0;
-    bool wide = false;
+    std::uint32_t packets = 1;  // That it stands for; more than 1 if it is wide.
 };
 
 // A wide packet is what several consecutive packets of one message would be, and uses as many PSNs:
-// one header, and their payloads in a row. It goes where the receiver reads the memory that it is
+// one header, and their payloads in a row. How many is told beside it, so that a peer
+// with another path MTU is found out. It goes where the receiver reads the memory that it is
 // built in, and nowhere else, so sizes of packets on a network stay what the path MTU says. Whether
 // one is wide is decided each time it is sent, also when it is sent again.
 //
 // How many of the next `left` packets of a message can be sent as one now. With 1 the packet is not
 // wide; else it is the next that must be made.
 std::uint32_t packets_at_once(QueuePair& qp, std::uint32_t left);
-// How many packets one that arrived is; 1 unless it came by memory (`by_ring`).
-std::uint32_t packets_in(const QueuePair& qp, const wire::Packet& packet, bool by_ring);
 
 // Returns the payload area, which the caller must fill before the next append or flush. If it
 // cannot, it takes the packet back: retract(wire::packet_size(opcode, payload_size)).

@@ -68,7 +68,7 @@ struct Arrival {
     std::uint16_t source_port = 0;
     std::uint8_t traffic_class = 0;
     std::uint8_t hop_limit = 0;
-    bool by_ring = false;  // By the memory of another process: it may be wide (packet_builder.hpp).
+    std::uint32_t packets = 1;  // That it stands for: see packet_builder.hpp.
 };
 
 // How far a queue pair is. Unreliable ones have PSNs and may be draining; the rest is zero.

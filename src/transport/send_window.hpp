@@ -22,7 +22,7 @@ public:
         std::uint32_t initial_bytes = 64 * 1024;
         std::uint32_t bytes_min = 4096;
         std::uint32_t bytes_max = 2 * 1024 * 1024;
-        // By a ring, always: so much fits one twice, with what a packet is counted for.
+        // By a ring, always: so much fits one, with the last wide packet that begins within it.
         std::uint32_t ring_bytes = 448 * 1024;
     };
 

@@ -49,9 +49,10 @@ bool TransmitBatch::has_room(const Path& path, Qpn destination, std::size_t size
     return !refused_;
 }
 
-ByteSpan TransmitBatch::place(const Path& path, Qpn destination, std::size_t size) {
+ByteSpan TransmitBatch::place(const Path& path, Qpn destination, std::size_t size,
+                              std::uint32_t packets) {
     ASSERT(runs_.empty() && !refused_);
-    const ByteSpan packet = sink_.place(path, slot_of(destination), size);
+    const ByteSpan packet = sink_.place(path, slot_of(destination), size, packets);
     ASSERT(packet.size() == size);
     placed_ = placed_last_ = true;
     ++packets_sent_;

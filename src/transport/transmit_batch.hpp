@@ -37,7 +37,10 @@ public:
     // gives the room. The packet is sent by the next call of place() or transmit(), which must
     // come, unless it is taken back before.
     virtual bool has_room(const Path&, SlotNumber /*slot*/, std::size_t /*size*/) { return false; }
-    virtual ByteSpan place(const Path&, SlotNumber /*slot*/, std::size_t /*size*/) { return {}; }
+    virtual ByteSpan place(const Path&, SlotNumber /*slot*/, std::size_t /*size*/,
+                           std::uint32_t /*packets*/) {
+        return {};
+    }
     virtual void take_back() {}
 };
 
@@ -55,7 +58,7 @@ public:
     // The same, without the arena, in memory that the receiver reads. Only if has_room() says so,
     // which sends all before: packets to one destination keep their order.
     bool has_room(const Path& path, Qpn destination, std::size_t size);
-    ByteSpan place(const Path& path, Qpn destination, std::size_t size);
+    ByteSpan place(const Path& path, Qpn destination, std::size_t size, std::uint32_t packets);
     // Takes back the packet appended or placed last.
     void retract(std::size_t size);
     void flush();

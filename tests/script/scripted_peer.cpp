@@ -11,7 +11,7 @@ void CapturePort::transmit(std::span<const transport::TransmitRun> runs) {
     }
 }
 
-ByteSpan CapturePort::place(const transport::Path&, SlotNumber, std::size_t size) {
+ByteSpan CapturePort::place(const transport::Path&, SlotNumber, std::size_t size, std::uint32_t) {
     record_placed();
     placed.resize(size);
     return placed;
@@ -124,8 +124,8 @@ void ScriptedPeer::peer_delivers(Opcode opcode, Psn psn, const Spec& spec) {
     bth.pad_count = static_cast<std::uint8_t>(wire::pad_of(spec.payload_size));
     const std::size_t headers = wire::emit_headers(bytes, bth, spec.extensions);
     std::fill_n(bytes.begin() + static_cast<std::ptrdiff_t>(headers), spec.payload_size, spec.fill);
-    engine.receive(
-        now, {bytes, peer_address, kOurs, peer_port, 0, 0, 64, /*sealed=*/!peer_sends_by_ring});
+    engine.receive(now, {bytes, peer_address, kOurs, peer_port, 0, 0, 64,
+                         /*sealed=*/!peer_sends_by_ring, spec.packets});
 }
 
 void ScriptedPeer::peer_acks(Psn psn, std::uint8_t credits, std::uint32_t msn) {

@@ -51,7 +51,7 @@ public:
     void tell_destinations() override { tells_destinations = true; }
     bool goes_by_ring(const transport::Path&, SlotNumber) const override { return has_ring; }
     bool has_room(const transport::Path&, SlotNumber, std::size_t) override { return ring_room; }
-    ByteSpan place(const transport::Path&, SlotNumber, std::size_t size) override;
+    ByteSpan place(const transport::Path&, SlotNumber, std::size_t size, std::uint32_t) override;
     void take_back() override { placed.clear(); }
 
     std::deque<SentPacket> sent;
@@ -111,6 +111,7 @@ public:
         bool ack_request = true;
         bool solicited = false;
         std::byte fill{0x5a};
+        std::uint32_t packets = 1;  // That it says to stand for, by a ring.
     };
     void peer_sends(Opcode opcode, Psn psn, const Spec& spec);
     // The same, but the engine has only received it.

@@ -19,6 +19,7 @@ QpOptions by_ring() {
 ScriptedPeer::Spec of(std::size_t payload, const wire::Reth& reth = {}) {
     ScriptedPeer::Spec spec;
     spec.payload_size = payload;
+    spec.packets = transport::packets_for(static_cast<std::uint32_t>(payload), kMtu);
     spec.extensions.reth = reth;
     return spec;
 }
@@ -110,9 +111,37 @@ TEST(WidePacket, ARequestIsExecutedAndAcknowledgedToItsEnd) {
 
 TEST(WidePacket, ByTheNetworkItIsRefused) {
     ScriptedPeer peer;
-    peer.peer_sends(Opcode::RcWriteOnly, kReceivePsn, of(kFive, peer.reth(kFive)));
+    ScriptedPeer::Spec spec = of(kFive, peer.reth(kFive));
+    spec.packets = 1;
+    peer.peer_sends(Opcode::RcWriteOnly, kReceivePsn, spec);
     peer.expect_nak(kReceivePsn, NakCode::InvalidRequest);
     EXPECT_NE(peer.memory[1], std::byte{0x5a});
+}
+
+// Else packets that follow would be taken for duplicates, and be acknowledged.
+TEST(WidePacket, APeerWithAnotherPathMtuIsRefused) {
+    for (const std::uint32_t packets : {1U, 2U, 8U}) {
+        ScriptedPeer peer;
+        peer.peer_sends_by_ring = true;
+        ScriptedPeer::Spec spec = of(4 * kMtu, peer.reth(4 * kMtu));
+        spec.packets = packets;
+        peer.peer_sends(Opcode::RcWriteOnly, kReceivePsn, spec);
+        peer.expect_nak(kReceivePsn, NakCode::InvalidRequest);
+        EXPECT_NE(peer.memory[1], std::byte{0x5a});
+        EXPECT_EQ(peer.qp->state(), QpState::Err);
+    }
+}
+
+TEST(WidePacket, AnAnswerOfAnotherPathMtuIsRefused) {
+    ScriptedPeer peer(by_ring());
+    peer.peer_sends_by_ring = true;
+    peer.post(SendOp::Read, 4 * kMtu, 1);
+    peer.run();
+    peer.expect_sent(Opcode::RcReadRequest, kSendPsn);
+    ScriptedPeer::Spec spec = of(4 * kMtu);
+    spec.packets = 1;
+    peer.peer_sends(Opcode::RcReadResponseOnly, kSendPsn, spec);
+    peer.expect_completion(1, WcStatus::BadResponseError);
 }
 
 TEST(WidePacket, AllButTheLastAreFull) {

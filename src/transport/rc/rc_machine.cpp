@@ -28,16 +28,15 @@ void RcMachine::on_packet(Instant now, const wire::Packet& packet, const Arrival
     const QpState state = qp_.state();
     if (state == QpState::Err && !response) return responder_.repeat_last_word(packet);
     const bool sends = state == QpState::Rts || state == QpState::Sqd;
-    const std::uint32_t packets = packets_in(qp_, packet, arrival.by_ring);
     if (response) {
         if (!sends || qp_.type() == QpType::XrcTarget)
             return counters.drop(DropReason::WrongQpState);
-        requester_.on_response(now, packet, packets);
+        requester_.on_response(now, packet, arrival.packets);
         return tell_when_drained();
     }
     if ((!sends && state != QpState::Rtr) || qp_.type() == QpType::XrcInitiator)
         return counters.drop(DropReason::WrongQpState);
-    responder_.on_request(now, packet, packets);
+    responder_.on_request(now, packet, arrival.packets);
 }
 
 bool RcMachine::expects(const wire::Packet& packet) const {

@@ -121,7 +121,7 @@ bool Responder::send_read_packet(Instant now, Job& job) {
     spec.psn = job.next.psn();
     spec.extensions.aeth = {credits(), msn_};
     spec.payload_size = std::min(job.left, full);
-    spec.wide = packets > 1;
+    spec.packets = packets;
     const mem::Lookup source = qp_.services().memory.remote(
         job.pd, qp_.qpn(), job.rkey, job.value, spec.payload_size, mem::Access::RemoteRead);
     const bool found = source.fault == mem::Fault::None;

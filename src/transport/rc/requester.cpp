@@ -289,7 +289,7 @@ bool Requester::send_message_packet(Instant now, SendWqe& wqe) {
     PacketSpec spec;
     spec.opcode = wire::opcode_of(service_, message_opcode(wqe.op, first, last));
     spec.payload_size = static_cast<std::size_t>(std::min(packets * mtu, wqe.length - offset));
-    spec.wide = packets > 1;
+    spec.packets = packets;
     spec.solicited = last && wqe.solicited;
     spec.ack_request = wants_ack(last, cost(wqe, position_.packet, end));
     spec.extensions.reth = {wqe.remote_address, wqe.rkey, wqe.length};

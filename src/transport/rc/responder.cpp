@@ -182,6 +182,7 @@ Responder::Check Responder::check_length(const wire::Packet& packet, std::uint32
         info.verb == Verb::ReadRequest || (info.verb == Verb::Write && info.starts_message());
     if (has_length && packet.reth().length > kMessageBytesMax) return refusal;
     if (info.verb != Verb::Send && info.verb != Verb::Write) return {};
+    if (packets != packets_for(mismatch.length, qp_.attributes().path_mtu)) return mismatch;
     if (size > full || (!info.ends_message() && size != full)) return mismatch;
     if (info.position == wire::Position::Last && size == 0) return refusal;
     if (info.verb == Verb::Send) return {};
