@@ -93,8 +93,9 @@ run_ctest() { # FOLDER WITH WITHOUT
 
 ctest_if_any() { # FOLDER OPTION...
     local command=(ctest --test-dir "$1" -j "$jobs" --output-on-failure "${@:2}") found
-    found=$("${command[@]}" -N | sed -n 's/^Total Tests: //p')
-    [[ ${found:-0} -eq 0 ]] || "${command[@]}" 2>&1
+    found=$("${command[@]}" -N | sed -n 's/^Total Tests: //p') || true
+    [[ -n $found ]] || die "ctest cannot list the tests of $1"
+    [[ $found -eq 0 ]] || "${command[@]}" 2>&1
 }
 
 # From what ctest prints: the tests that passed, and those that failed and then passed.
@@ -103,7 +104,7 @@ passed_tests() { # LOG
 }
 
 second_tries() {
-    sed -n -E 's/^.*Test +#[0-9]+: ([^ ]+) \.*( *\*\*\*| +Passed).*/\1 \2/p' |
+    sed -n -E 's/^.*Test +#[0-9]+: ([^ ]+) \.*([A-Za-z ]*\*\*\*| +Passed).*/\1 \2/p' |
         awk '/\*\*\*/ { failed[$1] = 1 } /Passed/ { if (failed[$1]) print $1 }'
 }
 
@@ -157,7 +158,9 @@ preset_build() { # PRESET [TARGET]
 # ---- work ahead -----------------------------------------------------------------------------
 # Stages that mostly wait leave much of the machine idle. What later ones compute is done meanwhile,
 # below everything else, in pieces that are marked when they end well. A stage ends what works ahead
-# for it, does the pieces without a mark, and so shows whatever fails.
+# for it, and does the pieces without a mark. What a piece printed that failed ahead is shown. One
+# that knows no real time has failed then; another is tried again and listed with the second tries.
+# A piece that was ended has not failed.
 declare -A ahead=()
 computing=(build clang lint seeds100 fuzz60) # They leave nothing idle, and most come last.
 
@@ -178,7 +181,7 @@ start_ahead() { # NAME COMMAND...
     touch "$report/ahead-$1"
     set -m # A process group of its own, by which it is ended.
     (
-        jobs=1 is_ahead=yes
+        jobs=1 is_ahead=$1
         renice -n 19 -p $BASHPID
         set +e
         (set -e; "${@:2}")
@@ -192,9 +195,9 @@ end_ahead() { # NAME...
     local name
     [[ -z ${is_ahead:-} ]] || return 0
     for name in "$@"; do
-        # Of one that has ended, the number may be that of others by now.
-        [[ ! -e $report/ahead-$name ]] || kill -- "-${ahead[$name]}" 2>/dev/null || true
-        rm -f "$report/ahead-$name"
+        # Of one that has ended, the number may be that of others by now. The file goes first: by it
+        # a piece knows that it was ended.
+        ! rm "$report/ahead-$name" 2>/dev/null || kill -- "-${ahead[$name]}" 2>/dev/null || true
     done
 }
 
@@ -204,12 +207,22 @@ build_ahead() { # PRESET
 }
 
 # Runs each command to its end, shows what those printed that failed, and fails if one did. What
-# passed ahead is not run again.
+# passed ahead is not run again, nor what failed there if timeless=yes.
 in_parallel() { # COMMAND...
-    printf '%s\0' "$@" | report=$report is_ahead=${is_ahead:-} \
+    printf '%s\0' "$@" | report=$report is_ahead=${is_ahead:-} timeless=${timeless:-} \
         xargs -0 -P "$jobs" -I COMMAND bash -c '
         mark=$report/done-$(md5sum <<<"COMMAND" | cut -c1-32)
+        note_failed() { # LOG
+            echo "COMMAND" >>"$report/failed"
+            sed -n -E "s/^(failed:|FAILED:|\\[  FAILED  \\] [A-Za-z])/  \1/p" "$1" \
+                >>"$report/failed"
+        }
         if [[ -e $mark ]]; then echo "passed ahead: COMMAND"; cat "$mark"; exit; fi
+        if [[ -e $mark-failed ]]; then
+            cat "$mark-failed"
+            echo "FAILED ahead: COMMAND"
+            if [[ -n $timeless ]]; then note_failed "$mark-failed"; exit 1; fi
+        fi
         log=$(mktemp -p "$report")
         began=$SECONDS
         if COMMAND >"$log" 2>&1; then
@@ -217,13 +230,13 @@ in_parallel() { # COMMAND...
             echo "passed after $((SECONDS - began)) s: COMMAND"
             sed -n "s/^figure: /  /p" "$log" | tee "$mark"
         else
+            if [[ -n $is_ahead ]]; then
+                [[ ! -e $report/ahead-$is_ahead ]] || mv "$log" "$mark-failed"
+                exit 1
+            fi
             cat "$log"
             echo "FAILED after $((SECONDS - began)) s: COMMAND"
-            touch "$mark-failed"
-            [[ -z $is_ahead ]] || exit 1
-            echo "COMMAND" >>"$report/failed"
-            sed -n -E "s/^(failed:|FAILED:|\\[  FAILED  \\] [A-Za-z])/  \1/p" "$log" \
-                >>"$report/failed"
+            note_failed "$log"
             exit 1
         fi' >&2
 }
@@ -239,6 +252,7 @@ stage_lint() {
     mapfile -t sources < <(
         sed -n -E 's|^ *"file": "(.*/src/.*\.c(pp\|xx))".*|\1|p' "$folder/compile_commands.json" |
             grep -vE '_test\.(cpp|dir/)' | sort -u)
+    [[ ${#sources[@]} -gt 0 ]] || die "$folder/compile_commands.json names no source"
     in_parallel "${sources[@]/#/clang-tidy-14 --quiet -p $folder }"
 }
 
@@ -275,11 +289,12 @@ stage_tsan() {
 }
 
 # Tests that know no real time run beside anything, and so ahead.
-timeless=(sim script golden fuzz)
+timeless_labels=(sim script golden fuzz)
 
 stage_asan() {
     preset_build clang
     end_ahead asan
+    judge_ahead "$report/ahead-build-clang.log"
     if [[ $(uname -m) != aarch64 ]]; then
         with_asan detect_stack_use_after_return=1 preset_ctest clang
         return
@@ -287,16 +302,29 @@ stage_asan() {
     # On arm64 the search for leaks stops an ending process for 4 seconds, in which those that share
     # the port with it give up, and the search for use after return made 5 seconds 300.
     local plain=detect_stack_use_after_return=0
-    with_asan $plain:detect_leaks=0 preset_ctest clang '' "${timeless[@]}"
-    with_asan $plain preset_ctest clang "$(any_of "${timeless[@]}")"
+    with_asan $plain:detect_leaks=0 preset_ctest clang '' "${timeless_labels[@]}"
+    with_asan $plain preset_ctest clang "$(any_of "${timeless_labels[@]}")"
 }
 
 asan_ahead() {
     local after_return=1
     [[ $(uname -m) != aarch64 ]] || after_return=0
     with_asan detect_stack_use_after_return=$after_return \
-        ctest_if_any "$root/build-clang" -L "$(any_of "${timeless[@]}")" -LE '^(full|soak)$' \
-        >"$report/ahead-build-clang.log"
+        ctest_if_any "$root/build-clang" -L "$(any_of "${timeless_labels[@]}")" \
+        -LE '^(full|soak)$' >"$report/ahead-build-clang.log"
+}
+
+# Shows what ctest printed ahead if a test failed there, and fails. One that ran out of time, of
+# which it had little, or was ended is tried again.
+judge_ahead() { # LOG
+    local failed
+    [[ -s $1 ]] || return 0
+    failed=$(sed -n -E 's/^.*Test +#[0-9]+: ([^ ]+) \.*([A-Za-z ]*\*\*\*.*)/\1 \2/p' "$1")
+    [[ -n $failed ]] || return 0
+    cat "$1" >&2
+    failed=$(grep -vE '\*\*\*Timeout| terminated\*\*\*' <<<"$failed") || return 0
+    sed 's/^/ahead: /' <<<"$failed" >>"$report/failed"
+    return 1
 }
 
 with_asan() { # OPTIONS COMMAND...
@@ -322,7 +350,7 @@ fuzz_for() { # SECONDS
         name=$(basename "$target" _fuzz)
         commands+=("$root/fuzz/fuzz_for.sh $1 $target $root/fuzz/corpus/$name $root/build-clang")
     done
-    in_parallel "${commands[@]}"
+    timeless=yes in_parallel "${commands[@]}"
 }
 
 # A simulation has one thread; the longest come first.
@@ -330,7 +358,7 @@ run_seeds() { # COUNT
     need_tests
     end_ahead "seeds$1"
     local tests="env FEROCE_SEEDS=$1 FEROCE_STORMS=$1 $build/tests/sim"
-    in_parallel "$tests/sim_gas_test" "$tests/sim_block_test" \
+    timeless=yes in_parallel "$tests/sim_gas_test" "$tests/sim_block_test" \
         "$build/tools/simrun --seed=1 --runs=$1 --twice" \
         "$build/tools/simrun_few_psns --seed=1 --runs=$(($1 / 5)) --twice" "$tests/sim_abi_test" \
         "$tests/sim_rdma_test" "$tests/sim_rtrs_test"

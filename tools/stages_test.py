@@ -1,0 +1,148 @@
+#!/usr/bin/env python3
+"""Shows that the stages of `./feroce test` can fail: what failed ahead is not lost, and a stage
+that finds nothing to look at does not pass.
+
+Each test sources .ci/stages.sh into a shell of its own, with a scratch folder as the checkout.
+"""
+import pathlib
+import subprocess
+import tempfile
+import unittest
+
+STAGES = pathlib.Path(__file__).resolve().parent.parent / ".ci/stages.sh"
+HEAD = f"""
+set -euo pipefail
+root=$PWD build=$PWD/build jobs=2 report=$PWD/report
+say() {{ echo "feroce: $*" >&2; }}
+die() {{ say "$1"; exit "${{2:-1}}"; }}
+source {STAGES}
+preset_configure() {{ :; }}
+mkdir report
+touch report/tries report/failed
+# The piece fails the first time, and passes later.
+cat >piece <<'TEXT'
+#!/bin/sh
+[ ! -e again ] || exit 0
+touch again
+echo what went wrong
+exit 1
+TEXT
+chmod +x piece
+done_ahead() {{ wait "${{ahead[$1]}}" || true; end_ahead "$1"; }}
+"""
+CTEST_LOG = """\
+1/3 Test #1: sim.one ..........................   Passed    0.00 sec
+2/3 Test #2: sim.two ..........................{}   0.00 sec
+what went wrong
+"""
+
+
+class Stages(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.root = pathlib.Path(folder.name)
+
+    def shell(self, text):
+        """The exit status of the shell, and what it printed."""
+        done = subprocess.run(["bash", "-c", HEAD + text], cwd=self.root, text=True, check=False,
+                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, timeout=50)
+        return done.returncode, done.stdout
+
+    def reported(self, name):
+        return (self.root / "report" / name).read_text()
+
+    def test_a_timeless_piece_that_failed_ahead_fails(self):
+        status, said = self.shell("""
+            start_ahead x in_parallel ./piece
+            done_ahead x
+            timeless=yes in_parallel ./piece""")
+        self.assertNotEqual(status, 0, said)
+        self.assertIn("what went wrong", said)
+        self.assertIn("FAILED ahead: ./piece", said)
+        self.assertEqual(self.reported("failed"), "./piece\n")
+
+    def test_another_piece_is_tried_again(self):
+        status, said = self.shell("""
+            start_ahead x in_parallel ./piece
+            done_ahead x
+            in_parallel ./piece""")
+        self.assertEqual(status, 0, said)
+        self.assertIn("what went wrong", said)
+        self.assertEqual(self.reported("tries"), "./piece\n")
+
+    def test_a_piece_that_passed_ahead_is_not_run_again(self):
+        status, said = self.shell("""
+            touch again
+            start_ahead x in_parallel ./piece
+            done_ahead x
+            rm again
+            timeless=yes in_parallel ./piece""")
+        self.assertEqual(status, 0, said)
+        self.assertIn("passed ahead: ./piece", said)
+
+    def test_a_piece_that_was_ended_has_not_failed(self):
+        # It ends itself when it is asked to, as a fuzzer does.
+        status, said = self.shell("""
+            cat >piece <<'TEXT'
+#!/bin/sh
+[ ! -e began ] || exit 0
+trap 'exit 1' TERM
+touch began
+for i in $(seq 300); do sleep 0.1; done
+TEXT
+            start_ahead x in_parallel ./piece
+            for i in $(seq 300); do [[ ! -e began ]] || break; sleep 0.1; done
+            end_ahead x
+            wait "${ahead[x]}" || true
+            timeless=yes in_parallel ./piece""")
+        self.assertEqual(status, 0, said)
+        self.assertIn("passed after", said)
+        self.assertEqual(self.reported("tries"), "")
+
+    def judge(self, outcome):
+        (self.root / "log").write_text(CTEST_LOG.format(outcome))
+        return self.shell("judge_ahead log")
+
+    def test_what_ctest_found_ahead_is_shown_and_fails(self):
+        for outcome in ("***Failed ", "Subprocess aborted***Exception:",
+                        "***Exception: SegFault"):
+            with self.subTest(outcome):
+                status, said = self.judge(outcome)
+                self.assertNotEqual(status, 0, said)
+                self.assertIn("what went wrong", said)
+                self.assertIn("ahead: sim.two", self.reported("failed"))
+                subprocess.run(["rm", "-r", "report"], cwd=self.root, check=True)
+
+    def test_a_test_that_had_no_time_ahead_is_tried_again(self):
+        status, said = self.judge("***Timeout")
+        self.assertEqual(status, 0, said)
+        self.assertIn("what went wrong", said)
+
+    def test_a_test_that_was_ended_has_not_failed(self):
+        self.assertEqual(self.judge("Subprocess terminated***Exception:")[0], 0)
+
+    def test_an_abort_counts_as_a_first_try(self):
+        status, said = self.shell("""second_tries <<'TEXT'
+1/2 Test #1: abi.one ....Subprocess aborted***Exception:   0.00 sec
+    Test #1: abi.one ....   Passed    0.00 sec
+2/2 Test #2: abi.two ....   Passed    0.00 sec
+TEXT""")
+        self.assertEqual((status, said), (0, "abi.one\n"))
+
+    def test_lint_needs_sources(self):
+        (self.root / "build-clang").mkdir()
+        (self.root / "build-clang/compile_commands.json").write_text("[]\n")
+        status, said = self.shell("stage_lint")
+        self.assertEqual(status, 1, said)
+        self.assertIn("names no source", said)
+
+    def test_tests_that_cannot_be_listed_fail(self):
+        status, said = self.shell("run_ctest $PWD/none '' '^full$'")
+        self.assertNotEqual(status, 0, said)
+        self.assertIn("cannot list the tests", said)
+
+
+if __name__ == "__main__":
+    unittest.main()
