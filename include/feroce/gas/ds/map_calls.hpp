@@ -3,8 +3,8 @@
 //
 //   rdma::Loop& loop() const;
 //   Task<Result<...>> change(K key, Edit edit, Tell tell);   // As one step; gives what `tell`
-//                                                            // makes of the values before and
-//                                                            after.
+//                                                            // makes of the values before
+//                                                            // and after.
 //   Task<Result<>> show(See see);                            // Calls it for the entries.
 #pragma once
 
