@@ -6,6 +6,8 @@
 #include <cerrno>
 #include <chrono>
 #include <csignal>
+#include <cstdio>
+#include <exception>
 #include <thread>
 #include <utility>
 
@@ -31,7 +33,8 @@ rdma::Result<block::Export> open_patiently(rdma::Loop& loop, const ExportSpec& s
     const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(2);
     for (;;) {
         auto what = open_export(loop, spec);
-        if (what || what.error().code != EBUSY || std::chrono::steady_clock::now() > end)
+        if (what || what.error().code != EBUSY || asked_to_end != 0 ||
+            std::chrono::steady_clock::now() > end)
             return what;
         std::this_thread::sleep_for(std::chrono::milliseconds(50));
     }
@@ -120,9 +123,24 @@ void serve(rdma::Loop& loop, block::Server& server, Reloader& reloader, const st
 
 }  // namespace
 
+// Without memory of its own: that may be what was missing.
+void go_on_after_exceptions(rdma::Loop& loop) {
+    loop.on_exception([](const std::exception_ptr& thrown) {
+        try {
+            std::rethrow_exception(thrown);
+        } catch (const std::exception& error) {
+            std::fprintf(stderr, "feroce: a request failed by an exception: %s\n", error.what());
+        } catch (...) {
+            std::fprintf(stderr, "feroce: a request failed by an exception\n");
+        }
+    });
+}
+
 int serve_exports(const ConfigSource& source) {
+    catch_signals(!source.file.empty());  // First: a SIGHUP that is not caught ends the process.
     const ExportConfig config = source.read();
     rdma::Loop loop;
+    go_on_after_exceptions(loop);
     rtrs::ServerOptions options;
     options.address = config.address;
     options.port = config.port;
@@ -135,7 +153,6 @@ int serve_exports(const ConfigSource& source) {
         disks.emplace_back(what.name, what.backend->shape().size);
     auto server = block::Server::open(loop, std::move(options), *std::move(exports));
     if (!server) return complain(server.error().why);
-    catch_signals(!source.file.empty());
     for (const auto& [name, size] : disks)
         fmt::print("{}: {} bytes on port {}\n", name, size, server->port());
     std::fflush(stdout);

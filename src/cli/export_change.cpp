@@ -142,10 +142,11 @@ void ServedExports::admit(const ExportSpec& spec, Lines& lines) {
     lines.push_back(spec.name + ": other clients may open it");
 }
 
-rdma::Task<void> ServedExports::withdraw(const ExportSpec& spec, Lines& lines) {
+rdma::Task<rdma::Result<>> ServedExports::withdraw(const ExportSpec& spec, Lines& lines) {
     std::erase_if(now_.exports, [&](const ExportSpec& one) { return one.name == spec.name; });
-    const auto done = co_await server_.withdraw(spec.name);
-    lines.push_back(spec.name + ": withdrawn" + (done ? "" : "; " + done.error().why));
+    auto done = co_await server_.withdraw(spec.name);
+    lines.push_back(spec.name + ": withdrawn");
+    co_return done;
 }
 
 rdma::Result<> ServedExports::open_late(const ExportSpec& spec, const ExportChange& change,
@@ -161,6 +162,9 @@ rdma::Result<> ServedExports::open_late(const ExportSpec& spec, const ExportChan
 
 rdma::Task<ServedExports::Outcome> ServedExports::change_to(ExportConfig next) {
     Outcome out;
+    const auto note = [&out](const rdma::Result<>& done) {
+        if (!done) out.trouble += (out.trouble.empty() ? "" : "; ") + done.error().why;
+    };
     ExportChange change;
     try {
         change = compare(now_, next);
@@ -174,13 +178,12 @@ rdma::Task<ServedExports::Outcome> ServedExports::change_to(ExportConfig next) {
         co_return out;
     }
     for (const ExportSpec& spec : change.admitting) admit(spec, out.lines);
-    for (const ExportSpec& spec : change.withdrawn) co_await withdraw(spec, out.lines);
-    for (Opening& opening : *ahead)
-        if (auto added = add(std::move(opening), out.lines); !added)
-            out.trouble = added.error().why;
-    for (const ExportSpec& spec : change.opened)
-        if (auto opened = open_late(spec, change, out.lines); !opened)
-            out.trouble = opened.error().why;
+    for (const ExportSpec& spec : change.withdrawn) {
+        const auto done = co_await withdraw(spec, out.lines);
+        note(done);
+    }
+    for (Opening& opening : *ahead) note(add(std::move(opening), out.lines));
+    for (const ExportSpec& spec : change.opened) note(open_late(spec, change, out.lines));
     co_return out;
 }
 

@@ -32,7 +32,7 @@ public:
 
     struct Outcome {
         std::vector<std::string> lines;  // What was changed.
-        std::string trouble;             // Why not all was; empty: it was.
+        std::string trouble;             // All that went wrong; empty: nothing did.
     };
     // What is known to be wrong beforehand changes nothing. A file that is withdrawn and cannot be
     // opened in its new way is exported as before, if that can be done.
@@ -49,7 +49,8 @@ private:
     rdma::Result<std::vector<Opening>> open_ahead(ExportChange& change);
     rdma::Result<> add(Opening opening, Lines& lines);
     void admit(const ExportSpec& spec, Lines& lines);
-    rdma::Task<void> withdraw(const ExportSpec& spec, Lines& lines);
+    // Fails if its last flush did; it is withdrawn all the same.
+    rdma::Task<rdma::Result<>> withdraw(const ExportSpec& spec, Lines& lines);
     // In place of those of the same file that were withdrawn.
     rdma::Result<> open_late(const ExportSpec& spec, const ExportChange& change, Lines& lines);
 

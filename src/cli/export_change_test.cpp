@@ -2,10 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include <cerrno>
 #include <filesystem>
 #include <fstream>
+#include <new>
 
+#include "cli/export.hpp"
 #include "cli/output.hpp"
+#include "feroce/block/backend.hpp"
 
 namespace feroce::cli {
 namespace export_change_test {
@@ -81,6 +85,54 @@ TEST(ExportChange, OneFileIsKnownUnderTwoNames) {
     EXPECT_EQ(trouble(config_of({a}), config_of({a, b + ",ro"})), "");
     EXPECT_EQ(trouble(config_of({a}), config_of({b})), "");
     std::filesystem::remove_all(folder);
+}
+
+class FlushesNothing : public block::Backend {
+public:
+    block::Shape shape() override { return memory_->shape(); }
+    void submit(block::BackendRequest& request) override {
+        if (request.kind != block::IoKind::Flush) return memory_->submit(request);
+        request.done(request, EIO);
+    }
+
+private:
+    std::shared_ptr<block::Backend> memory_ = block::memory_backend(1 << 20, 1).value();
+};
+
+TEST(ServedExports, EveryFlushThatFailedIsTold) {
+    rdma::RealRuntime runtime;
+    rdma::Loop loop(runtime);
+    const auto broken = [](const std::string& name) {
+        return block::Export{.name = name, .backend = std::make_shared<FlushesNothing>()};
+    };
+    rtrs::ServerOptions options;
+    options.address = "127.0.0.1";
+    options.port = 0;
+    auto server = block::Server::open(loop, options, {broken("a"), broken("b")});
+    ASSERT_TRUE(server) << server.error().why;
+    ServedExports served(loop, *server, config_of({"a=memory:1M", "b=memory:1M"}));
+    const auto outcome = loop.run(served.change_to(config_of({"c=memory:1M"})));
+    ASSERT_EQ(outcome.lines.size(), 3u);
+    EXPECT_EQ(outcome.lines[0], "a: withdrawn");
+    EXPECT_EQ(outcome.lines[1], "b: withdrawn");
+    EXPECT_NE(outcome.trouble.find("the disk a could not be flushed"), std::string::npos)
+        << outcome.trouble;
+    EXPECT_NE(outcome.trouble.find("the disk b could not be flushed"), std::string::npos)
+        << outcome.trouble;
+    EXPECT_TRUE(loop.run(server->stop()));
+}
+
+TEST(ServedExports, AnExceptionIsToldAndTheLoopGoesOn) {
+    rdma::RealRuntime runtime;
+    rdma::Loop loop(runtime);
+    go_on_after_exceptions(loop);
+    testing::internal::CaptureStderr();
+    loop.throw_later(std::make_exception_ptr(std::bad_alloc()));
+    loop.throw_later(std::make_exception_ptr(1));
+    EXPECT_NO_THROW(loop.poll());
+    EXPECT_EQ(testing::internal::GetCapturedStderr(),
+              "feroce: a request failed by an exception: std::bad_alloc\n"
+              "feroce: a request failed by an exception\n");
 }
 
 }  // namespace

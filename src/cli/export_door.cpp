@@ -27,9 +27,17 @@ constexpr int kReloadSeconds = 60;
 // Of a server without a config file, or with another.
 constexpr std::string_view kNotMine = "no server of this user runs here with such a config file";
 
+// Links are not followed: they may lead elsewhere when the server is asked.
 std::string absolute(const std::string& file) {
     std::error_code ignored;
-    return file.empty() ? file : std::filesystem::weakly_canonical(file, ignored).string();
+    return file.empty() ? file
+                        : std::filesystem::absolute(file, ignored).lexically_normal().string();
+}
+
+// By its name, or as it is now.
+bool same_file(const std::string& one, const std::string& other) {
+    std::error_code ignored;
+    return one == other || std::filesystem::equivalent(one, other, ignored);
 }
 
 std::string answer_of(const std::string& trouble) {
@@ -87,7 +95,7 @@ void ExportDoor::send(const sockaddr_un& to, socklen_t size, const std::string& 
 // Words, each with a NUL behind it.
 bool ExportDoor::has_config(const std::string& asked) const {
     const std::string which = asked.c_str() + std::min(asked.size(), kReload.size() + 1);
-    return !file_.empty() && (which.empty() || which == file_);
+    return !file_.empty() && (which.empty() || same_file(which, file_));
 }
 
 std::string ExportDoor::answer(const std::string& request) {

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 
 from disks import attached, exported, fail, run
 
@@ -259,6 +260,52 @@ def test_reload(feroce, scratch):
             equal(qemu_io(uri, "read 0 4k")[0], False, "a client that may not come any more")
             config.reload(data + ", from=127.0.0.0/8")
             equal(qemu_io(uri, "read -P 3 0 4k")[0], True, "a client that may again")
+
+
+def test_switched(feroce, scratch):
+    """A config behind a link, and the link leads elsewhere: it is the same config."""
+    for name in ("old", "new"):
+        os.mkdir(f"{scratch}/{name}")
+        with open(f"{scratch}/{name}/config", "w", encoding="ascii") as out:
+            out.write(f"port = {PORT}\nexport {name} = memory:1M\n")
+    link = f"{scratch}/now"
+    os.symlink("old", link)
+    with exported(feroce, "--config", f"{link}/config") as server:
+        os.symlink("new", link + ".next")
+        os.rename(link + ".next", link)
+        run(feroce, "export", "--reload", "--config", f"{link}/config")
+        lines = [server.process.stdout.readline().strip() for _ in range(2)]
+        equal(lines, ["old: withdrawn", f"new: 1048576 bytes on port {PORT}"], "the server")
+        # Under another name of the file as it is now.
+        run(feroce, "export", "--reload", "--config", f"{scratch}/new/config")
+
+
+def test_early(feroce, scratch):
+    """A server that is asked to reload before it serves does not end by it."""
+    disk = f"{scratch}/disk"
+    image(disk, 2 * MIB)
+    config = f"{scratch}/config"
+    with open(config, "w", encoding="ascii") as out:
+        out.write(f"port = {int(PORT) + 1}\nexport data = {disk}\n")
+    with exported(feroce, f"data={disk}", "--port", PORT), \
+            subprocess.Popen([feroce, "export", "--config", config], stderr=subprocess.PIPE,
+                             text=True) as late:
+        # It waits for the file, which it does not get.
+        while not catches(late, signal.SIGHUP):
+            if late.poll() is not None:
+                fail("it never caught SIGHUP")
+            time.sleep(0.01)
+        late.send_signal(signal.SIGHUP)
+        said = late.communicate(timeout=60)[1]
+        equal(late.returncode, 1, f"a server whose file another has: {said}")
+        if "exported for writing already" not in said:
+            fail(said)
+
+
+def catches(process, number):
+    with open(f"/proc/{process.pid}/status", encoding="ascii") as status:
+        caught = next((line for line in status if line.startswith("SigCgt")), "SigCgt: 0")
+    return int(caught.split()[1], 16) >> (number - 1) & 1
 
 
 def check_mistakes(config, scratch, data):
