@@ -136,9 +136,9 @@ void ExportedDisk::keep() {
     ++keeper_.keeping;
     dirty_ = false;
     told_ = std::exchange(waiting_, {});
-    keeping_.record = record_;
     const std::uint64_t before = kept_count_;
     try {
+        keeping_.record = record_;
         what_.backend->keep(keeping_);
     } catch (...) {
         keeper_.tell_exception();
