@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <iterator>
 #include <utility>
 
 #include "base/assert.hpp"
@@ -15,6 +16,7 @@ namespace {
 constexpr std::uint32_t kMaxSpan =
     UINT32_MAX / kSectorSize / 8 * 8;        // Sectors, in 32 bits of bytes.
 constexpr std::uint16_t kMaxSegments = 128;  // The kernel's own limit.
+constexpr std::size_t kMaxWritten = 1024;    // Clients can end without a CLOSE.
 
 // What the request is about must lie on the disk and on the disk's blocks.
 Result<void> check_range(const IoRequest& io, const Shape& shape) {
@@ -175,6 +177,9 @@ void Desk::granted(rtrs::ServerRequest& request, Key key, const Opened& opened, 
     const std::span<std::byte> room = request.data();
     try {
         describe(*opened.disk).emit(room.first<OpenResponse::kSize>());
+        const auto session = sessions_.find(request.session());
+        if (key.handle == 0 && opened.hold != nullptr && session != sessions_.end())
+            remember_written(session->second.client, opened);
     } catch (...) {
         keeper_.tell_exception();
         return granted(request, key, opened, EIO);
@@ -194,6 +199,31 @@ std::shared_ptr<ExportedDisk> Desk::find(const Session& session, const std::stri
     return nullptr;
 }
 
+Result<void> Desk::check_written(const ClientId& client, const std::string& asked,
+                                 const ExportedDisk& disk) const {
+    const std::uint64_t store = disk.record().store;
+    const std::uint32_t device = device_number(disk.what().name);
+    for (const Written& one : written_) {
+        if (one.client != client || one.asked != asked) continue;
+        // A store that has no number is known by its export's name.
+        if (one.store != store || (store == 0 && one.device != device))
+            return Error{ESTALE, "the name means another disk than the client has written"};
+    }
+    return {};
+}
+
+void Desk::remember_written(const ClientId& client, const Opened& opened) {
+    if (client == ClientId{}) return;
+    const std::uint64_t store = opened.disk->record().store;
+    written_.push_back({client, opened.asked, device_number(opened.disk->what().name), store});
+    const auto newest = std::prev(written_.end());
+    const auto is_older = [&](const Written& one) {
+        return one.client == client && one.asked == opened.asked;
+    };
+    written_.erase(std::remove_if(written_.begin(), newest, is_older), newest);
+    if (written_.size() > kMaxWritten) written_.pop_front();
+}
+
 Result<std::shared_ptr<Desk::Opened>> Desk::grant(std::uint64_t id, const OpenRequest& asked,
                                                   const Grant& held) {
     Session& session = sessions_[id];
@@ -205,11 +235,12 @@ Result<std::shared_ptr<Desk::Opened>> Desk::grant(std::uint64_t id, const OpenRe
     if (old != session.devices.end()) return old->second;
     if (asked.access == AccessMode::ReadOnly) {
         TRY(disk->check_store(held));
-        return std::make_shared<Opened>(Opened{disk, nullptr});
+        return std::make_shared<Opened>(Opened{disk, nullptr, asked.name});
     }
+    if (held.handle == 0) TRY(check_written(session.client, asked.name, *disk));
     auto hold = disk->claim({id, session.name, session.client, asked.access, held});
     if (!hold) return hold.error();
-    return std::make_shared<Opened>(Opened{disk, *std::move(hold)});
+    return std::make_shared<Opened>(Opened{disk, *std::move(hold), asked.name});
 }
 
 OpenResponse Desk::describe(ExportedDisk& disk) const {
@@ -239,7 +270,14 @@ Result<void> Desk::close(rtrs::ServerRequest& request, ByteView message) {
     const auto disk = disks_.find(key.device);
     if (disk != disks_.end() && key.handle == 0) disk->second->closed_by(session.client);
     const auto left = left_.find(key.device);
-    if (left != left_.end()) std::erase(left->second.clients, session.client);
+    if (left != left_.end()) {
+        std::erase(left->second.clients, session.client);
+        std::erase(left->second.overtaken, session.client);
+    }
+    if (key.handle == 0)
+        std::erase_if(written_, [&](const Written& one) {
+            return one.client == session.client && one.device == key.device;
+        });
     if (session.devices.erase(key) == 0)
         return Error{ENOTCONN, "this session has no such disk open"};
     request.respond();

@@ -58,6 +58,7 @@ private:
     struct Opened {
         std::shared_ptr<ExportedDisk> disk;
         std::shared_ptr<ExportedDisk::Hold> hold;  // Null: for reading only.
+        std::string asked;                         // The name that the client gave.
     };
     struct Key {
         std::uint32_t device = 0;
@@ -71,10 +72,20 @@ private:
         std::map<Key, std::shared_ptr<Opened>> devices;
     };
     // Writers without generations that had a disk open when it was withdrawn. If the next of its
-    // name has another content they must not write on as if it were the old one.
+    // name has another content they must not write on as if it were the old one. Those that had
+    // been overtaken must not in any case, but for the writer of the next.
     struct Left {
         std::uint64_t store = 0;
+        std::vector<ClientId> overtaken;
         std::vector<ClientId> clients;
+    };
+    // What a writer without generations was granted by a name. Outlives the session, as the client
+    // does; ends with its CLOSE.
+    struct Written {
+        ClientId client{};
+        std::string asked;
+        std::uint32_t device = 0;
+        std::uint64_t store = 0;
     };
     struct Job : BackendRequest {
         Desk* desk = nullptr;
@@ -90,6 +101,10 @@ private:
     Result<std::shared_ptr<Opened>> grant(std::uint64_t session, const OpenRequest& asked,
                                           const Grant& held);
     void granted(rtrs::ServerRequest& request, Key key, const Opened& opened, int error);
+    // Exports that come and go can make a name mean another disk than the client has written.
+    Result<void> check_written(const ClientId& client, const std::string& asked,
+                               const ExportedDisk& disk) const;
+    void remember_written(const ClientId& client, const Opened& opened);
     std::shared_ptr<ExportedDisk> exported(const std::string& name) const;
     static bool admits(const ExportedDisk& disk, const Session& session);
     // Its own disk of that name comes before everybody's.
@@ -105,6 +120,7 @@ private:
     DiskKeeper keeper_;
     std::map<std::uint32_t, std::shared_ptr<ExportedDisk>> disks_;  // By device number.
     std::map<std::uint32_t, Left> left_;  // By the number of a disk that is not there now.
+    std::deque<Written> written_;         // The newest last.
     std::map<std::uint64_t, Session> sessions_;
     std::deque<Job> jobs_;  // All there are; grows to the most that were ever under way.
     rdma::List<BackendRequest> free_;

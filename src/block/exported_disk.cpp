@@ -78,12 +78,13 @@ void ExportedDisk::begin_generation(const ClientId& holder) {
     record_.flush_failed = false;
     add_overtaken(record_.holder);
     record_.holder = holder;
-    dirty_ = true;
+    changed();
 }
 
 void ExportedDisk::add_overtaken(const ClientId& client) {
     if (client == ClientId{}) return;
     auto& overtaken = record_.overtaken;
+    std::erase(overtaken, client);
     overtaken.push_back(client);
     if (overtaken.size() > kMaxOvertaken) overtaken.erase(overtaken.begin());
 }
@@ -96,8 +97,11 @@ void ExportedDisk::set_guests(std::vector<std::string> sessions, std::vector<std
 }
 
 void ExportedDisk::overtake(const std::vector<ClientId>& clients) {
-    for (const ClientId& client : clients) add_overtaken(client);
-    dirty_ = dirty_ || (recorded_ && !clients.empty());
+    for (const ClientId& client : clients) {
+        if (is_overtaken(client)) continue;
+        add_overtaken(client);
+        changed();
+    }
 }
 
 void ExportedDisk::evict() {
@@ -105,19 +109,19 @@ void ExportedDisk::evict() {
 }
 
 void ExportedDisk::closed_by(const ClientId& client) {
-    if (!recorded_ || client == ClientId{}) return;
+    if (client == ClientId{}) return;
     const bool held = record_.holder == client;
     if (held) record_.holder = {};
     const bool overtaken = std::erase(record_.overtaken, client) > 0;
     if (!held && !overtaken) return;
-    dirty_ = true;
+    changed();
     settle([](int) {});
 }
 
 void ExportedDisk::flush_failed() {
     if (record_.flush_failed) return;
     record_.flush_failed = true;
-    dirty_ = recorded_;
+    changed();
 }
 
 void ExportedDisk::settle(std::function<void(int error)> then) {

@@ -66,7 +66,7 @@ public:
     Result<void> check_store(const Grant& held) const;
     void set_guests(std::vector<std::string> sessions, std::vector<std::string> addresses,
                     GuestList guests);
-    // These may not go on writing before they have closed the disk. Durable with the next grant.
+    // These may not go on writing before they have closed the disk. Durable when settle() says so.
     void overtake(const std::vector<ClientId>& clients);
     // A client without generations has closed the disk.
     void closed_by(const ClientId& client);
@@ -81,6 +81,8 @@ public:
 private:
     bool is_overtaken(const ClientId& client) const;
     void add_overtaken(const ClientId& client);
+    // The record has. That of a disk that is only read is never kept.
+    void changed() { dirty_ = dirty_ || (recorded_ && !what_.read_only); }
     void begin_generation(const ClientId& holder);
     void keep();
     void kept(int error);

@@ -22,7 +22,8 @@ struct Store {
     std::uint64_t cache = 1;
     int failing_flushes = 0;
     bool holds_writes = false;
-    std::string throws;  // The call that does.
+    std::string throws;      // The call that does.
+    bool read_only = false;  // Keeps no record, as the back end of a file that is only read.
     void call(const std::string& name) const {
         if (name == throws) throw std::runtime_error(name);
     }
@@ -43,6 +44,7 @@ public:
     std::optional<WriterRecord> writer_record() override { return store_.record; }
     void keep(RecordRequest& request) override {
         store_.call("keep");
+        if (store_.read_only) return request.done(request, EROFS);
         store_.record = request.record;
         request.done(request, 0);
     }
@@ -416,6 +418,15 @@ protected:
         message.emit(std::span<std::byte, Message::kSize>(out));
         return out;
     }
+    Export export_of(const std::string& name, Store& of) {
+        return {
+            .name = name, .backend = std::make_shared<StoreBackend>(of), .read_only = of.read_only};
+    }
+    // As a reload that gives the name another file.
+    void replace(const std::string& name, Store& by) {
+        expect_done(server->withdraw(name));
+        ASSERT_TRUE(server->add(export_of(name, by)));
+    }
     int open_disk() {
         Bytes answer(OpenResponse::kSize);
         const auto done =
@@ -506,6 +517,114 @@ TEST_F(KernelClient, ItDoesNotGoOnWithADiskThatTookTheName) {
         EXPECT_EQ(ask(IoKind::Write), 0);
         stop();
     }
+}
+
+// A record tells of it, also when no session does any more.
+TEST_F(KernelClient, AForgottenSessionDoesNotGoOnWithADiskThatTookTheName) {
+    for (const bool overtaken : {false, true}) {
+        serve(exports());
+        connect(overtaken ? "overtaken" : "kernel");
+        ASSERT_EQ(open_disk(), 0);
+        const std::uint16_t port = server->port();
+        stop();
+        ASSERT_TRUE(session->disconnect_path(0));
+        serve(exports(), port);
+        if (overtaken) expect_done(open_by(other, "second").value().close());
+        Store next;
+        next.record.store = 9;
+        replace("data", next);
+        ASSERT_TRUE(session->reconnect_path(0));
+        EXPECT_EQ(open_disk(), ESTALE) << overtaken;
+        EXPECT_EQ(close_disk(), ENOTCONN) << "it gives up,";
+        EXPECT_EQ(open_disk(), 0) << "and begins again";
+        stop();
+    }
+}
+
+TEST_F(KernelClient, ARestartForgetsNoClientThatMayNotGoOn) {
+    serve(exports());
+    connect();
+    ASSERT_EQ(open_disk(), 0);
+    Store next;
+    next.record.store = 9;
+    replace("data", next);
+    EXPECT_EQ(next.record.overtaken.size(), 1u) << "no grant is needed for that";
+    const std::uint16_t port = server->port();
+    stop();
+    serve({export_of("data", next)}, port);
+    EXPECT_EQ(open_disk(), ESTALE);
+}
+
+TEST_F(KernelClient, ItGoesOnWhenAReloadIsTakenBack) {
+    serve(exports());
+    connect();
+    ASSERT_EQ(open_disk(), 0);
+    Store next;
+    next.record.store = 9;
+    replace("data", next);
+    EXPECT_EQ(open_disk(), ESTALE);
+    replace("data", store);
+    ASSERT_EQ(open_disk(), 0);
+    EXPECT_EQ(ask(IoKind::Write), 0);
+    EXPECT_EQ(content(), 'K');
+}
+
+TEST_F(KernelClient, ItDoesNotGoOnWithADiskThatAReadOnlyOneAnnounced) {
+    serve(exports());
+    connect();
+    ASSERT_EQ(open_disk(), 0);
+    Store next;
+    next.record.store = 9;
+    next.read_only = true;
+    replace("data", next);
+    EXPECT_TRUE(open_by(other, "reader", AccessMode::ReadOnly)) << "it has no record to keep";
+    EXPECT_EQ(open_disk(), ESTALE);
+    next.read_only = false;
+    replace("data", next);
+    EXPECT_EQ(open_disk(), ESTALE);
+}
+
+TEST_F(KernelClient, ItMayOpenADiskWithoutARecordWhenItHasClosedTheOldOne) {
+    serve(exports());
+    connect();
+    ASSERT_EQ(open_disk(), 0);
+    expect_done(server->withdraw("data"));
+    ASSERT_TRUE(server->add({.name = "data", .backend = null_backend(kTestDiskSize)}));
+    EXPECT_EQ(open_disk(), ESTALE);
+    EXPECT_EQ(close_disk(), ENOTCONN);
+    EXPECT_EQ(open_disk(), 0);
+}
+
+// "kernel/data" comes before "data" for the session "kernel".
+TEST_F(KernelClient, ADiskOfItsOwnDoesNotTakeThePlaceOfTheOneItWrites) {
+    serve(exports());
+    connect();
+    ASSERT_EQ(open_disk(), 0);
+    Store own;
+    own.record.store = 9;
+    ASSERT_TRUE(server->add(export_of("kernel/data", own)));
+    EXPECT_EQ(open_disk(), ESTALE);
+    EXPECT_EQ(ask(IoKind::Write), 0) << "the one that it has open is still there";
+    EXPECT_EQ(own.bytes[0], std::byte{0});
+    EXPECT_EQ(close_disk(), 0);
+    ASSERT_EQ(open_disk(), 0);
+    EXPECT_EQ(ask(IoKind::Write), 0);
+    EXPECT_EQ(own.bytes[0], std::byte{'K'});
+    expect_done(server->withdraw("kernel/data"));
+    EXPECT_EQ(open_disk(), ESTALE) << "nor does everybody's take the place of its own";
+    EXPECT_EQ(close_disk(), ENOTCONN);
+    EXPECT_EQ(open_disk(), 0);
+}
+
+// The content counts, not the name that it is exported by.
+TEST_F(KernelClient, ItGoesOnWithItsDiskUnderAnotherName) {
+    serve(exports());
+    connect();
+    ASSERT_EQ(open_disk(), 0);
+    expect_done(server->withdraw("data"));
+    ASSERT_TRUE(server->add(export_of("kernel/data", store)));
+    ASSERT_EQ(open_disk(), 0);
+    EXPECT_EQ(ask(IoKind::Write), 0);
 }
 
 }  // namespace
