@@ -34,6 +34,10 @@ ExportedDisk::ExportedDisk(Export what, GuestList guests, DiskKeeper& keeper)
     auto record = what_.backend->writer_record();
     recorded_ = record.has_value();
     if (recorded_) record_ = *std::move(record);
+    if (recorded_ && record_.store != 0) {
+        lost_ = &keeper_.lost[record_.store];
+        if (*lost_ != 0 && record_.generation <= *lost_) flush_failed();
+    }
     keeping_.disk = this;
     keeping_.done = [](RecordRequest& request, int error) {
         static_cast<Keeping&>(request).disk->kept(error);
@@ -121,6 +125,7 @@ void ExportedDisk::closed_by(const ClientId& client) {
 void ExportedDisk::flush_failed() {
     if (record_.flush_failed) return;
     record_.flush_failed = true;
+    if (lost_ != nullptr) *lost_ = record_.generation;
     changed();
 }
 

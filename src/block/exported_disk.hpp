@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <exception>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -20,6 +21,9 @@ namespace feroce::block {
 struct DiskKeeper {
     std::size_t keeping = 0;  // Writer records that back ends have not kept yet.
     std::function<void(std::exception_ptr)> on_exception = {};
+    // By store: the latest generation that lost something; 0: none did. A loss that a back end
+    // could not keep is told all the same when the store is exported again.
+    std::map<std::uint64_t, std::uint64_t> lost = {};
 
     // Of what is being handled.
     void tell_exception() const {
@@ -97,6 +101,7 @@ private:
     Shape shape_;  // As it was when last looked at: asking a file costs a call.
     bool recorded_;
     WriterRecord record_;
+    std::uint64_t* lost_ = nullptr;  // Of its store, in keeper_. Null: it has none.
     std::vector<Hold*> holds_;
     bool dirty_ = false;  // The record has changed since the back end got it.
     Keeping keeping_;

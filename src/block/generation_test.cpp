@@ -341,6 +341,28 @@ TEST_F(Generations, AFlushThatFailsAtAWithdrawalStaysFailed) {
     expect_done(open("data").flush());
 }
 
+TEST_F(Generations, ALossThatCouldNotBeKeptIsToldByTheNextExportOfTheStore) {
+    serve(exports());
+    int thrown = 0;
+    loop.on_exception([&](std::exception_ptr) { ++thrown; });
+    const Disk disk = open("data");
+    ASSERT_EQ(write(disk, 'a'), 0);
+    store.failing_flushes = 1;
+    store.throws = "keep";
+    EXPECT_EQ(code_of(server->withdraw("data")), EIO);
+    EXPECT_FALSE(store.record.flush_failed);
+    store.throws.clear();
+    ASSERT_TRUE(server->add(exports()[0]));
+    EXPECT_TRUE(store.record.flush_failed) << "now it is kept";
+    EXPECT_EQ(code_of(disk.flush()), EIO);
+    expect_done(disk.close());
+    expect_done(open("data").flush());
+    expect_done(server->withdraw("data"));
+    ASSERT_TRUE(server->add(exports()[0]));
+    expect_done(open("data").flush());
+    EXPECT_EQ(thrown, 1);
+}
+
 TEST_F(Generations, OtherClientsMayOpenADiskThatIsServed) {
     serve(exports());
     const Disk first = open("data", AccessMode::ReadWrite, "first");
