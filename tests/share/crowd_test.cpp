@@ -1,6 +1,7 @@
 // Many processes on one address, each with a queue pair, in pairs that move verified bytes: more
 // than the slots that a group begins with, so that it grows while they come. Some are killed at any
-// moment, and others come in their place. FEROCE_TEST_CROWD: how many, 60 unless told.
+// moment, and others come in their place. FEROCE_TEST_CROWD: how many, 60 unless told; with a
+// sanitizer, which makes each of them many times slower, 16.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -9,6 +10,7 @@
 #include <iterator>
 #include <vector>
 
+#include "base/sanitizers.hpp"
 #include "ring.hpp"
 
 namespace feroce::share {
@@ -33,9 +35,15 @@ struct CrowdBoard {
     std::array<Report, kCrowdMax> members;
 };
 
+#if defined(FEROCE_ASAN) || defined(FEROCE_TSAN)
+constexpr long kUsual = 16;
+#else
+constexpr long kUsual = 60;
+#endif
+
 std::uint32_t crowd_size() {
     const char* wanted = std::getenv("FEROCE_TEST_CROWD");
-    const long count = wanted != nullptr ? std::strtol(wanted, nullptr, 10) : 60;
+    const long count = wanted != nullptr ? std::strtol(wanted, nullptr, 10) : kUsual;
     return static_cast<std::uint32_t>(std::clamp(count, 4L, long{kCrowdMax})) / 4 * 4;
 }
 
