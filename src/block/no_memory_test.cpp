@@ -19,6 +19,9 @@ std::atomic<std::size_t> refused_size = 0;
     if (void* const memory = std::malloc(size)) return memory;
     throw std::bad_alloc();
 }
+[[gnu::noinline]] void* operator new(std::size_t size, const std::nothrow_t&) noexcept {
+    return size == refused_size.load(std::memory_order_relaxed) ? nullptr : std::malloc(size);
+}
 [[gnu::noinline]] void operator delete(void* memory) noexcept {
     std::free(memory);
 }

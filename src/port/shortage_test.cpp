@@ -43,6 +43,9 @@ bool allocation_fails() {
     if (block == nullptr) throw std::bad_alloc();
     return block;
 }
+[[gnu::noinline]] void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
+    return feroce::port::shortage::allocation_fails() ? nullptr : std::malloc(bytes);
+}
 [[gnu::noinline]] void operator delete(void* block) noexcept {
     std::free(block);
 }
