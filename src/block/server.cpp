@@ -17,7 +17,8 @@ public:
     rdma::Result<> listen(rtrs::ServerOptions options) {
         // A write that was ended here could still land over a later one: a slow disk is waited for.
         options.answer_within = {};
-        desk_.on_exception([this](std::exception_ptr thrown) { loop_.throw_later(thrown); });
+        desk_.on_exception(
+            [this](std::exception_ptr thrown) { loop_.throw_later(std::move(thrown)); });
         options.on_path = [this](const rtrs::Visitor& visitor) { return desk_.admit(visitor); };
         options.on_session_end = [this](std::uint64_t session) { desk_.end_session(session); };
         auto opened = rtrs::Server::open(loop_, std::move(options),
