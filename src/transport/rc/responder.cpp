@@ -183,7 +183,7 @@ Responder::Check Responder::check_length(const wire::Packet& packet, std::uint32
     if (has_length && packet.reth().length > kMessageBytesMax) return refusal;
     if (info.verb != Verb::Send && info.verb != Verb::Write) return {};
     if (packets != packets_for(mismatch.length, qp_.attributes().path_mtu)) return mismatch;
-    if (size > full || (!info.ends_message() && size != full)) return mismatch;
+    if (!info.ends_message() && size != full) return mismatch;
     if (info.position == wire::Position::Last && size == 0) return refusal;
     if (info.verb == Verb::Send) return {};
     const std::uint64_t length = info.starts_message() ? packet.reth().length : write_length_;
