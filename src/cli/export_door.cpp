@@ -19,6 +19,7 @@ namespace {
 constexpr std::string_view kPrefix = "export-";
 constexpr std::string_view kWriters = "writers";
 constexpr std::string_view kEvict = "evict";
+constexpr std::string_view kServes = "serves";  // Whether it has that config.
 constexpr std::string_view kReload = "reload";
 constexpr std::string_view kOk = "ok\n";
 // A disk that is withdrawn finishes what it has begun.
@@ -94,7 +95,7 @@ void ExportDoor::send(const sockaddr_un& to, socklen_t size, const std::string& 
 
 // Words, each with a NUL behind it.
 bool ExportDoor::has_config(const std::string& asked) const {
-    const std::string which = asked.c_str() + std::min(asked.size(), kReload.size() + 1);
+    const std::string which = asked.c_str() + std::min(asked.size(), asked.find('\0') + 1);
     return !file_.empty() && (which.empty() || same_file(which, file_));
 }
 
@@ -107,7 +108,8 @@ std::string ExportDoor::answer(const std::string& request) {
                                fmt::join(writer.addresses, ","));
         return out;
     }
-    if (what == kReload) return "no\n" + std::string(kNotMine);
+    if (what == kServes && has_config(request)) return std::string(kOk);
+    if (what == kServes || what == kReload) return "no\n" + std::string(kNotMine);
     if (what != kEvict || request.size() <= what.size() + 1) return "no\nit asks what is not known";
     const auto evicted = server_.evict(request.c_str() + what.size() + 1);
     return answer_of(evicted ? "" : evicted.error().why);
@@ -152,17 +154,23 @@ int evict_writer(const std::string& disk) {
 }
 
 int reload_configs(const std::string& file) {
-    std::vector<std::string> troubles;
+    std::vector<std::string> told;
     bool found = false;
+    bool done = true;
     for (const std::string& door : doors(kPrefix)) {
-        std::string why = tell(door, {std::string(kReload), absolute(file)}, kReloadSeconds);
+        // A server of something else may be stopped: it is not waited for as long as a disk.
+        std::string why = tell(door, {std::string(kServes), absolute(file)});
         if (why == kNotMine) continue;
-        found = true;
-        if (!why.empty()) troubles.push_back(std::move(why));
+        if (why.empty()) {
+            why = tell(door, {std::string(kReload), absolute(file)}, kReloadSeconds);
+            found = true;
+            done = done && why.empty();
+        }
+        if (!why.empty()) told.push_back(std::move(why));
     }
-    if (!found) troubles.emplace_back(kNotMine);
-    for (const std::string& why : troubles) fmt::print(stderr, "feroce: {}\n", why);
-    return troubles.empty() ? 0 : 1;
+    if (!found) told.emplace_back(kNotMine);
+    for (const std::string& why : told) fmt::print(stderr, "feroce: {}\n", why);
+    return found && done ? 0 : 1;
 }
 
 }  // namespace feroce::cli

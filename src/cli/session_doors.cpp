@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <chrono>
 #include <cstring>
 #include <fstream>
 #include <optional>
@@ -24,6 +25,8 @@ namespace {
 
 // A loop answers between two rounds, unless its program is stopped or computes for long.
 constexpr int kPatienceSeconds = 1;
+// How often the asker looks whether the program behind the door has ended.
+constexpr int kSliceMilliseconds = 100;
 constexpr int kAnswerMax = 1 << 20;
 
 sockaddr_un address_of(const std::string& path) {
@@ -33,16 +36,27 @@ sockaddr_un address_of(const std::string& path) {
     return address;
 }
 
+// Whether nobody is behind the door any more.
+bool is_dead(const std::string& door) {
+    const sockaddr_un to = address_of(door);
+    const int fd = ::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    const int reached = ::connect(fd, reinterpret_cast<const sockaddr*>(&to), sizeof to);
+    const bool dead = reached != 0 && (errno == ECONNREFUSED || errno == ENOENT);
+    ::close(fd);
+    return dead;
+}
+
 // Where the answers come in.
 class Letterbox {
 public:
     explicit Letterbox(const std::string& directory, int patience_seconds = kPatienceSeconds)
         : path_(directory + "/ask-" + std::to_string(::getpid())),
+          patience_(patience_seconds),
           fd_(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0)) {
         const sockaddr_un own = address_of(path_);
         ::unlink(path_.c_str());
-        const timeval patience{patience_seconds, 0};
-        ::setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+        const timeval slice{0, kSliceMilliseconds * 1000};
+        ::setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &slice, sizeof slice);
         ::setsockopt(fd_, SOL_SOCKET, SO_RCVBUF, &kAnswerMax, sizeof kAnswerMax);
         if (::bind(fd_, reinterpret_cast<const sockaddr*>(&own), sizeof own) != 0)
             throw UsageError(fmt::format("{} cannot be used: {}", path_, std::strerror(errno)));
@@ -62,15 +76,31 @@ public:
         if (::sendto(fd_, request.data(), request.size(), MSG_NOSIGNAL,
                      reinterpret_cast<const sockaddr*>(&to), sizeof to) < 0)
             return std::nullopt;
+        const auto deadline = std::chrono::steady_clock::now() + patience_;
+        for (;;) {
+            // A program that ends answers nothing, and the kernel does not tell.
+            const bool ended = is_dead(door);
+            if (auto answer = receive_from(to)) return answer;
+            errno = ended ? ECONNREFUSED : ETIMEDOUT;
+            if (ended || std::chrono::steady_clock::now() >= deadline) return std::nullopt;
+        }
+    }
+
+private:
+    // Nothing also if another program answers, which was asked before and is late.
+    std::optional<std::string> receive_from(const sockaddr_un& door) const {
         std::string answer(kAnswerMax, '\0');
-        const ssize_t size = ::recv(fd_, answer.data(), answer.size(), 0);
-        if (size < 0) return std::nullopt;
+        sockaddr_un from{};
+        socklen_t length = sizeof from;
+        const ssize_t size = ::recvfrom(fd_, answer.data(), answer.size(), 0,
+                                        reinterpret_cast<sockaddr*>(&from), &length);
+        if (size < 0 || std::strcmp(from.sun_path, door.sun_path) != 0) return std::nullopt;
         answer.resize(static_cast<std::size_t>(size));
         return answer;
     }
 
-private:
     std::string path_;
+    std::chrono::seconds patience_;
     int fd_;
 };
 
@@ -90,16 +120,6 @@ std::vector<std::string> doors_in(const std::string& directory, std::string_view
     ::closedir(list);
     std::sort(out.begin(), out.end());
     return out;
-}
-
-// Whether nobody is behind the door any more.
-bool is_dead(const std::string& door) {
-    const sockaddr_un to = address_of(door);
-    const int fd = ::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    const int reached = ::connect(fd, reinterpret_cast<const sockaddr*>(&to), sizeof to);
-    const bool dead = reached != 0 && errno == ECONNREFUSED;
-    ::close(fd);
-    return dead;
 }
 
 unsigned pid_of(const std::string& door) {
@@ -191,7 +211,9 @@ std::string tell(const std::string& door, const std::vector<std::string>& words,
                  int patience_seconds) {
     Letterbox letterbox(user_directory(), patience_seconds);
     const auto answer = letterbox.ask(door, words);
-    if (!answer) return fmt::format("process {} does not answer", pid_of(door));
+    if (!answer)
+        return fmt::format("process {} {}", pid_of(door),
+                           errno == ECONNREFUSED ? "has ended" : "does not answer");
     const std::size_t end = std::min(answer->find('\n'), answer->size());
     if (answer->substr(0, end) == rtrs::control::kOk) return {};
     std::string why = answer->substr(std::min(end + 1, answer->size()));

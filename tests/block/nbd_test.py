@@ -262,6 +262,28 @@ def test_reload(feroce, scratch):
             equal(qemu_io(uri, "read -P 3 0 4k")[0], True, "a client that may again")
 
 
+def test_reload_beside_others(feroce, scratch):
+    """Servers that are stopped, or that end while they are asked, hold up no reload of another."""
+    config = Reloaded(feroce, scratch)
+    config.write("export m = memory:1M")
+    with exported(feroce, "--config", config.path) as server:
+        config.server = server
+        for end in (signal.SIGCONT, signal.SIGKILL):
+            with exported(feroce, "x=memory:1M", "--port", str(int(PORT) + 1)) as other:
+                other.process.send_signal(signal.SIGSTOP)
+                with subprocess.Popen([feroce, "export", "--reload", "--config", config.path],
+                                      stderr=subprocess.PIPE, text=True) as asked:
+                    if end == signal.SIGKILL:
+                        other.kill()
+                        other.stop = lambda: None
+                    said = asked.communicate(timeout=30)[1]
+                equal(asked.returncode, 0, said)
+                if end == signal.SIGCONT:
+                    if f"process {other.process.pid} does not answer" not in said:
+                        fail(said)
+                    other.process.send_signal(signal.SIGCONT)
+
+
 def test_switched(feroce, scratch):
     """A config behind a link, and the link leads elsewhere: it is the same config."""
     for name in ("old", "new"):

@@ -47,7 +47,7 @@ int stay(Node& node, Counted& counted, pid_t stopped, ptr<Word> word) {
     }
     if (!await_end(stopped)) return 5;
     if (node.read(word).value() == 0) std::printf("nothing of it has landed\n");
-    return node.barrier() ? 0 : 7;  // Node 0 has the word: it ends when all have read it.
+    return node.leave() ? 0 : 7;  // Node 0 has the word: it ends when all have read it.
 }
 
 }  // namespace
