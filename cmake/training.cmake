@@ -25,12 +25,9 @@ elseif(FEROCE_TRAIN AND NOT CMAKE_CROSSCOMPILING)
   endforeach()
   add_custom_command(
     OUTPUT ${counters}/done
-    COMMAND ${CMAKE_SOURCE_DIR}/cmake/train.sh ${CMAKE_SOURCE_DIR} ${counters}
-            -G ${CMAKE_GENERATOR} -DCMAKE_CXX_COMPILER=${CMAKE_CXX_COMPILER}
-            -DCMAKE_CXX_COMPILER_LAUNCHER=${CMAKE_CXX_COMPILER_LAUNCHER}
-            "-DCMAKE_CXX_FLAGS=${CMAKE_CXX_FLAGS}"
-            -DCMAKE_UNITY_BUILD=${CMAKE_UNITY_BUILD}
-            "-DCMAKE_CXX_FLAGS_RELEASE=${CMAKE_CXX_FLAGS_RELEASE}"
+    COMMAND ${CMAKE_SOURCE_DIR}/cmake/train.sh ${CMAKE_SOURCE_DIR} ${CMAKE_BINARY_DIR} ${counters}
+            -G ${CMAKE_GENERATOR}
+    USES_TERMINAL  # It takes minutes, and shows how far it is.
     COMMENT "Training the drop-in: see cmake/training.cmake" VERBATIM)
   add_custom_target(training DEPENDS ${counters}/done)
 endif()
