@@ -49,6 +49,8 @@ public:
     };
     explicit RealHost(Options options);
 
+    bool captures() const { return capture_ != nullptr; }
+
     Instant now() override;
     bool give_way() override;
     RandomSource& random() override { return random_; }

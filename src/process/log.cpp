@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <iterator>
+#include <optional>
 
 #include "base/environment.hpp"
 
@@ -19,22 +20,27 @@ namespace {
 constexpr int kUnknown = -1;
 constexpr const char* kNames[] = {"off", "error", "warn", "info", "debug"};
 
-LogLevel level_from_environment() {
+std::optional<LogLevel> level_from_environment() {
     const char* wanted = environment("FEROCE_LOG");
-    if (wanted == nullptr) return LogLevel::Error;
+    if (wanted == nullptr || *wanted == '\0') return LogLevel::Error;
     for (std::size_t i = 0; i < std::size(kNames); ++i)
         if (std::strcmp(wanted, kNames[i]) == 0) return static_cast<LogLevel>(i);
-    return LogLevel::Warn;
+    return std::nullopt;
 }
 
 }  // namespace
+
+bool log_level_is_known() {
+    return level_from_environment().has_value();
+}
 
 bool log_enabled(LogLevel level) {
     // Made by the loader, so that no fork finds it half made. Every thread that looks first
     // comes to the same answer, hence relaxed.
     static constinit std::atomic<int> limit{kUnknown};
     if (limit.load(std::memory_order_relaxed) == kUnknown)
-        limit.store(static_cast<int>(level_from_environment()), std::memory_order_relaxed);
+        limit.store(static_cast<int>(level_from_environment().value_or(LogLevel::Warn)),
+                    std::memory_order_relaxed);
     return static_cast<int>(level) <= limit.load(std::memory_order_relaxed);
 }
 

@@ -11,6 +11,7 @@ namespace feroce::process {
 enum class LogLevel : std::uint8_t { Off, Error, Warn, Info, Debug };
 
 bool log_enabled(LogLevel level);
+bool log_level_is_known();  // False if FEROCE_LOG asks for one that there is not.
 [[gnu::format(printf, 2, 3)]] void log(LogLevel level, const char* format, ...);
 
 // A call that fails tells its caller by the number it returns and by errno, whichever the program

@@ -25,6 +25,7 @@ namespace feroce::process {
 
 class Process {
 public:
+    static constexpr std::uint32_t kShardsMax = 8;
     struct Options {
         std::uint32_t shards = 1;  // How many engines share the work from the start.
         // More are added up to this many, one for each completion queue that gets the first
@@ -109,7 +110,6 @@ private:
     XrcFiles xrc_files_{xrc_};
     DeviceMemory device_memory_;
     Options options_;
-    static constexpr std::size_t kShardsMax = 8;
     std::mutex mutex_;  // Guards opens_ and changes of shards_.
     std::uint32_t opens_ = 0;
     std::array<std::unique_ptr<Shard>, kShardsMax> shards_;

@@ -4,17 +4,15 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdlib>
 #include <utility>
 
-#include "base/environment.hpp"
 #include "base/rollback.hpp"
 #include "base/shortage.hpp"
-#include "port/interfaces.hpp"
 #include "port/real_host.hpp"
 #include "verbs/common.hpp"
 #include "verbs/contexts.hpp"
+#include "verbs/settings.hpp"
 
 namespace feroce::verbs {
 namespace {
@@ -50,56 +48,6 @@ void at_exit() {
     if (Instance* instance = Instance::current()) instance->at_exit();
 }
 
-// One thread is fastest with one shard. More are added as it seems that more threads have come, but
-// an engine spins as fast as its pollers, and each takes a slot of the port: be modest. A program
-// that is told how many gets them from the start.
-void read_shards(Instance::Wishes& wishes) {
-    const auto modest = [](long count) {
-        return static_cast<std::uint32_t>(std::clamp(count, 1L, 4L));
-    };
-    if (const char* wanted = environment("FEROCE_SHARDS"))
-        wishes.shards = modest(std::strtol(wanted, nullptr, 10));
-    else
-        wishes.shards_max = modest(::sysconf(_SC_NPROCESSORS_ONLN) / 4);
-}
-
-std::string setting(const char* name) {
-    const char* value = environment(name);
-    return value == nullptr ? "" : value;
-}
-
-port::Sharing sharing_wanted() {
-    const std::string wanted = setting("FEROCE_SHARE");
-    if (wanted == "user") return port::Sharing::User;
-    if (wanted == "any") return port::Sharing::Any;
-    if (!wanted.empty())
-        process::log(process::LogLevel::Error, "FEROCE_SHARE is neither user nor any: %s",
-                     wanted.c_str());
-    return port::Sharing::Default;
-}
-
-// Whole seconds. One that is not understood keeps devices closed: it would be a surprise later.
-constexpr long kKeepaliveDefault = 15, kKeepaliveMax = 86'400;
-
-void read_keepalive(Instance::Wishes& wishes) {
-    const std::string wanted = setting("FEROCE_KEEPALIVE");
-    char* end = nullptr;
-    const long seconds = wanted.empty() ? kKeepaliveDefault : std::strtol(wanted.c_str(), &end, 10);
-    const bool whole = wanted.empty() || (*end == '\0' && wanted[0] >= '0' && wanted[0] <= '9');
-    if (whole && seconds <= kKeepaliveMax)
-        wishes.keepalive = std::chrono::seconds(seconds);
-    else
-        wishes.refusal = {EINVAL, "FEROCE_KEEPALIVE is not a number of seconds from 0 to 86400"};
-}
-
-// Whether processes that share the port send to each other by memory.
-bool rings_wanted(Instance::Wishes& wishes) {
-    const std::string wanted = setting("FEROCE_SAMEHOST");
-    if (!wanted.empty() && wanted != "on" && wanted != "off")
-        wishes.refusal = {EINVAL, "FEROCE_SAMEHOST is neither on nor off"};
-    return wanted != "off";
-}
-
 std::vector<process::StateResources> inventory() {
     std::vector<process::StateResources> out;
     Instance* instance = Instance::current();
@@ -125,29 +73,19 @@ const char* device_name(const void* owner) {
 }
 
 Instance* make_real() {
-    port::RealHost::Options options;
-    options.devices = setting("FEROCE_DEVICES");
-    options.loopback_named = port::program_names("feroce_lo");
-    options.capture_path = setting("FEROCE_PCAP");
-    if (const std::string faults = setting("FEROCE_FAULTS"); !faults.empty()) {
-        options.faults = port::parse_faults(faults);
-        if (!options.faults)
-            process::log(process::LogLevel::Error, "FEROCE_FAULTS is not understood: %s",
-                         faults.c_str());
-    }
-    options.sharing = sharing_wanted();
-    Instance::Wishes wishes;
-    read_shards(wishes);
-    options.rings = rings_wanted(wishes);
+    Settings settings = read_settings();
+    port::RealHost::Options& options = settings.host;
     options.requests_wanted = [] {
         if (Instance* instance = Instance::current()) instance->want_cm_server();
     };
     options.death_noticed = [] {
         if (Instance* instance = Instance::current()) instance->on_death();
     };
+    const bool captures = !options.capture_path.empty();
     auto host = std::make_unique<port::RealHost>(std::move(options));
-    read_keepalive(wishes);
-    auto instance = std::make_unique<Instance>(std::move(host), wishes);
+    if (captures && !host->captures())
+        settings.wishes.refusal = {EINVAL, "FEROCE_PCAP names a file that cannot be written"};
+    auto instance = std::make_unique<Instance>(std::move(host), settings.wishes);
     instance->export_state(device_name, inventory);
     return instance.release();
 }

@@ -426,6 +426,21 @@ test_live() {
     child=
 }
 
+# A setting that is not understood, or cannot be followed, keeps the device closed.
+test_settings() {
+    local wrong
+    for wrong in SHARDS=0 SHARDS=9 SHARDS=2x SHARE=all FAULTS=lose=1 FAULTS=drop=2 KEEPALIVE=-1 \
+        KEEPALIVE=1h SAMEHOST=no LOG=loud "PCAP=$scratch/none/x"; do
+        call env "FEROCE_$wrong" "$feroce" run -- ibv_devinfo -d feroce_lo
+        equal "$status" 1 "FEROCE_$wrong: $out"
+        contains "$err" "error: feroce_lo: FEROCE_${wrong%%=*} "
+    done
+    call env FEROCE_SHARDS=8 FEROCE_SHARE=user FEROCE_FAULTS=drop=0.5 FEROCE_KEEPALIVE=0 \
+        FEROCE_SAMEHOST=on FEROCE_LOG= "FEROCE_PCAP=$scratch/x" \
+        "$feroce" run -- ibv_devinfo -d feroce_lo
+    equal "$status" 0 "$err"
+}
+
 path_state() { # NUMBER STATE
     [[ $("$feroce" -j session show "$session" |
         json "[p['state'] for p in d[0]['paths'] if p['path'] == $1]") == "['$2']" ]]

@@ -1,0 +1,104 @@
+#include "verbs/settings.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <chrono>
+#include <optional>
+#include <string>
+
+#include "base/environment.hpp"
+#include "port/interfaces.hpp"
+#include "process/log.hpp"
+
+namespace feroce::verbs {
+namespace {
+
+std::string setting(const char* name) {
+    const char* value = environment(name);
+    return value == nullptr ? "" : value;
+}
+
+std::optional<std::uint32_t> number_in(const std::string& text, std::uint32_t least,
+                                       std::uint32_t most) {
+    std::uint32_t out = 0;
+    const char* const end = text.data() + text.size();
+    const auto [last, error] = std::from_chars(text.data(), end, out);
+    if (error != std::errc{} || last != end || out < least || out > most) return std::nullopt;
+    return out;
+}
+
+// One thread is fastest with one shard. More are added as it seems that more threads have come, but
+// an engine spins as fast as its pollers, and each takes a slot of the port: be modest. A program
+// that is told how many gets them from the start.
+Error read_shards(Settings& out) {
+    const std::string wanted = setting("FEROCE_SHARDS");
+    if (wanted.empty()) {
+        const long modest = std::clamp(::sysconf(_SC_NPROCESSORS_ONLN) / 4, 1L, 4L);
+        out.wishes.shards_max = static_cast<std::uint32_t>(modest);
+        return {};
+    }
+    const auto count = number_in(wanted, 1, process::Process::kShardsMax);
+    if (!count) return {EINVAL, "FEROCE_SHARDS is not a number from 1 to 8"};
+    out.wishes.shards = *count;
+    return {};
+}
+
+Error read_sharing(Settings& out) {
+    const std::string wanted = setting("FEROCE_SHARE");
+    if (wanted == "user")
+        out.host.sharing = port::Sharing::User;
+    else if (wanted == "any")
+        out.host.sharing = port::Sharing::Any;
+    else if (!wanted.empty())
+        return {EINVAL, "FEROCE_SHARE is neither user nor any"};
+    return {};
+}
+
+Error read_faults(Settings& out) {
+    const std::string wanted = setting("FEROCE_FAULTS");
+    if (wanted.empty()) return {};
+    out.host.faults = port::parse_faults(wanted);
+    if (out.host.faults) return {};
+    return {EINVAL, "FEROCE_FAULTS has an unknown name, or a number that cannot be; see feroce(1)"};
+}
+
+Error read_keepalive(Settings& out) {
+    constexpr std::uint32_t kDefault = 15, kDay = 86'400;
+    const std::string wanted = setting("FEROCE_KEEPALIVE");
+    const auto seconds = wanted.empty() ? kDefault : number_in(wanted, 0, kDay);
+    if (!seconds) return {EINVAL, "FEROCE_KEEPALIVE is not a number of seconds from 0 to 86400"};
+    out.wishes.keepalive = std::chrono::seconds(*seconds);
+    return {};
+}
+
+// Whether processes that share the port send to each other by memory.
+Error read_rings(Settings& out) {
+    const std::string wanted = setting("FEROCE_SAMEHOST");
+    out.host.rings = wanted != "off";
+    if (wanted.empty() || wanted == "on" || wanted == "off") return {};
+    return {EINVAL, "FEROCE_SAMEHOST is neither on nor off"};
+}
+
+Error read_log(Settings&) {
+    if (process::log_level_is_known()) return {};
+    return {EINVAL, "FEROCE_LOG is none of off, error, warn, info and debug"};
+}
+
+}  // namespace
+
+Settings read_settings() {
+    Settings out;
+    out.host.devices = setting("FEROCE_DEVICES");
+    out.host.loopback_named = port::program_names("feroce_lo");
+    out.host.capture_path = setting("FEROCE_PCAP");
+    for (const auto read :
+         {read_shards, read_sharing, read_faults, read_keepalive, read_rings, read_log})
+        if (const Error refused = read(out); refused.code != 0 && out.wishes.refusal.code == 0)
+            out.wishes.refusal = refused;
+    return out;
+}
+
+}  // namespace feroce::verbs
