@@ -73,10 +73,12 @@ list_stages() {
 # which the last lines of a run list and count; all others have to pass at once.
 real_programs=(abi block cli docs gas share)
 
-# The tests of FOLDER that carry a label of the first pattern and none of the second.
+# The tests of FOLDER that carry a label of the first pattern and none of the second; at least one.
 run_ctest() { # FOLDER WITH WITHOUT
-    local folder=$1 with=() without=$3 real log before status=0
+    local folder=$1 with=() without=$3 real log before status=0 found
     [[ -z $2 ]] || with=(-L "$2")
+    found=$(count_tests "$folder" "${with[@]}" -LE "$without") || return 1
+    [[ $found -ne 0 ]] || die "no test of $folder has labels ${2:+like $2 and }unlike $without"
     before=$report/ahead-${folder##*/}.log
     [[ ! -s $before ]] || with+=(-E "^($(passed_tests "$before" | paste -sd '|'))\$")
     real=$(any_of "${real_programs[@]}")
@@ -91,11 +93,18 @@ run_ctest() { # FOLDER WITH WITHOUT
     return "$status"
 }
 
+# For a part of a selection, which may be empty.
 ctest_if_any() { # FOLDER OPTION...
-    local command=(ctest --test-dir "$1" -j "$jobs" --output-on-failure "${@:2}") found
-    found=$("${command[@]}" -N | sed -n 's/^Total Tests: //p') || true
+    local found
+    found=$(count_tests "$@") || return 1
+    [[ $found -eq 0 ]] || ctest --test-dir "$1" -j "$jobs" --output-on-failure "${@:2}" 2>&1
+}
+
+count_tests() { # FOLDER OPTION...
+    local found
+    found=$(ctest --test-dir "$1" -N "${@:2}" | sed -n 's/^Total Tests: //p') || true
     [[ -n $found ]] || die "ctest cannot list the tests of $1"
-    [[ $found -eq 0 ]] || "${command[@]}" 2>&1
+    echo "$found"
 }
 
 # From what ctest prints: the tests that passed, and those that failed and then passed.

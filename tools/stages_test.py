@@ -143,6 +143,28 @@ TEXT""")
         self.assertNotEqual(status, 0, said)
         self.assertIn("cannot list the tests", said)
 
+    def test_a_selection_without_a_test_fails(self):
+        (self.root / "build").mkdir()
+        (self.root / "build/CTestTestfile.cmake").write_text(
+            'add_test(one true)\nset_tests_properties(one PROPERTIES LABELS unit)\n')
+        for pattern, passes in (("", True), ("^unit$", True), ("^units$", False)):
+            with self.subTest(pattern):
+                status, said = self.shell(f"run_ctest $PWD/build '{pattern}' '^full$'")
+                self.assertEqual(status == 0, passes, said)
+                self.assertEqual("no test of" in said, not passes, said)
+                subprocess.run(["rm", "-r", "report"], cwd=self.root, check=True)
+        self.assertNotEqual(self.shell("run_ctest $PWD/build '' '^unit$'")[0], 0)
+
+    def test_a_selection_that_has_passed_ahead_passes(self):
+        (self.root / "build").mkdir()
+        (self.root / "build/CTestTestfile.cmake").write_text("add_test(sim.one false)\n")
+        log = CTEST_LOG.format("***Timeout")
+        status, said = self.shell(f"""
+            cat >report/ahead-build.log <<'TEXT'
+{log}TEXT
+            run_ctest $PWD/build '' '^full$'""")
+        self.assertEqual(status, 0, said)
+
 
 if __name__ == "__main__":
     unittest.main()
