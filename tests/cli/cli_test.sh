@@ -399,8 +399,10 @@ test_live() {
     equal "$(json 'len(d), {r["state"] for r in d}, {r["type"] for r in d}' <<<"$qps")" \
         "2 {'ERR'} {'RC'}"
     equal "$(json 'd[0]["lqpn"] == d[1]["rqpn"], d[0]["comm"]' <<<"$qps")" "True bad_access"
-    equal "$("$feroce" stat -j pid "$child" | json '[(r["sent_pkts"], r["port"]) for r in d]')" \
-        "[(2, 1)]"
+    # Other processes of the port make it send packets too, such as those of a test beside this
+    # one. What its queue pairs sent is its own.
+    equal "$("$feroce" stat -j pid "$child" |
+        json '[(r["sent_pkts"] >= 2, r["port"]) for r in d]')" "[(True, 1)]"
     equal "$("$feroce" stat qp -j pid "$child" | json 'sum(r["sends_posted"] for r in d)')" 1
     equal "$("$feroce" stat qp -j pid "$child" |
         json 'sorted((r["sent_pkts"], r["rcvd_pkts"]) for r in d)')" "[(1, 1), (1, 1)]"
