@@ -24,7 +24,7 @@ bool atomics_are_global(ibv_context* device) {
     return (by_bus.fetch_add & by_bus.compare_swap & IBV_PCI_ATOMIC_OPERATION_8_BYTE_SIZE_SUP) != 0;
 }
 
-constexpr std::uint64_t kMagic = 0x3430'5341'4745'4346;  // Changes with the protocol.
+constexpr std::uint64_t kMagic = 0x3530'5341'4745'4346;  // Changes with the protocol.
 
 struct Hello {
     enum Kind : std::uint16_t { kVisit, kLane };

@@ -69,9 +69,12 @@ struct Layout {
     static constexpr std::size_t directory() { return sizeof(Control); }
     // A word for each node. Not 0: somebody has found it lost.
     std::size_t losses() const { return directory() + nodes * sizeof(DirectoryEntry); }
-    std::size_t buffers() const { return losses() + (nodes * 8 + 63) / 64 * 64; }
+    // A word for each node: the barrier that it has come to, as it has written here after a loss.
+    std::size_t arrivals() const { return losses() + words(); }
+    std::size_t buffers() const { return arrivals() + words(); }
     std::size_t pins() const { return buffers() + threads * Lanes::kBufferBytes; }
     std::size_t heap() const { return pins() + threads * sizeof(Epochs::Pinned); }
+    std::size_t words() const { return (nodes * 8 + 63) / 64 * 64; }
 };
 
 }  // namespace feroce::gas::detail

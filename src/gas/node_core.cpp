@@ -26,6 +26,7 @@ Node::Core::Core(NodeOptions node_options) : options(std::move(node_options)) {
     lanes.resize(options.threads);
     allocators.resize(options.threads);
     epochs.resize(options.threads);
+    arrived_.resize(size());
 }
 
 Node::Core::~Core() {
@@ -70,6 +71,11 @@ std::span<DirectoryEntry> Node::Core::directory() const {
 
 std::span<plain<std::uint64_t>> Node::Core::losses() const {
     auto* first = segment().data() + layout().losses();
+    return {reinterpret_cast<plain<std::uint64_t>*>(first), size()};
+}
+
+std::span<plain<std::uint64_t>> Node::Core::arrivals() const {
+    auto* first = segment().data() + layout().arrivals();
     return {reinterpret_cast<plain<std::uint64_t>*>(first), size()};
 }
 

@@ -34,13 +34,15 @@ public:
     detail::Control& control() const;
     std::span<detail::DirectoryEntry> directory() const;
     std::span<plain<std::uint64_t>> losses() const;
+    std::span<plain<std::uint64_t>> arrivals() const;
     void make_lanes(std::size_t thread);  // And what stands on them.
 
     ptr<detail::Control> control_of(NodeId node);
 
     // Of survivors.cpp. Returns when all nodes that live have called it.
     rdma::Task<Result<>> meet();
-    // An error for nodes that were found lost since the last time.
+    // An error for nodes that were found lost since the last time, but for those that had come to
+    // this barrier: of them the next one tells.
     Result<> report_losses();
     rdma::Task<void> say_goodbye();
     // Of names.cpp.
@@ -91,11 +93,16 @@ private:
     rdma::Task<void> tell_of_all_losses();  // Of which it has not told them yet.
     std::size_t count_losses() const;
     rdma::Task<void> tell_of_losses(NodeId node);
-    rdma::Task<Result<std::uint64_t>> look_at(NodeId node);
+    rdma::Task<Result<>> look_at(NodeId node);
     rdma::Task<Result<bool>> pass_rounds();
     rdma::Task<Result<bool>> await_flag(std::size_t round, NodeId from);
-    rdma::Task<Result<>> ask_all();
+    rdma::Task<Result<>> meet_survivors();
+    rdma::Task<Result<>> tell_arrival(NodeId node);
+    rdma::Task<Result<>> look_for_missing();
+    bool has_come(NodeId node) const;
+    bool is_missing(NodeId node) const { return node != id() && lives(node) && !has_come(node); }
     ptr<plain<std::uint64_t>> losses_of(NodeId node);
+    ptr<plain<std::uint64_t>> arrivals_of(NodeId node);
 
     using NameTable = Guarded<detail::Names>;
     // Changes the names, and says which one; nothing: they are as they should be.
@@ -120,6 +127,7 @@ private:
 
     std::uint64_t epoch_ = 0;                  // Of the barrier.
     std::vector<plain<std::uint64_t>> heard_;  // The losses that another node knows of.
+    std::vector<std::uint64_t> arrived_;       // By node: the barrier that it said it has come to.
     std::vector<bool> fenced_;                 // By node.
     std::vector<bool> told_;                   // By node: all that live know that it is lost.
     std::vector<bool> reported_;               // Losses, by node.

@@ -6,7 +6,8 @@
 // it is no longer one of them, and asks nobody for anything any more.
 //
 // While nobody is lost a barrier has log2(n) rounds. From the first loss on what one node heard
-// from another may be missing, so each looks at every other one that lives.
+// from another may be missing, so each tells every other one that lives.
+#include <bit>
 #include <cerrno>
 #include <string>
 
@@ -28,6 +29,10 @@ constexpr Duration kHeartbeat = std::chrono::milliseconds(100);
 
 ptr<plain<std::uint64_t>> Node::Core::losses_of(NodeId node) {
     return {node, control_of(node).address() + layout().losses()};
+}
+
+ptr<plain<std::uint64_t>> Node::Core::arrivals_of(NodeId node) {
+    return {node, control_of(node).address() + layout().arrivals()};
 }
 
 Result<> Node::Core::check_membership() const {
@@ -125,8 +130,8 @@ rdma::Task<void> Node::Core::tell_of_losses(NodeId node) {
     }
 }
 
-// Takes over the losses that a node knows of; gives the barrier that it has come to.
-rdma::Task<Result<std::uint64_t>> Node::Core::look_at(NodeId node) {
+// Takes over the losses that a node knows of, and the barrier that it has come to.
+rdma::Task<Result<>> Node::Core::look_at(NodeId node) {
     heard_.resize(size());
     std::uint64_t arrived = 0;
     auto both = lane_set(0).chain(node);
@@ -135,7 +140,8 @@ rdma::Task<Result<std::uint64_t>> Node::Core::look_at(NodeId node) {
     if (const auto done = co_await both; !done) co_return done.error();
     for (std::size_t i = 0; i < size(); ++i)
         if (heard_[i].load() != 0 && !is_lost(node_at(i))) note_loss(node_at(i));
-    co_return arrived;
+    arrived_[static_cast<std::size_t>(node)] = arrived;
+    co_return Result<>();
 }
 
 rdma::Task<Result<>> Node::Core::meet() {
@@ -145,7 +151,7 @@ rdma::Task<Result<>> Node::Core::meet() {
         if (!all) co_return all.error();
         if (*all) co_return Result<>();
     }
-    co_return co_await ask_all();
+    co_return co_await meet_survivors();
 }
 
 // Dissemination: in round k everybody tells the node 2^k further on. log2(n) rounds, and no word
@@ -190,28 +196,70 @@ rdma::Task<Result<bool>> Node::Core::await_flag(std::size_t round, NodeId from) 
     co_return true;
 }
 
-rdma::Task<Result<>> Node::Core::ask_all() {
-    for (std::size_t i = 0; i < size(); ++i) {
-        const NodeId node = node_at(i);
-        Backoff backoff(loop(), std::chrono::milliseconds(1));
-        while (node != id() && lives(node)) {
-            const auto arrived = co_await look_at(node);
-            if (const auto member = check_membership(); !member) co_return member;
-            if (arrived && *arrived >= epoch_) break;
-            if (!arrived && !cannot_reach(node)) co_return arrived.error();
-            if (!arrived) co_await lose(node);
-            if (const auto paused = co_await backoff.pause(); !paused) co_return paused;
+// What a node has written here outlives it: one that has passed a barrier and ended does not keep
+// others from passing it.
+rdma::Task<Result<>> Node::Core::meet_survivors() {
+    for (std::size_t i = 0; i < size(); ++i)
+        if (const auto told = co_await tell_arrival(node_at(i)); !told) co_return told;
+    Backoff backoff(lane_set(0));
+    Instant next_heartbeat = loop().after(kHeartbeat);
+    for (std::size_t i = 0; i < size();) {
+        if (const auto member = check_membership(); !member) co_return member;
+        if (!is_missing(node_at(i))) {
+            ++i;
+            continue;
         }
+        if (const auto paused = co_await backoff.pause(); !paused) co_return paused;
+        if (loop().now() < next_heartbeat) continue;
+        if (const auto looked = co_await look_for_missing(); !looked) co_return looked;
+        next_heartbeat = loop().after(kHeartbeat);
     }
     take_over_losses();
     co_return check_membership();
+}
+
+rdma::Task<Result<>> Node::Core::tell_arrival(NodeId node) {
+    if (node == id() || !lives(node)) co_return Result<>();
+    const auto own = static_cast<std::size_t>(id());
+    const auto told = co_await lane_set(0).write(arrivals_of(node)[own], epoch_);
+    if (told) co_return Result<>();
+    if (const auto member = check_membership(); !member) co_return member;
+    if (!cannot_reach(node)) co_return told;
+    co_await lose(node);
+    co_return Result<>();
+}
+
+// One that passed this barrier by rounds, while others lost somebody, has written its arrival to
+// nobody, but says it.
+rdma::Task<Result<>> Node::Core::look_for_missing() {
+    for (std::size_t i = 0; i < size(); ++i) {
+        const NodeId node = node_at(i);
+        if (!is_missing(node)) continue;
+        const auto seen = co_await look_at(node);
+        if (const auto member = check_membership(); !member) co_return member;
+        // It may have written here and ended meanwhile.
+        if (seen || has_come(node)) continue;
+        if (!cannot_reach(node)) co_return seen;
+        co_await lose(node);
+    }
+    co_return Result<>();
+}
+
+// Whether a node is known to have come to the barrier that this one is at. In round k a node tells
+// of itself and of the 2^k - 1 before it, which it has heard of in the rounds before.
+bool Node::Core::has_come(NodeId node) const {
+    const auto index = static_cast<std::size_t>(node);
+    if (arrivals()[index].load() >= epoch_ || arrived_[index] >= epoch_) return true;
+    const std::size_t distance = (static_cast<std::size_t>(id()) + size() - index) % size();
+    if (distance == 0) return true;
+    return control().barrier[std::bit_width(distance) - 1].load() >= epoch_;
 }
 
 Result<> Node::Core::report_losses() {
     reported_.resize(size());
     std::string words;
     for (std::size_t i = 0; i < size(); ++i) {
-        if (!is_lost(node_at(i)) || reported_[i]) continue;
+        if (!is_lost(node_at(i)) || reported_[i] || has_come(node_at(i))) continue;
         reported_[i] = true;
         const auto& why = lane_set(0).lane(node_at(i)).lost;
         words += (words.empty() ? "node " : "; node ") + std::to_string(i) +

@@ -203,6 +203,33 @@ TEST(GasSurvivors, AllButOneMayDie) {
     EXPECT_TRUE(alone);
 }
 
+// A node may end as soon as it has passed a barrier. Others may still be in that one, and all have
+// come to it: it holds for them, and the next one tells of the loss.
+TEST(GasSurvivors, AnArrivalOutlivesItsNode) {
+    constexpr std::size_t kNodes = 5, kFirst = 4;
+    for (std::uint64_t seed = 0; seed < seeds(8); ++seed) {
+        SCOPED_TRACE("seed " + std::to_string(seed));
+        Mortal cluster(seed, kNodes);
+        bool alone = false;
+        cluster.run([&](gas::Node& node, std::size_t i) {
+            sleep_for(1s);  // All have left the first barrier.
+            if (i == kFirst) return die();
+            expect_told(node.barrier(), kFirst);
+            for (const std::size_t victim : {1, 0, 2}) {
+                sleep_for(Duration(cluster.random().below(2'000'000)));
+                const auto met = node.barrier();
+                ASSERT_TRUE(met) << "node " << i << ": " << met.error().why;
+                if (i == victim) return die();
+                expect_told(node.barrier(), victim);
+            }
+            ASSERT_TRUE(node.leave());
+            alone = true;
+        });
+        EXPECT_TRUE(alone);
+        if (testing::Test::HasFailure()) return;
+    }
+}
+
 // Who names what while keepers die: a name that was given is there, and given to one alone.
 struct Given {
     std::set<std::string> names;

@@ -140,9 +140,9 @@ public:
     }
 
     // Returns when all nodes that live have called it. If a node was found lost since the last
-    // time, it fails with an error that names it, though the others have met all the same: the next
-    // one is theirs. Not all need to be told at the same barrier. ESTALE: the others have found
-    // this node lost, and go on without it.
+    // time, fails with an error that names it, though the others have met: the next one is theirs,
+    // and tells of nodes that were lost after they had come to this one. Not all are told at the
+    // same barrier. ESTALE: the others have found this node lost, and go on without it.
     Result<> barrier();
     // All nodes that live call it, and all get the value of that one.
     template <Shareable T>
