@@ -143,6 +143,20 @@ Result<void> Desk::introduce(rtrs::ServerRequest& request, ByteView message) {
     return {};
 }
 
+struct Desk::Opening final : ExportedDisk::Waiter {
+    Opening(Desk& at, rtrs::ServerRequest& of, Key as, std::shared_ptr<Opened> what)
+        : desk(at), request(of), key(as), opened(std::move(what)) {}
+    void on_kept(int error) override {
+        const std::unique_ptr<Opening> self(this);
+        desk.granted(request, key, *opened, error);
+    }
+
+    Desk& desk;
+    rtrs::ServerRequest& request;
+    Key key;
+    std::shared_ptr<Opened> opened;
+};
+
 Result<void> Desk::open(rtrs::ServerRequest& request, ByteView message) {
     const auto asked = OpenRequest::parse(message);
     if (!asked) return asked.error();
@@ -154,11 +168,10 @@ Result<void> Desk::open(rtrs::ServerRequest& request, ByteView message) {
     const Key key{device_number((*opened)->disk->what().name), held.handle};
     auto& devices = session_of(request).devices;
     const bool fresh = devices.emplace(key, *opened).second;
-    // What is granted is durable before the client hears of it.
     try {
-        (*opened)->disk->settle([this, &request, key, opened = *opened](int error) {
-            granted(request, key, *opened, error);
-        });
+        auto opening = std::make_unique<Opening>(*this, request, key, *opened);
+        // What is granted is durable before the client hears of it.
+        (*opened)->disk->settle(*opening.release());
     } catch (...) {
         if (fresh) devices.erase(key);
         throw;
@@ -372,10 +385,21 @@ void Desk::job_done(Job& job, int error) {
     if (error != 0) ++statistics_.failed;
     --statistics_.under_way;
     rtrs::ServerRequest& request = *std::exchange(job.request, nullptr);
-    free_.push_back(job);
-    if (!lost) return request.respond(error);
+    if (!lost) {
+        free_.push_back(job);
+        return request.respond(error);
+    }
+    job.failed = &request;
+    job.error = error;
     disk.flush_failed();
-    disk.settle([&request, error](int) { request.respond(error); });
+    disk.settle(job);
+}
+
+void Desk::Job::on_kept(int) {
+    rtrs::ServerRequest& answered = *std::exchange(failed, nullptr);
+    const int code = error;
+    desk->free_.push_back(*this);
+    answered.respond(code);
 }
 
 }  // namespace feroce::block

@@ -87,11 +87,18 @@ private:
         std::uint32_t device = 0;
         std::uint64_t store = 0;
     };
-    struct Job : BackendRequest {
+    struct Job final : BackendRequest, ExportedDisk::Waiter {
+        void on_kept(int error) override;
+
         Desk* desk = nullptr;
-        rtrs::ServerRequest* request = nullptr;
+        rtrs::ServerRequest* request = nullptr;  // Null: the back end has done it.
         std::shared_ptr<Opened> device;
+        // Answered with that error when the disk's record says that something is lost.
+        rtrs::ServerRequest* failed = nullptr;
+        int error = 0;
     };
+    // An OPEN that is answered when its grant is durable. Owns itself while it waits.
+    struct Opening;
 
     Result<void> answer(rtrs::ServerRequest& request, ByteView message);
     Result<void> introduce(rtrs::ServerRequest& request, ByteView message);

@@ -28,7 +28,7 @@ rdma::Result<> Desk::add(Export what) {
         if (left.mapped().store != disk->record().store) disk->overtake(left.mapped().clients);
     }
     // A server that is killed before the next grant must not forget them.
-    disk->settle([](int) {});
+    disk->settle();
     return {};
 }
 
@@ -99,7 +99,7 @@ bool Desk::evict(const std::string& name) {
         std::erase_if(session.devices, [&](const auto& one) {
             return one.second->disk == disk && one.second->hold != nullptr;
         });
-    disk->settle([](int) {});
+    disk->settle();
     return true;
 }
 

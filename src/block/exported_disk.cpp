@@ -119,7 +119,7 @@ void ExportedDisk::closed_by(const ClientId& client) {
     const bool overtaken = std::erase(record_.overtaken, client) > 0;
     if (!held && !overtaken) return;
     changed();
-    settle([](int) {});
+    settle();
 }
 
 void ExportedDisk::flush_failed() {
@@ -129,22 +129,24 @@ void ExportedDisk::flush_failed() {
     changed();
 }
 
-void ExportedDisk::settle(std::function<void(int error)> then) {
+void ExportedDisk::settle(Waiter& waiter) {
     const bool keeps = kept_alive_ != nullptr;
-    if (dirty_)
-        waiting_.push_back(std::move(then));
-    else if (keeps)
-        told_.push_back(std::move(then));
-    else
-        then(0);
-    if (dirty_ && !keeps) keep();
+    if (!dirty_ && !keeps) return waiter.on_kept(0);
+    (dirty_ ? waiting_ : told_).push_back(waiter);
+    settle();
+}
+
+void ExportedDisk::settle() {
+    if (!dirty_) return;
+    keep_again_ = kept_alive_ != nullptr;
+    if (!keep_again_) keep();
 }
 
 void ExportedDisk::keep() {
     kept_alive_ = shared_from_this();
     ++keeper_.keeping;
-    dirty_ = false;
-    told_ = std::exchange(waiting_, {});
+    dirty_ = keep_again_ = false;
+    told_.splice(waiting_);
     const std::uint64_t before = kept_count_;
     try {
         keeping_.record = record_;
@@ -160,8 +162,10 @@ void ExportedDisk::kept(int error) {
     --keeper_.keeping;
     ++kept_count_;
     if (error != 0) dirty_ = true;  // The next change takes it along.
-    for (const auto& then : std::exchange(told_, {})) then(error);
-    if (!waiting_.empty() && kept_alive_ == nullptr) keep();
+    rdma::List<Waiter> told;
+    told.splice(told_);
+    while (Waiter* const waiter = told.pop_front()) waiter->on_kept(error);
+    if (keep_again_ && kept_alive_ == nullptr) keep();
 }
 
 }  // namespace feroce::block

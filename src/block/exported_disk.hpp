@@ -14,6 +14,7 @@
 #include "block/guest_list.hpp"
 #include "block/messages.hpp"
 #include "feroce/block/server.hpp"
+#include "feroce/list.hpp"
 
 namespace feroce::block {
 
@@ -25,9 +26,13 @@ struct DiskKeeper {
     // could not keep is told all the same when the store is exported again.
     std::map<std::uint64_t, std::uint64_t> lost = {};
 
-    // Of what is being handled.
+    // Of what is being handled. Without memory for that nobody is told: a request is answered all
+    // the same.
     void tell_exception() const {
-        if (on_exception) on_exception(std::current_exception());
+        try {
+            if (on_exception) on_exception(std::current_exception());
+        } catch (...) {
+        }
     }
 };
 
@@ -45,6 +50,15 @@ public:
         std::uint64_t session;
         std::string name;  // Of the session.
         std::uint64_t generation;
+    };
+    // Waits until the record is kept, and lives until then. A part of what waits: an answer that
+    // needs memory for its waiting could be lost.
+    class Waiter : public rdma::ListNode {
+    public:
+        virtual void on_kept(int error) = 0;  // 0 or an errno.
+
+    protected:
+        ~Waiter() = default;
     };
     // A client that wants to write.
     struct Claim {
@@ -79,8 +93,10 @@ public:
     void evict();
     // What was acknowledged under this generation may be lost.
     void flush_failed();
-    // Calls when all that was decided before is kept, with 0 or an errno; perhaps at once.
-    void settle(std::function<void(int error)> then);
+    // Has what was decided before kept, and tells the waiter when it is; perhaps at once. Takes no
+    // memory that it could lack.
+    void settle(Waiter& waiter);
+    void settle();
 
 private:
     bool is_overtaken(const ClientId& client) const;
@@ -106,9 +122,10 @@ private:
     bool dirty_ = false;  // The record has changed since the back end got it.
     Keeping keeping_;
     std::uint64_t kept_count_ = 0;
-    std::shared_ptr<ExportedDisk> kept_alive_;       // While the back end has the record.
-    std::vector<std::function<void(int)>> waiting_;  // For a record that is not kept yet,
-    std::vector<std::function<void(int)>> told_;     // and for the one that is being kept.
+    std::shared_ptr<ExportedDisk> kept_alive_;  // While the back end has the record.
+    bool keep_again_ = false;                   // It has changed since, and is wanted.
+    rdma::List<Waiter> waiting_;                // For a record that is not kept yet,
+    rdma::List<Waiter> told_;                   // and for the one that is being kept.
 };
 
 }  // namespace feroce::block

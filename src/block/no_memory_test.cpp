@@ -1,9 +1,11 @@
-// A client that gets no memory in the middle of an OPEN that it does in the background, and a
-// server that gets none for the writer record of one.
+// A client that gets no memory in the middle of an OPEN that it does in the background, a server
+// that gets none for the writer record of one, and one that gets none while it answers.
 #include <atomic>
 #include <cerrno>
 #include <cstdlib>
+#include <memory>
 #include <new>
+#include <vector>
 
 #include "block/test_server.hpp"
 
@@ -89,6 +91,45 @@ TEST_F(NoMemory, AWriterRecordThatCannotBeCopiedFailsTheOpenAndNoLater) {
     ASSERT_TRUE(opened) << opened.error().why;
     expect_done(opened->close().within(20s));
     expect_done(server->stop().until(loop.after(20s)));
+}
+
+// Its flushes fail, at a moment when there is no memory for what a desk needs to remember a waiting
+// answer, whatever that takes.
+class FailingFlushes final : public Backend {
+public:
+    Shape shape() override {
+        Shape shape;
+        shape.size = kTestDiskSize;
+        shape.volatile_cache = true;
+        return shape;
+    }
+    void submit(BackendRequest& request) override {
+        if (request.kind != IoKind::Flush) return request.done(request, 0);
+        struct Refused {
+            explicit Refused(std::size_t size) { refused_size = size; }
+            ~Refused() { refused_size = 0; }
+        };
+        const Refused refused(sizes[flushes++ % sizes.size()]);
+        request.done(request, EIO);
+    }
+
+    const std::vector<std::size_t> sizes{8, 16, 24, 32, 40, 48, 64};
+    std::size_t flushes = 0;
+};
+
+TEST_F(NoMemory, AFailedFlushIsAnsweredAllTheSame) {
+    const auto backend = std::make_shared<FailingFlushes>();
+    serve({{.name = "data", .backend = backend}});
+    loop.on_exception([](std::exception_ptr) {});
+    // Of several handles: only the first failure of a generation changes the record.
+    for (std::size_t i = 0; i < backend->sizes.size(); ++i) {
+        const Disk disk = open("data");
+        EXPECT_EQ(code_of(disk.flush().within(20s)), EIO) << "without " << backend->sizes[i];
+        EXPECT_TRUE(backend->writer_record()->flush_failed);
+        expect_done(disk.close().within(20s));
+    }
+    EXPECT_EQ(backend->flushes, backend->sizes.size());
+    EXPECT_EQ(code_of(server->stop().until(loop.after(20s))), EIO);
 }
 
 }  // namespace

@@ -68,7 +68,7 @@ void Server::State::Flush::ended_with(BackendRequest& request, int code) {
     if (code == 0) return;
     // Its writers need not be here any more: the next server tells them.
     of->flush_failed();
-    of->settle([](int) {});
+    of->settle();
 }
 
 rdma::Task<rdma::Result<int>> Server::State::flush(std::shared_ptr<ExportedDisk> disk) {
@@ -82,8 +82,8 @@ rdma::Task<rdma::Result<int>> Server::State::flush(std::shared_ptr<ExportedDisk>
     try {
         disk->what().backend->submit(*flush);
     } catch (...) {
-        loop_.throw_later(std::current_exception());
         if (flush->disk != nullptr) Flush::ended_with(*flush, EIO);
+        loop_.throw_later(std::current_exception());
     }
     while (flush->disk != nullptr)
         if (auto slept = co_await loop_.sleep(kLook); !slept) co_return slept.error();
