@@ -84,6 +84,8 @@ Lanes::Lanes(rdma::Loop& loop, const Setup& setup)
       shelter_(loop) {
     const auto places = reinterpret_cast<std::uint64_t>(setup.buffers) + kSlots * kChainBytes;
     for (std::size_t i = 0; i < kPlaces; ++i) free_places_.push_back(places + i * kPlaceBytes);
+    reserve_ = places + kPlaces * kPlaceBytes;
+    reserve_end_ = places + setup.nodes * kPlaces * kPlaceBytes;
     for (std::size_t i = 0; i < kSlots; ++i) {
         Slot& slot = slots_[i];
         slot.lanes = this;
@@ -108,6 +110,12 @@ std::uint64_t Lanes::take_place_bits() {
     const std::uint64_t address = free_places_.back();
     free_places_.pop_back();
     return ptr<void>(setup_.self, address).bits();
+}
+
+void Lanes::replace_place() {
+    if (reserve_ == reserve_end_) return;
+    free_places_.push_back(reserve_);
+    reserve_ += kPlaceBytes;
 }
 
 void Lanes::set_lane(NodeId node, Lane lane) {

@@ -72,7 +72,7 @@ struct Layout {
     // A word for each node: the barrier that it has come to, as it has written here after a loss.
     std::size_t arrivals() const { return losses() + words(); }
     std::size_t buffers() const { return arrivals() + words(); }
-    std::size_t pins() const { return buffers() + threads * Lanes::kBufferBytes; }
+    std::size_t pins() const { return buffers() + threads * Lanes::buffer_bytes(nodes); }
     std::size_t heap() const { return pins() + threads * sizeof(Epochs::Pinned); }
     std::size_t words() const { return (nodes * 8 + 63) / 64 * 64; }
 };

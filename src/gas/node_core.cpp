@@ -81,7 +81,8 @@ std::span<plain<std::uint64_t>> Node::Core::arrivals() const {
 
 // For a thread, when the directory is complete: who there is, but no connections yet.
 void Node::Core::make_lanes(std::size_t thread) {
-    const auto buffers = segment().subspan(layout().buffers() + thread * Lanes::kBufferBytes);
+    const auto buffers =
+        segment().subspan(layout().buffers() + thread * Lanes::buffer_bytes(size()));
     Lanes::Setup setup{.self = id(),
                        .thread = static_cast<std::uint16_t>(thread),
                        .lease = options.lease,
@@ -89,6 +90,7 @@ void Node::Core::make_lanes(std::size_t thread) {
                        .domain = domain ? domain->raw() : nullptr,
                        .lkey = registered ? registered->local().raw().lkey : 0,
                        .inline_bytes = Lanes::kInlineBytes,
+                       .nodes = size(),
                        .buffers = buffers.data(),
                        .losses = losses().data(),
                        .on_lost = [this](NodeId node) { on_lost(node); }};

@@ -2,6 +2,11 @@
 // and containers go on, with every call that returned accounted for.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <memory>
+#include <set>
+#include <vector>
+
 #include "feroce/gas/sync/alock.hpp"
 #include "feroce/gas/sync/lease_lock.hpp"
 #include "feroce/gas/sync/mcs_lock.hpp"
@@ -252,6 +257,82 @@ TEST(GasCrash, LocksOfALostNodeTakeNoPlaces) {
         });
     EXPECT_EQ(cluster.world().run_all(600s), "");
     EXPECT_GE(free + 1, gas::Lanes::kPlaces);
+}
+
+std::set<std::uint64_t> free_places(gas::Lanes& lanes) {
+    std::vector<ptr<gas::ALock::Place>> taken;
+    while (const auto place = lanes.take_place<gas::ALock::Place>()) taken.push_back(place);
+    std::set<std::uint64_t> out;
+    for (const auto place : taken) {
+        out.insert(place.bits());
+        lanes.give_place(place);
+    }
+    return out;
+}
+
+template <class Lock>
+void wait_in_vain(gas::Node& node, ptr<typename Lock::Line> line, bool& waiting) {
+    std::vector<std::unique_ptr<Lock>> locks;
+    std::vector<Task<Result<>>> attempts;
+    for (std::size_t i = 0; i < gas::Lanes::kPlaces; ++i) {
+        locks.push_back(std::make_unique<Lock>(node.lanes(), line));
+        attempts.push_back(locks.back()->lock());
+        attempts.back().start();
+    }
+    const Instant queued = node.loop().after(20ms);
+    const auto ended = [](const auto& attempt) { return attempt.done(); };
+    while (!std::all_of(attempts.begin(), attempts.end(), ended)) {
+        node.loop().poll_or_wait(node.loop().after(1ms));
+        waiting = waiting || node.loop().now() >= queued;
+    }
+    for (auto& attempt : attempts) EXPECT_FALSE(attempt.await_resume());
+}
+
+// All places of a thread are in the queue of a lock whose home dies. It has as many for other locks
+// then, and none of those: others of that queue may still write them.
+template <class Lock>
+void lose_all_places(std::uint64_t seed) {
+    using Line = typename Lock::Line;
+    GasCluster cluster(seed, {.nodes = 2, .lease = kLease});
+    bool waiting = false, ended = false;
+    for (std::size_t i = 0; i < 2; ++i)
+        cluster.world().node(i).start("node", [&, i] {
+            auto node = gas::Node::join(cluster.options_of(i));
+            ASSERT_TRUE(node) << node.error().why;
+            if (i == 0) {
+                ASSERT_TRUE(node->publish("line", *node->allocate(Line{})));
+            }
+            const auto line = node->template find<Line>("line");
+            ASSERT_TRUE(line) << line.error().why;
+            Lock held(node->lanes(), *line);
+            if (i == 0) {
+                ASSERT_TRUE(node->loop().run(held.lock()));
+            }
+            ASSERT_TRUE(node->barrier());
+            if (i == 0) {
+                while (!waiting) pause();
+                here().crash();
+                pause();
+                return;
+            }
+            const auto before = free_places(node->lanes());
+            wait_in_vain<Lock>(*node, *line, waiting);
+            const auto after = free_places(node->lanes());
+            EXPECT_EQ(after.size(), gas::Lanes::kPlaces);
+            for (const std::uint64_t place : before) EXPECT_EQ(after.count(place), 0u);
+            ended = true;
+        });
+    EXPECT_EQ(cluster.world().run_all(600s), "");
+    cluster.world().node(0).end_programs();
+    EXPECT_TRUE(ended);
+}
+
+TEST(GasCrash, PlacesInTheQueueOfALostNodeAreReplaced) {
+    for (std::uint64_t seed = 0; seed < 3; ++seed) {
+        SCOPED_TRACE("seed " + std::to_string(seed));
+        lose_all_places<gas::ALock>(seed);
+        lose_all_places<gas::McsLock>(seed);
+    }
 }
 
 // A thread that died while it was pinned stops the freeing for the time of its lease only.

@@ -61,7 +61,8 @@ public:
         ibv_pd* domain = nullptr;     // Of all lanes. Null: there is no device.
         std::uint32_t lkey = 0;       // Of the own segment; the buffers below are within it.
         std::uint32_t inline_bytes = 0;
-        std::byte* buffers = nullptr;  // kBufferBytes of the segment, aligned to a cache line.
+        std::size_t nodes = 1;
+        std::byte* buffers = nullptr;  // buffer_bytes() of the segment, aligned to a cache line.
         // A word for each node, in the own segment; not 0: that one is lost, also if it is this
         // one. Others set them too. Null: nobody is ever lost.
         plain<std::uint64_t>* losses = nullptr;
@@ -73,7 +74,10 @@ public:
     static constexpr std::uint32_t kInlineBytes = 64;
     static constexpr std::size_t kPlaces = 64;
     static constexpr std::size_t kPlaceBytes = 64;
-    static constexpr std::size_t kBufferBytes = kSlots * kChainBytes + kPlaces * kPlaceBytes;
+    // Places for use, and as many in reserve for each other node, which may be lost.
+    static constexpr std::size_t buffer_bytes(std::size_t nodes) {
+        return kSlots * kChainBytes + nodes * kPlaces * kPlaceBytes;
+    }
     // A slot's buffer for more than kChainBytes is kept up to this size.
     static constexpr std::size_t kKeptBytes = 256 << 10;
     // What a queue pair's send queue must hold.
@@ -128,6 +132,9 @@ public:
     void give_place(ptr<T> place) {
         free_places_.push_back(place.address());  // Has had room for it.
     }
+    // Instead of one that is never given back: the lock's home was lost, and others of its queue
+    // may still write the place. There is a reserve for as many as a thread can have at each node.
+    void replace_place();
 
     Chain chain(NodeId node) { return Chain(*this, node); }
 
@@ -228,6 +235,8 @@ private:
     rdma::List<Chain> waiting_;   // For the end of the round or a slot, oldest first.
     Flush flush_;
     std::vector<std::uint64_t> free_places_;
+    std::uint64_t reserve_;      // Of places: the first that was never used,
+    std::uint64_t reserve_end_;  // and the end.
     Traffic traffic_;
     std::uint64_t claims_ = 0;
     rdma::TaskGroup shelter_;  // Destroyed first: its tasks use the rest.

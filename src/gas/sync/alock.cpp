@@ -14,7 +14,8 @@ constexpr std::int64_t kWaiting = -1;
 
 Result<> ALock::Turn::take_place() {
     fresh = false;
-    // A place stays taken after an error: none is spent on a node that is known to be lost.
+    place = nullptr;
+    // A place is lost by an error: none is spent on a node that is known to be lost.
     if (const auto lost = lanes->loss_of(line.node())) return *lost;
     place = lanes->take_place<Place>();
     if (!place) return Error(ENOBUFS, "this thread holds or waits for too many locks at a time");
@@ -97,8 +98,8 @@ rdma::Task<Result<>> ALock::Turn::wait_in_queue(ptr<Place> before) {
     co_return Result<>();
 }
 
-// A place cannot be left: whoever has one goes on to the end. After an error the place stays taken,
-// since others of the queue may still write it.
+// A place cannot be left: whoever has one goes on to the end. After an error the place is not used
+// again, since others of the queue may still write it.
 rdma::Task<Result<>> ALock::Turn::lock() {
     if (const auto taken = take_place(); !taken) co_return taken.error();
     Entry entry;
@@ -135,7 +136,7 @@ rdma::Task<Result<bool>> ALock::Turn::try_lock() {
         fresh = !found && !other;
     }
     if (found) {
-        lanes->give_place(place);
+        give_place();
         co_return false;
     }
     own().budget.store(whole_budget());
@@ -159,7 +160,7 @@ rdma::Task<Result<>> ALock::Turn::unlock() {
             found = *swapped;
         }
         if (found == place) {
-            lanes->give_place(place);
+            give_place();
             co_return Result<>();
         }
     }
@@ -174,24 +175,29 @@ rdma::Task<Result<>> ALock::Turn::hand_on() {
     if (is_home()) backoff.stop_polling();
     const std::int64_t left = own().budget.load() > 0 ? own().budget.load() - 1 : 0;
     const auto handed = co_await lanes->write(own().next.load().field<&Place::budget>(), left);
-    lanes->give_place(place);
+    give_place();
     co_return handed;
 }
 
 rdma::Task<Result<ALock::Turn>> ALock::take(Turn turn) {
-    if (const auto locked = co_await turn.lock(); !locked) co_return locked.error();
+    const auto locked = co_await turn.lock();
+    if (!locked) turn.abandon_place();
+    if (!locked) co_return locked.error();
     co_return turn;
 }
 
 rdma::Task<Result<std::optional<ALock::Turn>>> ALock::take_free(Turn turn) {
     const auto locked = co_await turn.try_lock();
+    if (!locked) turn.abandon_place();
     if (!locked) co_return locked.error();
     if (!*locked) co_return std::optional<Turn>();
     co_return std::optional<Turn>(turn);
 }
 
 rdma::Task<Result<>> ALock::release(Turn turn) {
-    co_return co_await turn.unlock();
+    const auto unlocked = co_await turn.unlock();
+    if (!unlocked) turn.abandon_place();
+    co_return unlocked;
 }
 
 rdma::Task<Result<>> ALock::lock() {

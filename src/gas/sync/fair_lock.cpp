@@ -39,7 +39,7 @@ rdma::Task<Result<>> draw(Turn& turn, std::uint64_t ticket) {
     step.compare_exchange(turn.line.field<&Line::remote_tail>(), turn.place, nullptr, found);
     if (const auto done = co_await step; !done) co_return done.error();
     if (found != turn.place) co_return co_await turn.hand_on();
-    turn.lanes->give_place(turn.place);
+    turn.give_place();
     co_return Result<>();
 }
 
@@ -55,29 +55,42 @@ rdma::Task<Result<>> await_turn(Turn& turn, std::uint64_t owner) {
     co_return Result<>();
 }
 
-}  // namespace
-
-rdma::Task<Result<Turn>> FairLock::take(Turn turn) {
+rdma::Task<Result<>> wait_for(Turn& turn) {
     if (const auto won = co_await turn.lock(); !won) co_return won.error();
     const auto tickets = co_await look(turn);
     if (!tickets) co_return tickets.error();
     if (const auto drawn = co_await draw(turn, tickets->next); !drawn) co_return drawn.error();
-    if (const auto mine = co_await await_turn(turn, tickets->owner); !mine) co_return mine.error();
+    co_return co_await await_turn(turn, tickets->owner);
+}
+
+rdma::Task<Result<bool>> try_for(Turn& turn) {
+    const auto won = co_await turn.try_lock();
+    if (!won || !*won) co_return won;
+    const auto tickets = co_await look(turn);
+    if (!tickets) co_return tickets.error();
+    const bool free = tickets->owner == tickets->next;
+    if (free) {
+        if (const auto drawn = co_await draw(turn, tickets->next); !drawn) co_return drawn.error();
+    } else if (const auto left = co_await turn.unlock(); !left) {
+        co_return left.error();
+    }
+    co_return free;
+}
+
+}  // namespace
+
+rdma::Task<Result<Turn>> FairLock::take(Turn turn) {
+    const auto mine = co_await wait_for(turn);
+    if (!mine) turn.abandon_place();
+    if (!mine) co_return mine.error();
     co_return turn;
 }
 
 rdma::Task<Result<std::optional<Turn>>> FairLock::take_free(Turn turn) {
-    const auto won = co_await turn.try_lock();
-    if (!won) co_return won.error();
-    if (!*won) co_return std::optional<Turn>();
-    const auto tickets = co_await look(turn);
-    if (!tickets) co_return tickets.error();
-    if (tickets->owner != tickets->next) {
-        if (const auto left = co_await turn.unlock(); !left) co_return left.error();
-        co_return std::optional<Turn>();
-    }
-    if (const auto drawn = co_await draw(turn, tickets->next); !drawn) co_return drawn.error();
-    co_return std::optional<Turn>(turn);
+    const auto mine = co_await try_for(turn);
+    if (!mine) turn.abandon_place();
+    if (!mine) co_return mine.error();
+    co_return *mine ? std::optional<Turn>(turn) : std::nullopt;
 }
 
 rdma::Task<Result<>> FairLock::release(Turn turn) {

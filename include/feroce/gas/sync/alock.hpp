@@ -12,6 +12,7 @@
 #pragma once
 
 #include <optional>
+#include <utility>
 
 #include "feroce/gas/sync/mutex.hpp"
 
@@ -70,6 +71,11 @@ public:
         }
         Place& own() const { return *lanes->local(place); }
         Result<> take_place();
+        void give_place() { lanes->give_place(std::exchange(place, nullptr)); }
+        // After an error: others may still write the place, if it has one.
+        void abandon_place() {
+            if (std::exchange(place, nullptr)) lanes->replace_place();
+        }
         rdma::Task<Result<>> lock();
         rdma::Task<Result<bool>> try_lock();
         rdma::Task<Result<>> unlock();

@@ -24,6 +24,7 @@ public:
 private:
     static Result<ptr<Place>> take_place(Lanes& lanes, NodeId home);
     static rdma::Task<Result<ptr<Place>>> take(Lanes& lanes, ptr<Line> line);
+    static rdma::Task<Result<>> wait_in_queue(Lanes& lanes, ptr<Line> line, ptr<Place> place);
     // Null: it is not free.
     static rdma::Task<Result<ptr<Place>>> take_free(Lanes& lanes, ptr<Line> line);
     static rdma::Task<Result<>> release(Lanes& lanes, ptr<Line> line, ptr<Place> place);
