@@ -64,7 +64,7 @@ bool GuestPort::wait(Instant until) {
     }
     const PortWaiter::Woken woken = waiter_.wait(until);
     // A newcomer for whom there is no memory comes again.
-    if (woken.newcomer) (void)with_memory([this] { home_->serve(); });
+    if (woken.newcomer) (void)with_memory([this] { waiter_.serve(*home_); });
     return woken.arrived;
 }
 

@@ -31,9 +31,17 @@ constexpr Duration kLookGap = std::chrono::milliseconds(500);
 
 struct HandOver {
     std::uint32_t magic = kMagic;
-    std::uint32_t slots = kSlots;  // 0: the kernel cannot share the port.
+    std::uint32_t slots = kSlots;  // Or one of those below: nothing comes with it.
     std::uint32_t with_v6 = 0;
 };
+constexpr std::uint32_t kCannotShare = 0;                 // The kernel has no steering.
+constexpr std::uint32_t kMayNotPass = ~std::uint32_t{0};  // Another member may.
+
+void refuse(int newcomer, std::uint32_t why) {
+    HandOver nothing;
+    nothing.slots = why;
+    (void)!::send(newcomer, &nothing, sizeof nothing, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
 
 // Abstract, so it lives in the network namespace, as the port does, and dies with its socket.
 socklen_t group_name(sockaddr_un& out, std::uint16_t port, std::uint32_t user) {
@@ -130,7 +138,12 @@ Result<std::unique_ptr<PortGroup>> PortGroup::join(int connection, std::uint16_t
     message.msg_control = control;
     message.msg_controllen = sizeof control;
     const ssize_t n = ::recvmsg(connection, &message, MSG_CMSG_CLOEXEC);
-    if (n == sizeof header && header.slots == 0)
+    if (n == sizeof header && header.slots == kMayNotPass)
+        return Error{EAGAIN,
+                     "the process that answers for UDP port 4791 may not share it: more file "
+                     "descriptors of its user are in flight than its limit of open files; start "
+                     "it with a higher one (ulimit -n)"};
+    if (n == sizeof header && header.slots == kCannotShare)
         return Error{EBUSY,
                      "UDP port 4791 is held by another process, and this kernel cannot share it "
                      "(SO_ATTACH_REUSEPORT_CBPF): end that process first"};
@@ -360,15 +373,14 @@ bool PortGroup::has_member(const ucred& process) const {
     return process.uid == identity_.user || table_.has_owner(process.pid);
 }
 
-void PortGroup::serve() {
+bool PortGroup::serve() {
     Fd connection(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     const std::optional<std::uint32_t> user =
         connection.valid() ? user_behind(connection.get()) : std::nullopt;
-    if (!user) return;
-    if (*user == identity_.user)
-        hand_sockets_to(connection.get());
-    else
-        admit_guest(std::move(connection), *user);
+    if (!user) return true;
+    if (*user == identity_.user) return hand_sockets_to(connection.get());
+    admit_guest(std::move(connection), *user);
+    return true;
 }
 
 void PortGroup::admit_guest(Fd connection, std::uint32_t user) {
@@ -382,12 +394,10 @@ void PortGroup::admit_guest(Fd connection, std::uint32_t user) {
     if (relay_) relay_->admit(std::move(connection), user);
 }
 
-void PortGroup::hand_sockets_to(int newcomer) const {
+bool PortGroup::hand_sockets_to(int newcomer) const {
     if (!steered_) {
-        HandOver nothing;
-        nothing.slots = 0;
-        (void)!::send(newcomer, &nothing, sizeof nothing, MSG_NOSIGNAL | MSG_DONTWAIT);
-        return;
+        refuse(newcomer, kCannotShare);
+        return true;
     }
     int fds[kHandedOver];
     std::size_t count = 0;
@@ -409,8 +419,12 @@ void PortGroup::hand_sockets_to(int newcomer) const {
     rights->cmsg_type = SCM_RIGHTS;
     rights->cmsg_len = CMSG_LEN(count * sizeof(int));
     std::memcpy(CMSG_DATA(rights), fds, count * sizeof(int));
-    // A newcomer that gets nothing (it died, or too many fds are in flight) tries again.
-    (void)!::sendmsg(newcomer, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    // One that has died does not matter. What lies in lots counts as in flight, too, and the limit
+    // for that is the sender's own.
+    if (::sendmsg(newcomer, &message, MSG_NOSIGNAL | MSG_DONTWAIT) >= 0 || errno != ETOOMANYREFS)
+        return true;
+    refuse(newcomer, kMayNotPass);
+    return false;
 }
 
 bool PortGroup::hand_over(const device::Datagram& packet) {

@@ -80,8 +80,10 @@ public:
     bool has_member(const ucred& process) const;
 
     // Readable when somebody wants to join; any member may serve(), which never blocks. Any thread.
+    // False: this process may pass on no descriptors, so it should leave newcomers to other members
+    // for a while.
     int listener() const { return listener_.get(); }
-    void serve();
+    bool serve();
     void admit_guest(Fd connection, std::uint32_t user);  // Closed if there is no relay.
 
     std::uint32_t user() const { return identity_.user; }
@@ -102,7 +104,7 @@ private:
     Result<void> bind_first_chunk();
     Result<void> bind_chunk(std::uint32_t chunk);
     Result<void> count_sockets(std::uint32_t chunks) const;
-    void hand_sockets_to(int newcomer) const;
+    bool hand_sockets_to(int newcomer) const;  // As serve().
     SlotSet claimed() const { return claimed_.load(kRelaxed); }
 
     // Without steering the port is one process's, by the socket of this slot.

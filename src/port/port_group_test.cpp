@@ -2,12 +2,16 @@
 #include "port/port_group.hpp"
 
 #include <gtest/gtest.h>
+#include <linux/capability.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <array>
 #include <atomic>
@@ -17,11 +21,15 @@
 #include <cstring>
 #include <filesystem>
 #include <iterator>
+#include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
+#include "port/clock.hpp"
 #include "port/group_socket.hpp"
 #include "port/port_entry.hpp"
+#include "port/port_waiter.hpp"
 
 namespace feroce::port {
 namespace {
@@ -145,6 +153,90 @@ TEST(PortGroup, AMemberHasFewDescriptors) {
     while ((*group)->grow()) continue;
     ASSERT_TRUE((*group)->claim().has_value());
     EXPECT_LE(open_descriptors() - before, 32u);
+}
+
+// Lower for a while, without the privilege to exceed it.
+class FewOpenFiles {
+public:
+    explicit FewOpenFiles(rlim_t limit) {
+        EXPECT_EQ(::getrlimit(RLIMIT_NOFILE, &before_), 0);
+        EXPECT_EQ(::syscall(SYS_capget, &header_, before_effective_.data()), 0);
+        set({limit, before_.rlim_max}, 0);
+    }
+    ~FewOpenFiles() { set(before_, ~0u); }
+
+private:
+    void set(const rlimit& limit, std::uint32_t kept) {
+        std::array<__user_cap_data_struct, 2> data = before_effective_;
+        for (__user_cap_data_struct& word : data) word.effective &= kept;
+        EXPECT_EQ(::syscall(SYS_capset, &header_, data.data()), 0);
+        EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
+    }
+
+    rlimit before_{};
+    __user_cap_header_struct header_{_LINUX_CAPABILITY_VERSION_3, 0};
+    std::array<__user_cap_data_struct, 2> before_effective_{};
+};
+
+// Joins in another process; empty if it could, else why not.
+std::string join_from_another_process() {
+    int pipe_fds[2];
+    EXPECT_EQ(::pipe(pipe_fds), 0);
+    const pid_t child = ::fork();
+    if (child == 0) {
+        const Result<std::shared_ptr<PortGroup>> own = enter();
+        const std::string why = own ? "" : own.error().why;
+        (void)!::write(pipe_fds[1], why.data(), why.size());
+        ::_exit(0);
+    }
+    ::close(pipe_fds[1]);
+    std::array<char, 1024> text;
+    const ssize_t n = ::read(pipe_fds[0], text.data(), text.size());
+    ::close(pipe_fds[0]);
+    ::waitpid(child, nullptr, 0);
+    return n > 0 ? std::string(text.data(), static_cast<std::size_t>(n)) : std::string();
+}
+
+TEST(PortGroup, AMemberThatMayPassNoDescriptorsOnSaysSo) {
+    Result<std::shared_ptr<PortGroup>> group = enter();
+    ASSERT_TRUE(group.has_value()) << group.error().why;
+    while ((*group)->grow()) continue;
+    ASSERT_EQ((*group)->table().chunks(), kChunks);
+    {
+        const FewOpenFiles few(2 * kSlots - 100);  // All of their sockets are in flight.
+        const Server server(**group);
+        const std::string why = join_from_another_process();
+        EXPECT_NE(why.find("ulimit -n"), std::string::npos) << why;
+    }
+    const Server server(**group);
+    EXPECT_EQ(join_from_another_process(), "");
+}
+
+// A newcomer, whom nobody has served yet.
+Fd knock() {
+    Result<Fd> connection = connect_to_group(test_port(), ::geteuid());
+    EXPECT_TRUE(connection.has_value());
+    return connection ? std::move(*connection) : Fd();
+}
+
+TEST(PortGroup, AMemberThatMayPassNoDescriptorsOnLeavesNewcomersToOthers) {
+    Result<std::shared_ptr<PortGroup>> group = enter();
+    ASSERT_TRUE(group.has_value()) << group.error().why;
+    while ((*group)->grow()) continue;
+    PortWaiter poor;
+    ASSERT_TRUE(poor.open() && poor.add_listener((*group)->listener()));
+    const Instant soon = monotonic_now() + std::chrono::seconds(20);
+    const Fd first = knock();
+    ASSERT_TRUE(poor.wait(soon).newcomer);
+    {
+        const FewOpenFiles few(2 * kSlots - 100);
+        poor.serve(**group);
+    }
+    const Fd second = knock();
+    EXPECT_FALSE(poor.wait(monotonic_now()).newcomer);
+    bool served = false;  // Later: there may be nobody else.
+    while (!served && monotonic_now() < soon) served = poor.wait(soon).newcomer;
+    EXPECT_TRUE(served);
 }
 
 // Another program of this user can bind the port, too, and gets a place in the group.

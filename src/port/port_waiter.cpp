@@ -6,15 +6,23 @@
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <utility>
 
+#include "port/clock.hpp"
 #include "port/event_set.hpp"
+#include "port/port_group.hpp"
 #include "port/socket_calls.hpp"
 
 namespace feroce::port {
 namespace {
+
+// How long newcomers are left to other members. Shorter than a newcomer waits for an answer, since
+// this member may be the only one.
+constexpr Duration kListenerRest = std::chrono::milliseconds(100);
 
 // What woke wait(), in epoll_event::data.
 enum Source : std::uint64_t { kArrivals, kRare, kDoorbell, kListener, kChanges };
@@ -73,8 +81,21 @@ bool PortWaiter::add_rare(int fd) {
 }
 
 bool PortWaiter::add_listener(int fd) {
+    listener_ = fd;
+    return attach_listener();
+}
+
+bool PortWaiter::attach_listener() {
     // Exclusive: a newcomer need not wake every member of the group.
-    return add_to_set(waiting_.get(), fd, EPOLLIN | EPOLLEXCLUSIVE, kListener);
+    return add_to_set(waiting_.get(), listener_, EPOLLIN | EPOLLEXCLUSIVE, kListener);
+}
+
+// The kernel wakes the same member for every newcomer, which asks again at once: if this one may
+// not help it, another shall be woken.
+void PortWaiter::serve(PortGroup& group) {
+    if (group.serve()) return;
+    listens_again_ = monotonic_now() + kListenerRest;
+    ::epoll_ctl(waiting_.get(), EPOLL_CTL_DEL, listener_, nullptr);
 }
 
 void PortWaiter::set_armed(bool armed) {
@@ -103,7 +124,10 @@ void PortWaiter::disarm(bool for_long) {
 
 PortWaiter::Woken PortWaiter::wait(Instant until) {
     std::array<epoll_event, 8> events;
-    const int count = wait_for_events(waiting_.get(), events, until);
+    // Without memory for its place it is tried again.
+    if (listens_again_ != kNever && monotonic_now() >= listens_again_ && attach_listener())
+        listens_again_ = kNever;
+    const int count = wait_for_events(waiting_.get(), events, std::min(until, listens_again_));
     Woken woken;
     for (int i = 0; i < count; ++i) {
         const std::uint64_t source = events[static_cast<std::size_t>(i)].data.u64;

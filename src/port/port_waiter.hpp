@@ -12,6 +12,8 @@
 
 namespace feroce::port {
 
+class PortGroup;
+
 class PortWaiter {
 public:
     bool open();
@@ -29,11 +31,13 @@ public:
         bool newcomer = false;
     };
     Woken wait(Instant until);
+    void serve(PortGroup& group);  // A newcomer; by the waiting thread.
     void wake();
     bool interfaces_changed();
 
 private:
     bool attach(int fd);
+    bool attach_listener();
     void set_armed(bool armed);
 
     std::mutex mutex_;          // Guards sockets_ and attached_.
@@ -45,8 +49,10 @@ private:
     Fd waiting_;            // The epoll set of arrivals_, doorbell_, changes_ and the listener.
     Fd doorbell_;           // eventfd behind wake().
     Fd changes_;            // Netlink: the news of addresses and links.
-    bool changed_ = false;  // The waiting thread's own.
-    std::atomic<bool> rung_{false};  // A wake() not yet seen; saves needless writes.
+    bool changed_ = false;  // The waiting thread's own, as are the next two.
+    int listener_ = -1;
+    Instant listens_again_ = kNever;  // kNever: it is in waiting_.
+    std::atomic<bool> rung_{false};   // A wake() not yet seen; saves needless writes.
 };
 
 }  // namespace feroce::port

@@ -125,7 +125,7 @@ bool UdpPort::wait(Instant until) {
     const PortWaiter::Woken woken = waiter_.wait(std::min(until, membership_.group().next_look()));
     // What there is no memory for comes again: the next look, and the newcomer.
     (void)with_memory([this] { membership_.group().look_for_deaths(monotonic_now()); });
-    if (woken.newcomer) (void)with_memory([this] { membership_.group().serve(); });
+    if (woken.newcomer) (void)with_memory([this] { waiter_.serve(membership_.group()); });
     if (woken.arrived) {
         ring_receiver_.answer_bell();
         look_.fetch_or(kLookAtBoth, std::memory_order_relaxed);
