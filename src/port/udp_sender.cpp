@@ -103,31 +103,43 @@ UdpSender::UdpSender(std::shared_ptr<Network> network, const LocalAddresses& loc
 
 // Programs' threads come here by calls that must not throw, with a shard's lock.
 UdpSender::Address* UdpSender::address_of(const Gid& source) {
-    for (Address& a : addresses_) {
-        if (a.gid != source) continue;
-        if (a.scope == 0) learn_scope(a);
-        return &a;
-    }
-    return add_address(source);
+    const std::size_t place =
+        places_.find(source, [this](std::size_t i) -> const Gid& { return addresses_[i].gid; });
+    if (place == GidPlaces::kNone) return add_address(source);
+    Address& address = addresses_[place];
+    if (address.scope == 0) learn_scope(address);
+    return &address;
 }
 
 UdpSender::Address* UdpSender::add_address(const Gid& source) {
-    auto place = addresses_.end();
-    if (addresses_.size() < kAddressesMax) {
-        place = addresses_.emplace(place);
-    } else {
-        // One that the machine has lost: nothing can be sent from there.
-        place = std::find_if(addresses_.begin(), addresses_.end(),
-                             [this](const Address& a) { return !local_.holds(a.gid); });
-        if (place == addresses_.end()) {
-            open_error_ = ENOMEM;
-            return nullptr;
-        }
-        *place = {};
+    if (addresses_.size() == kAddressesMax && !give_up_address()) {
+        open_error_ = ENOMEM;
+        return nullptr;
     }
-    place->gid = source;
-    learn_scope(*place);
-    return &*place;
+    Address& address = addresses_.emplace_back();
+    address.gid = source;
+    places_.add(source, addresses_.size() - 1);
+    learn_scope(address);
+    return &address;
+}
+
+// One that the machine has lost: nothing can be sent from there. If there is none, there will be
+// none before the machine's addresses change.
+bool UdpSender::give_up_address() {
+    const std::uint32_t version = local_.version();
+    if (none_lost_at_ == version) return false;
+    ++searches_;
+    const auto lost = std::find_if(addresses_.begin(), addresses_.end(),
+                                   [this](const Address& a) { return !local_.holds(a.gid); });
+    if (lost == addresses_.end()) {
+        none_lost_at_ = version;
+        return false;
+    }
+    if (lost != addresses_.end() - 1) *lost = std::move(addresses_.back());
+    addresses_.pop_back();
+    places_.clear();
+    for (std::size_t i = 0; i < addresses_.size(); ++i) places_.add(addresses_[i].gid, i);
+    return true;
 }
 
 // A new address may be used before we are told of it.

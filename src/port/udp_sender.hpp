@@ -19,6 +19,7 @@
 #include "port/capture.hpp"
 #include "port/disturber.hpp"
 #include "port/faults.hpp"
+#include "port/gid_places.hpp"
 #include "port/local_addresses.hpp"
 #include "port/network.hpp"
 #include "port/outlet.hpp"
@@ -46,6 +47,8 @@ public:
     // The errno with which the last packets of this path were refused; 0 if they were not.
     int send_error(const transport::Path& path) const;
     void forget_refusals() { trouble_count_ = 0; }
+    // How often all addresses were searched for one that the machine has lost.
+    std::uint64_t searches() const { return searches_; }
 
 private:
     static constexpr std::size_t kSocketsPerAddress = 4;
@@ -76,6 +79,7 @@ private:
     // Null, with open_error_ set, if there is none to be had.
     Address* address_of(const Gid& source);
     Address* add_address(const Gid& source);
+    bool give_up_address();
     void learn_scope(Address& address) const;
     Outlet* outlet_for(Address* address, const transport::TransmitRun& run);
     // Damage: 0, or the seed by which sealed packets are damaged.
@@ -94,10 +98,14 @@ private:
     std::shared_ptr<Network> network_;  // Whose sockets are opened here.
     const LocalAddresses& local_;
     RandomSource& random_;
-    std::uint16_t port_;              // Of the peers.
-    std::vector<Address> addresses_;  // Never more than it was made for.
-    bool segmentation_ = true;        // Until the kernel refuses it.
-    int open_error_ = 0;              // Why the last socket could not be made.
+    std::uint16_t port_;               // Of the peers.
+    std::vector<Address> addresses_;   // Never more than it was made for.
+    GidPlaces places_{kAddressesMax};  // Where in addresses_.
+    // The version of the machine's addresses at which none of ours was lost.
+    std::optional<std::uint32_t> none_lost_at_;
+    std::uint64_t searches_ = 0;
+    bool segmentation_ = true;  // Until the kernel refuses it.
+    int open_error_ = 0;        // Why the last socket could not be made.
     std::uint64_t dropped_packets_ = 0;
     std::array<Trouble, kTroublesMax> troubles_{};
     std::size_t trouble_count_ = 0;

@@ -427,6 +427,27 @@ TEST(UdpSender, HasABoundOnItsAddresses) {
     const transport::TransmitRun first = small_run(kOthers, bytes);
     sender.transmit({&first, 1});
     EXPECT_EQ(sender.send_error(first.path), EADDRNOTAVAIL) << "it has its place";
+
+    // However many packets find no place, the search is done once for each change of addresses.
+    EXPECT_EQ(sender.searches(), 1u);
+    interface.gids.pop_back();
+    many.set({interface});
+    for (int i = 0; i < 100; ++i) sender.transmit({&last, 1});
+    EXPECT_EQ(sender.searches(), 2u);
+    EXPECT_EQ(sender.send_error(last.path), ENOMEM);
+    // One that the machine has lost makes room, and the others are still found.
+    interface.gids.erase(interface.gids.begin() + 5);
+    many.set({interface});
+    sender.transmit({&last, 1});
+    EXPECT_EQ(sender.send_error(last.path), EADDRNOTAVAIL);
+    EXPECT_EQ(sender.searches(), 3u);
+    for (const std::uint32_t i : {0u, 4u, 6u, 1023u}) {
+        const transport::TransmitRun run = small_run(kOthers + i, bytes);
+        sender.transmit({&run, 1});
+        EXPECT_EQ(sender.send_error(run.path), EADDRNOTAVAIL) << i;
+        sender.forget_refusals();
+    }
+    EXPECT_EQ(sender.searches(), 3u);
 }
 
 }  // namespace
