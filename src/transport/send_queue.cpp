@@ -121,7 +121,10 @@ bool SendQueue::store_lists(std::size_t slot, const SendWr& wr) {
 }
 
 void SendQueue::store_rest(std::size_t slot, const SendWr& wr) {
-    if (!remote_srqs_.empty()) remote_srqs_[slot] = wr.remote_srq;
+    if (!remote_srqs_.empty()) {
+        remote_srqs_[slot] = wr.remote_srq;
+        if (!is_local(wr.op)) last_remote_srq_ = wr.remote_srq;
+    }
     if (is_datagram_) {
         rest_[slot] = DatagramTarget{wr.path, wr.destination_qpn, wr.qkey};
     } else if (wr.op == SendOp::BindWindow) {

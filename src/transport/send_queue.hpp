@@ -77,6 +77,9 @@ public:
     std::span<const mem::Sge> sges(std::uint64_t index) const;
     ByteView inline_data(std::uint64_t index) const;  // Of an inlined request.
     SrqNumber remote_srq(std::uint64_t index) const;  // XRC only.
+    SrqNumber last_remote_srq() const {
+        return last_remote_srq_;
+    }  // The same, of all that was posted.
     // Of a request whose operation has them: atomics and ATOMIC WRITE, datagrams, binds.
     const AtomicOperands& atomic(std::uint64_t index) const;
     const DatagramTarget& datagram(std::uint64_t index) const;
@@ -106,6 +109,7 @@ private:
     std::vector<mem::Sge> sges_;  // sge_max_ entries; none if sge_max_ is 1.
     std::vector<Rest> rest_;
     std::vector<SrqNumber> remote_srqs_;  // None but for XRC.
+    SrqNumber last_remote_srq_;
     std::uint32_t inline_max_;
     std::vector<std::byte> inline_;  // inline_max_ bytes.
 };

@@ -154,10 +154,62 @@ TEST(KeepAlive, OnlyInRts) {
 }
 
 TEST(KeepAlive, OtherKindsOfQueuePairsDoNot) {
-    for (const QpType type : {QpType::Uc, QpType::XrcInitiator}) {
+    for (const QpType type : {QpType::Uc, QpType::XrcTarget}) {
         ScriptedPeer peer({.type = type});
         EXPECT_FALSE(ask(peer));
         peer.expect_silence();
+    }
+}
+
+void write_once_to(ScriptedPeer& peer, SrqNumber srq, Psn psn, std::uint64_t wr_id) {
+    transport::SendWr wr;
+    wr.wr_id = wr_id;
+    wr.op = SendOp::Write;
+    wr.signaled = true;
+    wr.remote_srq = srq;
+    ASSERT_TRUE(peer.engine.post_send(peer.now, *peer.qp, wr));
+    peer.run();
+    peer.expect_sent(Opcode::XrcWriteOnly, psn);
+    ScriptedPeer::Spec ack;
+    ack.extensions.aeth = {wire::Syndrome::ack(wire::kNoCredits), 1};
+    peer.peer_sends(Opcode::XrcAck, psn, ack);
+    peer.expect_completion(wr_id, WcStatus::Success);
+}
+
+// It names a queue that the peer has had, for the peer may look it up.
+TEST(KeepAlive, AnXrcInitiatorAsksOnceItHasSentSomething) {
+    ScriptedPeer peer({.type = QpType::XrcInitiator});
+    EXPECT_FALSE(ask(peer)) << "it knows no queue of the peer's";
+    peer.expect_silence();
+    for (std::uint32_t n = 0; n < 2; ++n) {
+        write_once_to(peer, SrqNumber{0x1111 + n}, kSendPsn + n, n);
+        const Progress before = peer.qp->machine().progress();
+        const std::uint64_t heard = peer.qp->packets_received();
+        ASSERT_TRUE(ask(peer));
+        const SentPacket question = peer.expect_sent(Opcode::XrcWriteOnly, kSendPsn + n);
+        EXPECT_TRUE(question.packet.bth.ack_request);
+        EXPECT_EQ(question.packet.reth().length, 0U);
+        EXPECT_EQ(question.packet.xrceth().srq, SrqNumber{0x1111 + n});
+        peer.expect_silence();
+        ScriptedPeer::Spec answer;
+        answer.extensions.aeth = {wire::Syndrome::ack(wire::kNoCredits), 1};
+        peer.peer_sends(Opcode::XrcAck, kSendPsn + n, answer);
+        EXPECT_GT(peer.qp->packets_received(), heard);
+        expect_same(peer.qp->machine().progress(), before);
+        peer.expect_no_completion();
+    }
+}
+
+TEST(KeepAlive, AnXrcTargetAcknowledgesAQuestionWhateverQueueItNames) {
+    ScriptedPeer peer({.type = QpType::XrcTarget, .access = 0});
+    for (const SrqNumber srq : {peer.srq_number, SrqNumber{peer.srq_number.raw + 1}}) {
+        ScriptedPeer::Spec question;
+        question.extensions.xrceth.srq = srq;
+        peer.peer_sends(Opcode::XrcWriteOnly, kReceivePsn - 1, question);
+        const SentPacket answer = peer.expect_sent(Opcode::XrcAck, kReceivePsn - 1);
+        EXPECT_EQ(answer.packet.aeth().syndrome, wire::Syndrome::ack(wire::kNoCredits));
+        peer.expect_no_completion();
+        EXPECT_NE(peer.qp->state(), QpState::Err);
     }
 }
 

@@ -65,10 +65,9 @@ void RcMachine::on_timer(Instant now) {
     requester_.on_timer(now);
 }
 
-// Not XRC: its requests name a receive queue of the peer's. Not SQD: nothing leaves by itself
-// there.
+// Not in SQD: nothing leaves by itself there. An XRC target has nothing to ask with.
 bool RcMachine::ask_peer() {
-    return qp_.type() == QpType::Rc && qp_.state() == QpState::Rts && requester_.ask_peer();
+    return qp_.type() != QpType::XrcTarget && qp_.state() == QpState::Rts && requester_.ask_peer();
 }
 
 Progress RcMachine::progress() const {

@@ -124,16 +124,21 @@ bool Requester::idle() const {
 // A WRITE of no bytes under the number of the last packet that was acknowledged, or the one before
 // the first if none was ever sent: a duplicate, which a responder acknowledges again and does not
 // execute (IBTA 9.7.5.1.4). Should a peer take it for new, it needs no receive and touches nothing.
+// XRC requests name a receive queue of the peer's, so there one must have been sent: a peer may
+// look up the queue before it looks at the number, and would refuse one that it never had.
 bool Requester::ask_peer() const {
     if (!qp_.send_queue().empty() || flight_.una != flight_.sent_end) return false;
+    const bool xrc = service_ == wire::Service::Xrc;
     // The kernel's rxe, before it has got anything, acknowledges 0xffffff whatever the PSNs are.
     // That must not be a packet which we may have in flight when it comes.
     constexpr std::uint32_t kInFlightMax = 4096;
     const Psn first = qp_.attributes().send_psn;
-    if (flight_.una == PacketNumber::first(first) && Psn::kCount - first.raw() <= kInFlightMax)
+    if (flight_.una == PacketNumber::first(first) &&
+        (xrc || Psn::kCount - first.raw() <= kInFlightMax))
         return false;
     PacketSpec spec;
-    spec.opcode = wire::Opcode::RcWriteOnly;
+    spec.opcode = wire::opcode_of(service_, wire::Opcode::RcWriteOnly);
+    if (xrc) spec.extensions.xrceth.srq = qp_.send_queue().last_remote_srq();
     spec.destination = qp_.attributes().destination_qpn;
     spec.psn = (flight_.una - 1).psn();
     spec.ack_request = true;
