@@ -30,6 +30,7 @@
 #include "port/group_socket.hpp"
 #include "port/port_entry.hpp"
 #include "port/port_waiter.hpp"
+#include "port/real_host.hpp"
 
 namespace feroce::port {
 namespace {
@@ -237,6 +238,45 @@ TEST(PortGroup, AMemberThatMayPassNoDescriptorsOnLeavesNewcomersToOthers) {
     bool served = false;  // Later: there may be nobody else.
     while (!served && monotonic_now() < soon) served = poor.wait(soon).newcomer;
     EXPECT_TRUE(served);
+}
+
+RealHost::Options on_test_port() {
+    RealHost::Options out;
+    out.port = test_port();
+    return out;
+}
+
+// As guests make it grow: slots that nobody has leave the program's shards alone.
+TEST(PortGroup, SlotsThatOnlyWereAddedAreToSpare) {
+    RealHost host(on_test_port());
+    const Result<std::unique_ptr<host::HostPort>> port = host.open_port();
+    ASSERT_TRUE(port.has_value()) << port.error().why;
+    const pid_t child = ::fork();
+    if (child == 0) {
+        Result<std::shared_ptr<PortGroup>> own = enter();
+        while (own && (*own)->grow()) continue;
+        ::_exit(own && (*own)->table().chunks() == kChunks ? 0 : 1);
+    }
+    const Instant give_up = monotonic_now() + std::chrono::seconds(60);
+    int status = -1;
+    while (::waitpid(child, &status, WNOHANG) == 0 && monotonic_now() < give_up)
+        (*port)->wait(monotonic_now() + std::chrono::milliseconds(10));
+    ASSERT_EQ(status, 0);
+    EXPECT_TRUE(host.has_ports_to_spare());
+}
+
+TEST(PortGroup, HalfOfTheMembersSlotsAreToSpare) {
+    RealHost host(on_test_port());
+    std::vector<std::unique_ptr<host::HostPort>> ports;
+    for (std::uint32_t i = 0; i < kMemberSlots / 2; ++i) {
+        ASSERT_TRUE(i == 0 || host.has_ports_to_spare()) << i;
+        Result<std::unique_ptr<host::HostPort>> port = host.open_port();
+        ASSERT_TRUE(port.has_value()) << port.error().why;
+        ports.push_back(std::move(*port));
+    }
+    EXPECT_FALSE(host.has_ports_to_spare());
+    ports.pop_back();
+    EXPECT_TRUE(host.has_ports_to_spare());
 }
 
 // Another program of this user can bind the port, too, and gets a place in the group.

@@ -146,11 +146,11 @@ Result<std::unique_ptr<host::HostPort>> RealHost::open_port() {
     return (*network)->run([&] { return open_port_in(*network); });
 }
 
-// A guest has few seats. A group that has grown to half of its slots once may do so again.
+// A guest has few seats. What counts are members: guests make a group grow, too.
 bool RealHost::has_ports_to_spare() {
     const std::lock_guard lock(mutex_);
     const std::shared_ptr<PortGroup> group = group_.lock();
-    return group && group->table().chunks() <= kChunks / 2;
+    return group && group->table().members() < kMemberSlots / 2;
 }
 
 Result<std::unique_ptr<host::HostPort>> RealHost::open_port_in(

@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -230,12 +231,19 @@ int RelayServer::find_slot(Guest& guest, const GuestMessage& ask) {
     if (take_over(guest, ask, now)) return 0;
     mark_orphans(now);
     for (;;) {
+bool RelayServer::may_grow() const {
+    rlimit open_files{};
+    return ::getrlimit(RLIMIT_NOFILE, &open_files) == 0 &&
+           may_grow_for_guests(group_.table().chunks(), (group_.has_v6() ? 2 : 1) * kChunkSlots,
+                               open_files.rlim_cur);
+}
+
         const std::vector<GuestSlot> slots = look_at_slots();
         const std::vector<std::uint32_t> fit = slots_for(slots, guest.user, ask.slot, now);
         for (const std::uint32_t slot : fit)
             if (take(guest, slot, slot == ask.slot, now)) return 0;
         const bool needs_more = fit.empty() && has_share_left(slots, guest.user, now);
-        if (!needs_more) return EUSERS;
+        if (!needs_more || !may_grow()) return EUSERS;
         if (const Result<void> grown = group_.grow(); !grown)
             return grown.error().code == EAGAIN ? EAGAIN : EUSERS;
     }

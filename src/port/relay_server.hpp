@@ -86,6 +86,7 @@ private:
     int make_seat(Id id, Guest& guest, const GuestMessage& ask);  // 0, or why it is refused.
     int find_slot(Guest& guest, const GuestMessage& ask);         // The same.
     bool take(Guest& guest, std::uint32_t slot, bool again, Instant now);
+    bool may_grow() const;
     bool take_over(Guest& guest, const GuestMessage& ask, Instant now);
     void lock_slots(Instant now);
     bool lacks_locks() const;

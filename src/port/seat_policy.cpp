@@ -63,6 +63,11 @@ std::vector<std::uint32_t> slots_for(std::span<const GuestSlot> slots, std::uint
     return out;
 }
 
+bool may_grow_for_guests(std::uint32_t chunks, std::uint32_t chunk_descriptors,
+                         std::uint64_t in_flight_max) {
+    return (std::uint64_t{chunks} + 1) * chunk_descriptors <= in_flight_max / 2;
+}
+
 bool SeatingRate::allows(std::uint32_t user, Instant now) {
     std::erase_if(forgiven_, [now](const auto& entry) { return entry.second <= now; });
     const auto found = forgiven_.find(user);

@@ -45,6 +45,12 @@ std::vector<std::uint32_t> slots_for(std::span<const GuestSlot> slots, std::uint
 // Whether the user may have one more slot, were there a free one.
 bool has_share_left(std::span<const GuestSlot> slots, std::uint32_t user, Instant now);
 
+// Whether one more chunk may be added for guests, where there are `chunks` with so many descriptors
+// each, and this process may have `in_flight_max` in flight, as the kernel counts those that are
+// parked (socket_lot.hpp). Half of that is left to members: to add slots, and to take newcomers in.
+bool may_grow_for_guests(std::uint32_t chunks, std::uint32_t chunk_descriptors,
+                         std::uint64_t in_flight_max);
+
 // How often guests of a user may sit down, because that is the dearest thing they can ask for.
 class SeatingRate {
 public:

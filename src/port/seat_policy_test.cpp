@@ -132,5 +132,14 @@ TEST(MessageRate, LetsAGuestSayAWordNowAndThenForEver) {
     EXPECT_TRUE(rate.allows(now + 1s));
 }
 
+// 64 guests by the usual limit of 1024 open files, and never more than half of any limit.
+TEST(SeatPolicy, GuestsLeaveHalfOfTheDescriptorsInFlightToMembers) {
+    EXPECT_TRUE(may_grow_for_guests(15, 2 * kChunkSlots, 1024));
+    EXPECT_FALSE(may_grow_for_guests(16, 2 * kChunkSlots, 1024));
+    EXPECT_TRUE(may_grow_for_guests(kChunks - 1, kChunkSlots, 1024)) << "without IPv6";
+    EXPECT_FALSE(may_grow_for_guests(4, 2 * kChunkSlots, 256));
+    EXPECT_TRUE(may_grow_for_guests(kChunks - 1, 2 * kChunkSlots, ~std::uint64_t{0}));
+}
+
 }  // namespace
 }  // namespace feroce::port::seat_policy_test

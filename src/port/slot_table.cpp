@@ -93,6 +93,14 @@ bool SlotTable::has_living_owner(std::uint32_t slot) const {
     return records_[slot].process.load(kRelaxed) == ::getpid() || locked_by_another(slot);
 }
 
+std::uint32_t SlotTable::members() const {
+    std::uint32_t count = 0;
+    for (std::uint32_t slot = 1; slot < slots(); ++slot)
+        // The dead leave their numbers behind; who has none has left, or is about to come.
+        if (is_member_slot(slot) && incarnation(slot) != 0 && has_living_owner(slot)) ++count;
+    return count;
+}
+
 bool SlotTable::has_owner(pid_t process) const {
     if (process <= 0) return false;
     for (std::uint32_t slot = 1; slot < kSlots; ++slot) {

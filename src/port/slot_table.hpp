@@ -53,6 +53,7 @@ public:
     void unlock(std::uint32_t slot);
     bool locked_by_another(std::uint32_t slot) const;
     bool has_living_owner(std::uint32_t slot) const;  // This process, or another.
+    std::uint32_t members() const;  // How many slots of members have a living owner.
     // Whether that other process owns a slot. A stranger's id costs no system call. False for a
     // process of another pid namespace, whose id says nothing here.
     bool has_owner(pid_t process) const;
