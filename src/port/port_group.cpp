@@ -15,6 +15,7 @@
 #include "port/parcel.hpp"
 #include "port/port_owner.hpp"
 #include "port/relay_server.hpp"
+#include "port/sharing_errors.hpp"
 
 namespace feroce::port {
 namespace {
@@ -53,24 +54,26 @@ socklen_t group_name(sockaddr_un& out, std::uint16_t port, std::uint32_t user) {
                                   static_cast<std::size_t>(n));
 }
 
-constexpr Error kTooFewFds{EMFILE,
-                           "too few file descriptors left (RLIMIT_NOFILE) to share UDP port 4791"};
-static_assert(kMemberSlots == 263);
-constexpr Error kAllTaken{
-    EUSERS, "all 263 slots of UDP port 4791 are taken by other processes of this user"};
-
-constexpr Error kOthers{EAGAIN,
-                        "more slots of UDP port 4791 cannot be added while a program that is not "
-                        "Feroce shares it: find it with `ss -ulp` and end it"};
-
 // After a failed park() or make_lot().
 Error parking_error() {
     if (errno == EMFILE || errno == ENFILE) return kTooFewFds;
     if (errno == ETOOMANYREFS)
         return {ETOOMANYREFS,
-                "the kernel keeps no more sockets of UDP port 4791 for this user: too many file "
-                "descriptors are in flight for the limit of open files (ulimit -n)"};
-    return {errno, "the sockets of UDP port 4791 could not be kept"};
+                "no slots of UDP port 4791 can be kept, because the kernel counts too many file "
+                "descriptors of this user in flight: raise the limit of open files (ulimit -n)"};
+    return {errno,
+            "no slots of UDP port 4791 can be kept, because the kernel refuses unix sockets or "
+            "their memory: raise net.core.wmem_max, or free some memory"};
+}
+
+// After a failed bind_family() that adds to the group.
+Error adding_error() {
+    if (errno == EMFILE || errno == ENFILE) return kTooFewFds;
+    if (errno == EADDRINUSE) return kOthers;
+    return {
+        errno,
+        "more slots of UDP port 4791 cannot be added, because the kernel refuses more sockets "
+        "(IPv6 was taken away, or memory is short): restart its processes, or free some memory"};
 }
 
 std::optional<std::uint32_t> user_behind(int connection) {
@@ -84,7 +87,7 @@ std::optional<std::uint32_t> user_behind(int connection) {
 
 Result<Fd> connect_to_group(std::uint16_t port, std::uint32_t user) {
     Fd connection(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
-    if (!connection.valid()) return Error{errno, "no unix socket to share UDP port 4791 with"};
+    if (!connection.valid()) return no_unix_socket(errno);
     const timeval timeout{0, 300'000};
     ::setsockopt(connection.get(), SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout);
     ::setsockopt(connection.get(), SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof timeout);
@@ -92,13 +95,10 @@ Result<Fd> connect_to_group(std::uint16_t port, std::uint32_t user) {
     const socklen_t length = group_name(name, port, user);
     if (::connect(connection.get(), reinterpret_cast<const sockaddr*>(&name), length) != 0) {
         const int code = errno == ECONNREFUSED ? ECONNREFUSED : EAGAIN;
-        return Error{code, "the processes that hold UDP port 4791 do not answer"};
+        return Error{code, kSilent.why};
     }
     // Anybody can take a name; the kernel says who it was.
-    if (user_behind(connection.get()) != user)
-        return Error{EPERM,
-                     "another user has taken the name by which processes share UDP port 4791: find "
-                     "the process with `ss -xlp` and end it"};
+    if (user_behind(connection.get()) != user) return kNameTaken;
     return connection;
 }
 
@@ -118,12 +118,14 @@ Result<std::unique_ptr<PortGroup>> PortGroup::attempt(std::uint16_t port,
     if (connection.error().code != ECONNREFUSED) return connection.error();
 
     Fd listener(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-    if (!listener.valid()) return Error{errno, "no unix socket to share UDP port 4791 with"};
+    if (!listener.valid()) return no_unix_socket(errno);
     sockaddr_un name;
     const socklen_t length = group_name(name, port, identity.user);
     // Bound but not listening yet: others who connect are refused and see the name taken.
     if (::bind(listener.get(), reinterpret_cast<const sockaddr*>(&name), length) != 0)
-        return Error{EAGAIN, "another process founds the group of UDP port 4791"};
+        return Error{EAGAIN,
+                     "UDP port 4791 cannot be entered, because another process is just entering it "
+                     "as the first: try again, and if it is stopped, continue or end it"};
     return found(port, std::move(listener), identity);
 }
 
@@ -138,18 +140,11 @@ Result<std::unique_ptr<PortGroup>> PortGroup::join(int connection, std::uint16_t
     message.msg_control = control;
     message.msg_controllen = sizeof control;
     const ssize_t n = ::recvmsg(connection, &message, MSG_CMSG_CLOEXEC);
-    if (n == sizeof header && header.slots == kMayNotPass)
-        return Error{EAGAIN,
-                     "the process that answers for UDP port 4791 may not share it: more file "
-                     "descriptors of its user are in flight than its limit of open files; start "
-                     "it with a higher one (ulimit -n)"};
-    if (n == sizeof header && header.slots == kCannotShare)
-        return Error{EBUSY,
-                     "UDP port 4791 is held by another process, and this kernel cannot share it "
-                     "(SO_ATTACH_REUSEPORT_CBPF): end that process first"};
+    if (n == sizeof header && header.slots == kMayNotPass) return kMayNotPassOn;
+    if (n == sizeof header && header.slots == kCannotShare) return kCannotSteer;
+    if (n < 0) return kSilent;
     const cmsghdr* rights = n > 0 ? CMSG_FIRSTHDR(&message) : nullptr;
-    if (rights == nullptr || rights->cmsg_type != SCM_RIGHTS)
-        return Error{EAGAIN, "sharing UDP port 4791 failed: its members are stopped or orphaned"};
+    if (rights == nullptr || rights->cmsg_type != SCM_RIGHTS) return kNothingCame;
 
     const std::size_t count = (rights->cmsg_len - CMSG_LEN(0)) / sizeof(int);
     int fds[kFdsMax];
@@ -163,8 +158,7 @@ Result<std::unique_ptr<PortGroup>> PortGroup::join(int connection, std::uint16_t
         return group;
     }
     for (std::size_t i = 0; i < count; ++i) ::close(fds[i]);
-    if (!same_version) return Error{EPROTO, "UDP port 4791 is held by another version of Feroce"};
-    return kTooFewFds;
+    return same_version ? kTooFewFds : kOtherVersion;
 }
 
 Result<void> PortGroup::adopt(const int* fds, bool with_v6) {
@@ -172,7 +166,9 @@ Result<void> PortGroup::adopt(const int* fds, bool with_v6) {
     for (std::size_t i = 0; i < kChunks; ++i) lots_[i] = Fd(fds[2 + i]);
     with_v6_ = with_v6;
     if (!table_.adopt(Fd(fds[1])))
-        return Error{ENOMEM, "the slot table of UDP port 4791 could not be mapped"};
+        return Error{ENOMEM,
+                     "UDP port 4791 cannot be shared, because its table of slots cannot be mapped: "
+                     "raise the limit of address space (ulimit -v), or free some memory"};
     if (!open_sockets(0)) return kTooFewFds;
     return {};
 }
@@ -233,8 +229,7 @@ Result<std::unique_ptr<PortGroup>> PortGroup::found(std::uint16_t port, Fd liste
     const Result<void> bound = group->bind_first_chunk();
     if (!bound) return bound.error();
     if (!group->open_sockets(0)) return kTooFewFds;
-    if (::listen(listener.get(), static_cast<int>(kSlots)) != 0)
-        return Error{errno, "the name by which processes share UDP port 4791 cannot be heard"};
+    if (::listen(listener.get(), static_cast<int>(kSlots)) != 0) return no_unix_socket(errno);
     group->listener_ = std::move(listener);
     return group;
 }
@@ -250,14 +245,18 @@ Result<void> PortGroup::bind_first_chunk() {
         v6 = steered_ ? bind_family(AF_INET6, port_, true, sockets.v6)
                       : bind_alone(AF_INET6, port_, v6_[kLoneSlot]);
     if (v4 != Bound::All || v6 == Bound::Taken) {
-        if (errno == EMFILE) return kTooFewFds;
+        if (errno == EMFILE || errno == ENFILE) return kTooFewFds;
         return Error{EADDRINUSE,
                      "UDP port 4791 is taken by a program that is not Feroce, by the kernel's "
                      "rdma_rxe or by a NIC: end it, or remove the rxe device with `rdma link "
                      "delete`"};
     }
     with_v6_ = v6 == Bound::All;
-    if (!table_.create()) return Error{errno, "the slot table of UDP port 4791 could not be made"};
+    if (!table_.create())
+        return Error{errno,
+                     "UDP port 4791 cannot be shared, because its table of slots cannot be made: "
+                     "raise the limits of open files and of address space (ulimit -n, -v), or free "
+                     "some memory"};
     table_.set_chunks(1);
     if (!steered_) return {};
     for (Fd& lot : lots_) lot = make_lot();
@@ -274,8 +273,7 @@ Result<void> PortGroup::count_sockets(std::uint32_t chunks) const {
     for (int i = 0; i < kCountsMax; ++i) {
         const auto v4 = wildcard_sockets(AF_INET, port_);
         const auto v6 = with_v6_ ? wildcard_sockets(AF_INET6, port_) : count;
-        if (!v4 || !v6)
-            return Error{ENOENT, "more slots of UDP port 4791 cannot be added without /proc"};
+        if (!v4 || !v6) return kNoTable;
         if (*v4 == count && *v6 == count) return {};
     }
     return kOthers;
@@ -286,7 +284,7 @@ Result<void> PortGroup::bind_chunk(std::uint32_t chunk) {
     if (const Result<void> alone = count_sockets(chunk); !alone) return alone;
     if (bind_family(AF_INET, port_, false, sockets.v4) != Bound::All ||
         (with_v6_ && bind_family(AF_INET6, port_, false, sockets.v6) != Bound::All))
-        return errno == EMFILE ? kTooFewFds : kOthers;
+        return adding_error();
     if (const Result<void> alone = count_sockets(chunk + 1); !alone) return alone;
     if (!park(lots_[chunk].get(), sockets)) return parking_error();
     return {};
@@ -295,9 +293,9 @@ Result<void> PortGroup::bind_chunk(std::uint32_t chunk) {
 Result<void> PortGroup::grow() {
     const std::uint32_t before = table_.chunks();
     const std::lock_guard lock(growth_mutex_);
-    if (!steered_ || before == kChunks) return kAllTaken;
-    if (!table_.try_lock_growth())
-        return Error{EAGAIN, "another process is adding slots to UDP port 4791, or is stopped"};
+    if (!steered_) return kUnsteered;
+    if (before == kChunks) return kAllTaken;
+    if (!table_.try_lock_growth()) return kGrowing;
     Result<void> grown;
     const std::uint32_t chunk = table_.chunks();
     if (chunk == before) {

@@ -31,6 +31,7 @@
 #include "port/port_entry.hpp"
 #include "port/port_waiter.hpp"
 #include "port/real_host.hpp"
+#include "port/sharing_errors.hpp"
 
 namespace feroce::port {
 namespace {
@@ -289,12 +290,40 @@ TEST(PortGroup, DoesNotGrowBesideAForeignSocket) {
         const Result<void> grown = (*group)->grow();
         ASSERT_FALSE(grown.has_value());
         EXPECT_EQ(grown.error().code, EAGAIN);
+        EXPECT_NE(std::string(grown.error().why).find("ss -ulp"), std::string::npos);
         EXPECT_EQ((*group)->table().chunks(), 1u);
     }
     EXPECT_TRUE((*group)->grow().has_value());
     open_all_sockets(**group);
     send_to_qpn(test_port(), qpn_of(2 * kChunkSlots - 1, 5).raw);
     EXPECT_EQ(readable_slots(**group), std::vector<SlotNumber>{2 * kChunkSlots - 1});
+}
+
+TEST(PortGroup, DoesNotGrowWithTooFewDescriptors) {
+    Result<std::shared_ptr<PortGroup>> group = enter();
+    ASSERT_TRUE(group.has_value()) << group.error().why;
+    {
+        const FewOpenFiles few(open_descriptors() + kChunkSlots);
+        const Result<void> grown = (*group)->grow();
+        ASSERT_FALSE(grown.has_value());
+        EXPECT_EQ(grown.error().code, EMFILE);
+        EXPECT_NE(std::string(grown.error().why).find("ulimit -n"), std::string::npos);
+    }
+    EXPECT_TRUE((*group)->grow().has_value());
+}
+
+// One sentence each: what failed, why, and what to do.
+TEST(PortGroup, ItsErrorsSayWhatToDo) {
+    for (const Error& error : {kTooFewFds, kAllTaken, kUnsteered, kOthers, kGrowing, kNoTable,
+                               kSilent, kNothingCame, kMayNotPassOn, kCannotSteer, kOtherVersion,
+                               kNameTaken, no_unix_socket(EACCES), no_unix_socket(ENFILE)}) {
+        const std::string why = error.why;
+        EXPECT_NE(why.find("UDP port 4791"), std::string::npos) << why;
+        EXPECT_NE(why.find(", because "), std::string::npos) << why;
+        EXPECT_NE(why.find(": ", why.find(", because ")), std::string::npos) << why;
+        EXPECT_EQ(why.find(". "), std::string::npos) << why;
+        EXPECT_NE(error.code, 0) << why;
+    }
 }
 
 // What a process leaves that dies between parking a chunk and counting it.

@@ -16,6 +16,7 @@
 #include "port/guest_port.hpp"
 #include "port/interfaces.hpp"
 #include "port/route.hpp"
+#include "port/sharing_errors.hpp"
 #include "port/thread.hpp"
 #include "port/udp_port.hpp"
 #include "port/unix_rendezvous.hpp"
@@ -128,7 +129,7 @@ Result<PortEntry> RealHost::seat_again(SlotNumber slot) {
     // becomes its own guest.
     int pair[2];
     if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0)
-        return Error{errno, "no unix socket to share UDP port 4791 with"};
+        return no_unix_socket(errno);
     const timeval timeout{0, 300'000};
     ::setsockopt(pair[0], SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout);
     entry->group->admit_guest(Fd(pair[1]), identity_.user);

@@ -9,6 +9,7 @@
 
 #include "port/port_group.hpp"
 #include "port/relay_server.hpp"
+#include "port/sharing_errors.hpp"
 
 namespace feroce::port {
 
@@ -26,9 +27,8 @@ Result<RelaySeat> RelaySeat::ask_over(Fd connection, std::uint32_t owner, Former
     (void)!::send(connection.get(), &question, sizeof question, MSG_NOSIGNAL);
     ssize_t n = ::recv(connection.get(), &answer, sizeof answer, 0);
     if (n < 0 && errno == ECONNRESET) n = ::recv(connection.get(), &answer, sizeof answer, 0);
-    if (n <= 0) return Error{EAGAIN, "the processes that hold UDP port 4791 do not answer"};
-    if (n != sizeof answer || answer.magic != GuestMessage::kMagic)
-        return Error{EPROTO, "UDP port 4791 is held by another version of Feroce"};
+    if (n <= 0) return kSilent;
+    if (n != sizeof answer || answer.magic != GuestMessage::kMagic) return kOtherVersion;
     if (answer.refusal == EACCES)
         return Error{EACCES,
                      "UDP port 4791 is held by another user's processes, which do not share it "
@@ -41,11 +41,11 @@ Result<RelaySeat> RelaySeat::ask_over(Fd connection, std::uint32_t owner, Former
     if (answer.refusal == ENOMEM)
         return Error{ENOMEM,
                      "UDP port 4791 is held by another user's processes, which have no memory to "
-                     "pass on what arrives for this one"};
+                     "pass on what arrives for this one: free some, or end one of them"};
     if (answer.refusal != 0)
         return Error{answer.refusal,
                      "UDP port 4791 is held by another user's processes, which have no slot left "
-                     "for this user"};
+                     "for this user: end some of its processes, or wait a minute"};
     RelaySeat seat;
     seat.connection = std::move(connection);
     seat.slot = static_cast<SlotNumber>(answer.slot);
