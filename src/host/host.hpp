@@ -92,6 +92,9 @@ public:
     // polling. False also where time does not pass while a caller polls.
     virtual bool give_way() { return false; }
     virtual Result<std::unique_ptr<Task>> spawn(std::function<void()> body) = 0;
+    // Around a fork of the process: in the parent both, in the child the first and abandon().
+    virtual void before_fork() {}
+    virtual void after_fork() {}
     // In a forked child: lets go of what must die with the parent. Takes no lock, calls no thread.
     virtual void abandon() = 0;
 };

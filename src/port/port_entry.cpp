@@ -49,10 +49,10 @@ Result<RelaySeat> be_guest(std::uint16_t port, const Identity& identity, FormerS
 }  // namespace
 
 Result<PortEntry> enter_port(std::uint16_t port, const Identity& identity, FormerSeat before,
-                             Duration patience) {
+                             Duration patience, const std::shared_ptr<ForkGate>& gate) {
     const Instant deadline = monotonic_now() + patience;
     for (std::uint32_t round = 0;; ++round) {
-        Result<std::unique_ptr<PortGroup>> group = PortGroup::attempt(port, identity);
+        Result<std::unique_ptr<PortGroup>> group = PortGroup::attempt(port, identity, gate);
         if (group) return PortEntry{std::move(*group), std::nullopt};
         Error error = group.error();
         if (error.code == EADDRINUSE) {

@@ -19,9 +19,11 @@ struct PortEntry {
     std::optional<RelaySeat> seat;
 };
 
-// `port` is 4791 but in tests. `before`: a guest's seat of before.
+// `port` is 4791 but in tests. `before`: a guest's seat of before. `gate`: by which a forked child
+// closes what the group holds.
 Result<PortEntry> enter_port(std::uint16_t port, const Identity& identity, FormerSeat before,
-                             Duration patience);
+                             Duration patience,
+                             const std::shared_ptr<ForkGate>& gate = std::make_shared<ForkGate>());
 
 // A slot of the group, waiting for other processes that are at it just now.
 Result<SlotNumber> claim_slot(PortGroup& group, Duration patience);

@@ -1,5 +1,6 @@
 #include "port/port_group.hpp"
 
+#include <poll.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <sys/un.h>
@@ -9,6 +10,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstring>
+#include <utility>
 
 #include "base/rollback.hpp"
 #include "port/group_socket.hpp"
@@ -26,6 +28,7 @@ constexpr std::size_t kHandedOver = 2 + kChunks;  // Listener, table, lots.
 constexpr std::size_t kFdsMax = 253;
 
 constexpr int kCountsMax = 8;
+constexpr int kAnswerMs = 300;  // How long a process of the group is waited for.
 
 // How often members look whether one of them has died: its peers shall know within 2 s.
 constexpr Duration kLookGap = std::chrono::milliseconds(500);
@@ -88,7 +91,7 @@ std::optional<std::uint32_t> user_behind(int connection) {
 Result<Fd> connect_to_group(std::uint16_t port, std::uint32_t user) {
     Fd connection(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
     if (!connection.valid()) return no_unix_socket(errno);
-    const timeval timeout{0, 300'000};
+    const timeval timeout{0, kAnswerMs * 1000};
     ::setsockopt(connection.get(), SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout);
     ::setsockopt(connection.get(), SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof timeout);
     sockaddr_un name;
@@ -102,21 +105,34 @@ Result<Fd> connect_to_group(std::uint16_t port, std::uint32_t user) {
     return connection;
 }
 
-PortGroup::PortGroup(std::uint16_t port, const Identity& identity)
-    : port_(port),
-      identity_(identity),
-      parcels_(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)) {}
-
-PortGroup::~PortGroup() {
-    relay_.reset();  // Its thread uses the rest.
+PortGroup::PortGroup(std::uint16_t port, const Identity& identity, std::shared_ptr<ForkGate> gate)
+    : port_(port), identity_(identity), gate_(std::move(gate)) {
+    const ForkGate::Hold hold(*gate_);
+    gate_->add(*this);
+    parcels_ = Fd(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
 }
 
-Result<std::unique_ptr<PortGroup>> PortGroup::attempt(std::uint16_t port,
-                                                      const Identity& identity) {
-    const Result<Fd> connection = connect_to_group(port, identity.user);
-    if (connection) return join(connection->get(), port, identity);
-    if (connection.error().code != ECONNREFUSED) return connection.error();
+PortGroup::~PortGroup() {
+    if (relay_) relay_->stop();  // Its thread uses the rest, and the gate.
+    const ForkGate::Hold hold(*gate_);
+    relay_.reset();
+    close_all();
+    gate_->remove(*this);
+}
 
+Result<std::unique_ptr<PortGroup>> PortGroup::attempt(std::uint16_t port, const Identity& identity,
+                                                      const std::shared_ptr<ForkGate>& gate) {
+    std::unique_ptr<PortGroup> group(new PortGroup(port, identity, gate));
+    const Result<Fd> connection = connect_to_group(port, identity.user);
+    if (!connection && connection.error().code != ECONNREFUSED) return connection.error();
+    if (connection) {
+        pollfd answer{connection->get(), POLLIN, 0};
+        if (::poll(&answer, 1, kAnswerMs) != 1) return kSilent;
+        if (const Result<void> joined = group->join(connection->get()); !joined)
+            return joined.error();
+        return group;
+    }
+    const ForkGate::Hold hold(*gate);
     Fd listener(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (!listener.valid()) return no_unix_socket(errno);
     sockaddr_un name;
@@ -126,11 +142,13 @@ Result<std::unique_ptr<PortGroup>> PortGroup::attempt(std::uint16_t port,
         return Error{EAGAIN,
                      "UDP port 4791 cannot be entered, because another process is just entering it "
                      "as the first: try again, and if it is stopped, continue or end it"};
-    return found(port, std::move(listener), identity);
+    if (const Result<void> founded = group->found(std::move(listener)); !founded)
+        return founded.error();
+    return group;
 }
 
-Result<std::unique_ptr<PortGroup>> PortGroup::join(int connection, std::uint16_t port,
-                                                   const Identity& identity) {
+Result<void> PortGroup::join(int connection) {
+    const ForkGate::Hold hold(*gate_);
     HandOver header;
     iovec vec{&header, sizeof header};
     alignas(cmsghdr) char control[CMSG_SPACE(kFdsMax * sizeof(int))];
@@ -139,7 +157,7 @@ Result<std::unique_ptr<PortGroup>> PortGroup::join(int connection, std::uint16_t
     message.msg_iovlen = 1;
     message.msg_control = control;
     message.msg_controllen = sizeof control;
-    const ssize_t n = ::recvmsg(connection, &message, MSG_CMSG_CLOEXEC);
+    const ssize_t n = ::recvmsg(connection, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
     if (n == sizeof header && header.slots == kMayNotPass) return kMayNotPassOn;
     if (n == sizeof header && header.slots == kCannotShare) return kCannotSteer;
     if (n < 0) return kSilent;
@@ -151,12 +169,8 @@ Result<std::unique_ptr<PortGroup>> PortGroup::join(int connection, std::uint16_t
     std::memcpy(fds, CMSG_DATA(rights), count * sizeof(int));
     const bool same_version =
         n == sizeof header && header.magic == kMagic && header.slots == kSlots;
-    if (same_version && (message.msg_flags & MSG_CTRUNC) == 0 && count == kHandedOver) {
-        std::unique_ptr<PortGroup> group(new PortGroup(port, identity));
-        const Result<void> adopted = group->adopt(fds, header.with_v6 != 0);
-        if (!adopted) return adopted.error();
-        return group;
-    }
+    if (same_version && (message.msg_flags & MSG_CTRUNC) == 0 && count == kHandedOver)
+        return adopt(fds, header.with_v6 != 0);
     for (std::size_t i = 0; i < count; ++i) ::close(fds[i]);
     return same_version ? kTooFewFds : kOtherVersion;
 }
@@ -175,6 +189,7 @@ Result<void> PortGroup::adopt(const int* fds, bool with_v6) {
 
 bool PortGroup::open_sockets(SlotNumber slot) {
     if (!steered_ || v4_[slot].valid()) return true;
+    const ForkGate::Hold hold(*gate_);
     std::optional<SlotSockets> found = look_up(lots_[slot / kChunkSlots].get(), slot % kChunkSlots);
     if (!found) return false;
     v4_[slot] = std::move(found->v4);
@@ -184,6 +199,7 @@ bool PortGroup::open_sockets(SlotNumber slot) {
 
 void PortGroup::close_sockets(SlotNumber slot) {
     if (!steered_) return;
+    const ForkGate::Hold hold(*gate_);
     v4_[slot].reset();
     v6_[slot].reset();
 }
@@ -223,15 +239,12 @@ Bound bind_alone(int family, std::uint16_t port, Fd& socket) {
 
 }  // namespace
 
-Result<std::unique_ptr<PortGroup>> PortGroup::found(std::uint16_t port, Fd listener,
-                                                    const Identity& identity) {
-    std::unique_ptr<PortGroup> group(new PortGroup(port, identity));
-    const Result<void> bound = group->bind_first_chunk();
-    if (!bound) return bound.error();
-    if (!group->open_sockets(0)) return kTooFewFds;
+Result<void> PortGroup::found(Fd listener) {
+    if (const Result<void> bound = bind_first_chunk(); !bound) return bound;
+    if (!open_sockets(0)) return kTooFewFds;
     if (::listen(listener.get(), static_cast<int>(kSlots)) != 0) return no_unix_socket(errno);
-    group->listener_ = std::move(listener);
-    return group;
+    listener_ = std::move(listener);
+    return {};
 }
 
 // The port is bound first: if that fails, others may try it at once.
@@ -280,6 +293,7 @@ Result<void> PortGroup::count_sockets(std::uint32_t chunks) const {
 }
 
 Result<void> PortGroup::bind_chunk(std::uint32_t chunk) {
+    const ForkGate::Hold hold(*gate_);
     ChunkSockets sockets;
     if (const Result<void> alone = count_sockets(chunk); !alone) return alone;
     if (bind_family(AF_INET, port_, false, sockets.v4) != Bound::All ||
@@ -352,13 +366,17 @@ void PortGroup::look_for_deaths(Instant now) {
     if (estates_.waiting(claimed())) death_noticed_();
 }
 
-void PortGroup::abandon() {
+void PortGroup::close_all() {
     listener_.reset();
     table_.abandon();
     parcels_.reset();
     for (Fd& fd : lots_) fd.reset();
     for (Fd& fd : v4_) fd.reset();
     for (Fd& fd : v6_) fd.reset();
+}
+
+void PortGroup::abandon() {
+    close_all();
     if (relay_) relay_->abandon();
 }
 
@@ -372,6 +390,7 @@ bool PortGroup::has_member(const ucred& process) const {
 }
 
 bool PortGroup::serve() {
+    const ForkGate::Hold hold(*gate_);
     Fd connection(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     const std::optional<std::uint32_t> user =
         connection.valid() ? user_behind(connection.get()) : std::nullopt;

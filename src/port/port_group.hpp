@@ -27,6 +27,7 @@
 #include "device/port.hpp"
 #include "port/estates.hpp"
 #include "port/fd.hpp"
+#include "port/fork_gate.hpp"
 #include "port/identity.hpp"
 #include "port/slot_table.hpp"
 #include "port/socket_lot.hpp"
@@ -38,12 +39,15 @@ class RelayServer;
 // A connection to the group of that user, whoever of it answers. ECONNREFUSED: there is none.
 Result<Fd> connect_to_group(std::uint16_t port, std::uint32_t user);
 
-class PortGroup {
+class PortGroup final : private ForkGate::Holder {
 public:
     // Once: joins the group of that user or founds it. EAGAIN: others are at it just now;
     // EADDRINUSE: the port is taken, by another user or by a group that is just dying.
-    static Result<std::unique_ptr<PortGroup>> attempt(std::uint16_t port, const Identity& identity);
+    static Result<std::unique_ptr<PortGroup>> attempt(std::uint16_t port, const Identity& identity,
+                                                      const std::shared_ptr<ForkGate>& gate);
     ~PortGroup();
+    PortGroup(const PortGroup&) = delete;
+    PortGroup& operator=(const PortGroup&) = delete;
 
     // A slot of our own, drained of what was sent to its last owner. EAGAIN: another process is
     // just adding slots. Not thread-safe.
@@ -91,14 +95,14 @@ public:
     // A packet that landed in the wrong process goes to the owner of its slot; false if it cannot.
     bool hand_over(const device::Datagram& packet);
 
-    void abandon();  // Closes every fd, in a forked child.
+    ForkGate& fork_gate() const { return *gate_; }
 
 private:
-    PortGroup(std::uint16_t port, const Identity& identity);
-    static Result<std::unique_ptr<PortGroup>> join(int connection, std::uint16_t port,
-                                                   const Identity& identity);
-    static Result<std::unique_ptr<PortGroup>> found(std::uint16_t port, Fd listener,
-                                                    const Identity& identity);
+    PortGroup(std::uint16_t port, const Identity& identity, std::shared_ptr<ForkGate> gate);
+    void abandon() override;
+    void close_all();
+    Result<void> join(int connection);
+    Result<void> found(Fd listener);
     Result<void> adopt(const int* fds, bool with_v6);
     SlotNumber lock_free_slot();  // 0: none.
     Result<void> bind_first_chunk();
@@ -112,6 +116,7 @@ private:
 
     std::uint16_t port_;
     Identity identity_;
+    std::shared_ptr<ForkGate> gate_;
     bool steered_ = true;  // The kernel took the filter.
     bool with_v6_ = false;
     Fd listener_;

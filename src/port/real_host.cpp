@@ -106,7 +106,7 @@ Result<PortEntry> RealHost::enter(FormerSeat before, Duration patience) {
     // One group a process: closing a second one's table would drop the locks of the first.
     if (std::shared_ptr<PortGroup> group = group_.lock()) return PortEntry{std::move(group), {}};
     const Identity identity = capture_identity(options_.sharing);
-    Result<PortEntry> entry = enter_port(options_.port, identity, before, patience);
+    Result<PortEntry> entry = enter_port(options_.port, identity, before, patience, gate_);
     if (!entry) return entry;
     identity_ = identity;
     owner_ = entry->group ? identity.user : entry->seat->owner;
@@ -227,7 +227,7 @@ Result<std::unique_ptr<host::Task>> RealHost::spawn(std::function<void()> body) 
 void RealHost::abandon() {
     abandoned_.store(true, std::memory_order_relaxed);
     // A child that never execs would keep a group alive that nobody serves.
-    if (const std::shared_ptr<PortGroup> group = group_.lock()) group->abandon();
+    gate_->abandon();
     for (const int connection : seats_) ::close(connection);
     if (capture_) capture_->abandon();
 }

@@ -14,6 +14,7 @@
 #include "host/host.hpp"
 #include "port/capture.hpp"
 #include "port/faults.hpp"
+#include "port/fork_gate.hpp"
 #include "port/identity.hpp"
 #include "port/network.hpp"
 #include "port/port_entry.hpp"
@@ -63,6 +64,8 @@ public:
     std::unique_ptr<host::Estate> open_estate(SlotNumber slot) override;
     Result<Gid> source_for(const Gid& destination, std::uint32_t scope) override;
     Result<std::unique_ptr<host::Task>> spawn(std::function<void()> body) override;
+    void before_fork() override { gate_->before_fork(); }
+    void after_fork() override { gate_->after_fork(); }
     void abandon() override;
 
 private:
@@ -80,6 +83,7 @@ private:
     bool hides_loopback_ = false;  // Decided at the start, for good.
     KernelRandom random_;
     std::unique_ptr<Capture> capture_;
+    const std::shared_ptr<ForkGate> gate_ = std::make_shared<ForkGate>();
     std::atomic<bool> abandoned_ = false;         // In a forked child, which has no thread of ours.
     std::mutex network_mutex_;                    // Guards network_ alone, and never long.
     std::weak_ptr<Network> network_;              // Held by the open ports.

@@ -69,13 +69,17 @@ bool RelayServer::open() {
            watch(epoll_.get(), EPOLL_CTL_ADD, parcels_.get(), EPOLLIN, kParcels);
 }
 
-RelayServer::~RelayServer() {
+void RelayServer::stop() {
     {
         const std::lock_guard lock(mutex_);
         stop_ = true;
     }
     ring(doorbell_.get());
     thread_.reset();
+}
+
+RelayServer::~RelayServer() {
+    stop();
     // The seats are left as they are: guests come back for them, through another member.
     for (const auto& [id, guest] : guests_)
         if (guest.has_lock) group_.table().unlock(guest.slot);
@@ -133,6 +137,7 @@ void RelayServer::handle(std::uint64_t source, std::uint32_t events) {
 void RelayServer::take_arrivals() {
     std::uint64_t value;
     (void)!::read(doorbell_.get(), &value, sizeof value);
+    const ForkGate::Hold hold(group_.fork_gate());
     std::vector<std::pair<Fd, std::uint32_t>> arrivals;
     {
         const std::lock_guard lock(mutex_);
@@ -226,11 +231,6 @@ std::vector<GuestSlot> RelayServer::look_at_slots() const {
     return out;
 }
 
-int RelayServer::find_slot(Guest& guest, const GuestMessage& ask) {
-    const Instant now = monotonic_now();
-    if (take_over(guest, ask, now)) return 0;
-    mark_orphans(now);
-    for (;;) {
 bool RelayServer::may_grow() const {
     rlimit open_files{};
     return ::getrlimit(RLIMIT_NOFILE, &open_files) == 0 &&
@@ -238,6 +238,11 @@ bool RelayServer::may_grow() const {
                                open_files.rlim_cur);
 }
 
+int RelayServer::find_slot(Guest& guest, const GuestMessage& ask) {
+    const Instant now = monotonic_now();
+    if (take_over(guest, ask, now)) return 0;
+    mark_orphans(now);
+    for (;;) {
         const std::vector<GuestSlot> slots = look_at_slots();
         const std::vector<std::uint32_t> fit = slots_for(slots, guest.user, ask.slot, now);
         for (const std::uint32_t slot : fit)
@@ -393,6 +398,7 @@ void RelayServer::take_parcels() {
 }
 
 void RelayServer::dismiss(Id id) {
+    const ForkGate::Hold hold(group_.fork_gate());
     const auto found = guests_.find(id);
     const Guest& guest = found->second;
     if (guest.slot != 0) {

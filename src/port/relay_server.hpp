@@ -54,9 +54,10 @@ public:
     static std::unique_ptr<RelayServer> start(PortGroup& group, RandomSource& random,
                                               std::function<void()> requests_wanted);
     ~RelayServer();
+    void stop();  // Ends its thread.
 
     void admit(Fd connection, std::uint32_t user);  // Any thread.
-    void abandon();                                 // In a forked child.
+    void abandon();                                 // In a forked child: see ForkGate::Holder.
 
 private:
     struct Guest {
@@ -85,8 +86,8 @@ private:
     void sit(Guest& guest, std::uint32_t slot, Instant now);
     int make_seat(Id id, Guest& guest, const GuestMessage& ask);  // 0, or why it is refused.
     int find_slot(Guest& guest, const GuestMessage& ask);         // The same.
-    bool take(Guest& guest, std::uint32_t slot, bool again, Instant now);
     bool may_grow() const;
+    bool take(Guest& guest, std::uint32_t slot, bool again, Instant now);
     bool take_over(Guest& guest, const GuestMessage& ask, Instant now);
     void lock_slots(Instant now);
     bool lacks_locks() const;

@@ -25,9 +25,11 @@ constinit Instance* real_instance = nullptr;  // That of this machine, if any; g
 
 void before_fork() {
     making.lock();
+    if (real_instance != nullptr) real_instance->host().before_fork();
 }
 
 void after_fork_in_parent() {
+    if (real_instance != nullptr) real_instance->host().after_fork();
     making.unlock();
 }
 

@@ -1,0 +1,103 @@
+// A process forks while another of its threads enters the port, claims slots, adds some and leaves.
+#include "port/fork_gate.hpp"
+
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "port/port_entry.hpp"
+
+namespace feroce::port::fork_gate {
+namespace {
+
+std::uint16_t test_port() {
+    static const auto port = static_cast<std::uint16_t>(20000 + ::getpid() % 20000);
+    return port;  // The same in a forked child.
+}
+
+// Whether it is a socket of the port's group, or that by which its processes meet.
+bool is_of_the_group(int fd) {
+    union {
+        sockaddr any;
+        sockaddr_in v4;
+        sockaddr_in6 v6;
+        sockaddr_un name;
+    } address{};
+    socklen_t length = sizeof address;
+    if (::getsockname(fd, &address.any, &length) != 0) return false;
+    if (address.any.sa_family == AF_INET) return ntohs(address.v4.sin_port) == test_port();
+    if (address.any.sa_family == AF_INET6) return ntohs(address.v6.sin6_port) == test_port();
+    const std::string_view bytes(address.name.sun_path, sizeof address.name.sun_path);
+    return address.any.sa_family == AF_UNIX && bytes.find("feroce/udp/") == 1;
+}
+
+int sockets_of_the_group() {
+    int count = 0;
+    for (int fd = 0; fd < 1024; ++fd) count += is_of_the_group(fd) ? 1 : 0;
+    return count;
+}
+
+// Until told to stop; how often it was in the port.
+class Restless {
+public:
+    explicit Restless(std::shared_ptr<ForkGate> gate) : gate_(std::move(gate)) {
+        thread_ = std::thread([this] {
+            while (!stop_) come_and_go();
+        });
+    }
+    ~Restless() {
+        stop_ = true;
+        thread_.join();
+    }
+    int visits() const { return visits_; }
+
+private:
+    void come_and_go() {
+        Result<PortEntry> entry = enter_port(test_port(), capture_identity(Sharing::Default), {},
+                                             std::chrono::milliseconds(500), gate_);
+        if (!entry || !entry->group) return;
+        for (std::uint32_t i = 0; i <= kChunkMembers; ++i)  // One more than there are at first.
+            if (!entry->group->claim()) return;
+        ++visits_;
+    }
+
+    std::shared_ptr<ForkGate> gate_;
+    std::atomic<bool> stop_{false};
+    std::atomic<int> visits_{0};
+    std::thread thread_;
+};
+
+TEST(ForkGate, AChildKeepsNoSocketOfTheGroup) {
+    const auto gate = std::make_shared<ForkGate>();
+    const Restless restless(gate);
+    const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    int forks = 0;
+    while ((forks < 100 || restless.visits() < 20) && std::chrono::steady_clock::now() < give_up) {
+        gate->before_fork();
+        const pid_t child = ::fork();
+        if (child == 0) {
+            gate->abandon();
+            ::_exit(std::min(sockets_of_the_group(), 100));
+        }
+        gate->after_fork();
+        int status = -1;
+        ASSERT_EQ(::waitpid(child, &status, 0), child);
+        ASSERT_TRUE(WIFEXITED(status));
+        ASSERT_EQ(WEXITSTATUS(status), 0) << "sockets that a child has kept, at fork " << forks;
+        ++forks;
+    }
+    EXPECT_GE(restless.visits(), 20);
+}
+
+}  // namespace
+}  // namespace feroce::port::fork_gate
