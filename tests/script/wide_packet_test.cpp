@@ -205,5 +205,21 @@ TEST(WidePacket, AnAnswerThatIsLongerThanWhatWasAskedForFillsNothing) {
     peer.expect_completion(1, WcStatus::BadResponseError);
 }
 
+// As that of a peer with a smaller path MTU does. Else what follows the READ would be acknowledged.
+TEST(WidePacket, AnAnswerThatStandsForMoreThanItHoldsIsRefused) {
+    for (const SendOp op : {SendOp::Read, SendOp::Flush}) {
+        ScriptedPeer peer(by_ring());
+        peer.peer_sends_by_ring = true;
+        const std::uint32_t length = op == SendOp::Read ? kMtu : 0;
+        peer.post(op, length, 1);
+        peer.post(SendOp::Read, 8, 2);
+        ScriptedPeer::Spec spec = of(length);
+        spec.packets = 2;
+        peer.peer_sends(Opcode::RcReadResponseOnly, kSendPsn, spec);
+        peer.expect_completion(1, WcStatus::BadResponseError);
+        peer.expect_completion(2, WcStatus::FlushError);
+    }
+}
+
 }  // namespace
 }  // namespace feroce::script::wide_packet_test

@@ -167,7 +167,11 @@ void Requester::on_read_response(Instant now, PacketNumber number, std::uint32_t
         wqe->op == SendOp::Read ? std::min(packets * mtu, wqe->length - offset) : 0;
     advance(now, number);  // What was sent before is acknowledged by implication.
     if (qp_.state() == QpState::Err) return;
-    if (payload.size() != expected) return fail_response(now, payload.size(), expected);
+    // One that says to stand for more would acknowledge what follows the request.
+    const bool counts_right =
+        packets == packets_for(static_cast<std::uint32_t>(expected), qp_.attributes().path_mtu);
+    if (payload.size() != expected || !counts_right)
+        return fail_response(now, payload.size(), expected);
     if (store_response(now, offset, payload)) advance(now, number + packets);
 }
 
