@@ -33,7 +33,6 @@ Machine* make_machine(std::span<std::byte> place, QueuePair& qp) {
             return make_in<UdMachine>(place, qp);
     }
     ASSERT(false);
-    return nullptr;
 }
 
 bool is_datagram_op(SendOp op) {
@@ -49,9 +48,12 @@ bool supports(QpType type, SendOp op) {
                    op == SendOp::BindWindow || op == SendOp::LocalInvalidate;
         case QpType::XrcTarget:
             return false;
-        default:
+        case QpType::XrcInitiator:  // The two younger operations have no opcode there.
+            return op != SendOp::AtomicWrite && op != SendOp::Flush;
+        case QpType::Rc:
             return true;
     }
+    ASSERT(false);
 }
 
 bool is_word_operation(SendOp op) {

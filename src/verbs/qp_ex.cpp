@@ -208,10 +208,10 @@ bool builder_supports(ibv_qp_type type, std::uint64_t operations) {
     constexpr std::uint64_t kLocal = IBV_QP_EX_WITH_LOCAL_INV | IBV_QP_EX_WITH_BIND_MW;
     constexpr std::uint64_t kReliable =
         kSends | kWrites | kLocal | IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_SEND_WITH_INV |
-        IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD |
-        IBV_QP_EX_WITH_ATOMIC_WRITE;
+        IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
     switch (type) {
         case IBV_QPT_RC:
+            return (operations & ~(kReliable | IBV_QP_EX_WITH_ATOMIC_WRITE)) == 0;
         case IBV_QPT_XRC_SEND:
             return (operations & ~kReliable) == 0;
         case IBV_QPT_UC:

@@ -50,6 +50,28 @@ TEST(RcRequester, EveryOperationHasItsOpcode) {
     }
 }
 
+// XRC has no ATOMIC WRITE and no FLUSH.
+TEST(RcRequester, EveryOperationOfXrcHasItsOpcodeOrIsRefused) {
+    ScriptedPeer peer({.type = QpType::XrcInitiator});
+    std::uint32_t n = 0;
+    for (int op = 0; op <= static_cast<int>(SendOp::Flush); ++op) {
+        SCOPED_TRACE(op);
+        const SendWr wr = peer.send_wr(static_cast<SendOp>(op), 8, n);
+        const Result<void> posted = peer.engine.post_send(peer.now, *peer.qp, wr);
+        if (wr.op == SendOp::AtomicWrite || wr.op == SendOp::Flush) {
+            ASSERT_FALSE(posted);
+            EXPECT_EQ(posted.error().code, EINVAL);
+            continue;
+        }
+        ASSERT_TRUE(posted);
+        peer.run();
+        ASSERT_EQ(peer.port.sent.size(), 1U);
+        EXPECT_EQ(peer.port.sent.front().packet.info->service, wire::Service::Xrc);
+        EXPECT_EQ(peer.port.sent.front().packet.bth.psn, sent(n++));
+        peer.port.sent.clear();
+    }
+}
+
 TEST(RcRequester, OneAckRetiresAllBeforeItInOrder) {
     ScriptedPeer peer;
     for (std::uint64_t i = 0; i < 5; ++i) peer.post(SendOp::Write, 8, i, i != 2);
