@@ -46,7 +46,7 @@ struct SentPacket {
 class CapturePort final : public device::Port {
 public:
     void transmit(std::span<const transport::TransmitRun> runs) override;
-    bool join_group(const Gid&) override { return true; }
+    bool join_group(const Gid&) override { return joins_groups; }
     void leave_group(const Gid&) override {}
     void tell_destinations() override { tells_destinations = true; }
     bool goes_by_ring(const transport::Path&, SlotNumber) const override { return has_ring; }
@@ -56,6 +56,7 @@ public:
 
     std::deque<SentPacket> sent;
     bool tells_destinations = false;
+    bool joins_groups = true;
     bool has_ring = false;   // Packets may go by memory,
     bool ring_room = false;  // where there is room.
     std::vector<std::byte> placed;
