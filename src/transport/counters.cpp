@@ -52,7 +52,6 @@ const char* name(Counter counter) {
             break;
     }
     ASSERT(false);
-    return "";
 }
 
 const char* name(DropReason reason) {
@@ -117,7 +116,6 @@ const char* name(DropReason reason) {
             break;
     }
     ASSERT(false);
-    return "";
 }
 
 }  // namespace feroce::transport

@@ -7,6 +7,8 @@
 #include <cerrno>
 #include <cstddef>
 
+#include "base/assert.hpp"
+
 namespace feroce::transport {
 
 namespace {
@@ -38,7 +40,7 @@ constexpr std::uint8_t bit_of(QpType type) {
         case QpType::XrcTarget:
             return kTarget;
     }
-    return 0;
+    ASSERT(false);
 }
 
 // What a type brings to a transition; the rows that match a type are joined.
@@ -161,7 +163,7 @@ const char* name_of(QpType type) {
         case QpType::XrcTarget:
             return "XRC_RECV";
     }
-    return "?";
+    ASSERT(false);
 }
 
 const char* name_of(QpState state) {

@@ -72,8 +72,6 @@ const char* text(Rule rule) {
             return "the queue pair's access flags forbid the operation";
         case Rule::OperationSequence:
             return "the packets of a message came in an impossible order";
-        case Rule::OperationUnsupported:
-            return "this kind of queue pair cannot do the operation";
         case Rule::MtuMismatch:
             return "the two ends have different path MTUs";
         case Rule::MessageLength:
@@ -104,7 +102,6 @@ const char* text(Rule rule) {
             return "the queue pair belongs to the parent process";
     }
     ASSERT(false);
-    return "";
 }
 
 std::string describe(const Reason& reason) {

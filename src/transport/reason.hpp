@@ -19,31 +19,30 @@ namespace feroce::transport {
 // The rule that was broken, or the limit that was reached.
 enum class Rule : std::uint8_t {
     None,
-    RetryLimit,            // No acknowledgement within retry_count resends.
-    RnrLimit,              // The peer had no receive posted, rnr_retry times.
-    PeerRefused,           // A NAK; `syndrome` says which.
-    LocalKey,              // An SGE of ours names memory we may not use.
-    LocalMemoryGone,       // Registered memory was unmapped or protected.
-    ResponseMalformed,     // A response that answers nothing we asked.
-    RemoteKey,             // The peer's rkey, bounds or permission (we refused it).
-    RemoteMemoryGone,      // The peer's target memory is no longer mapped.
-    OperationNotEnabled,   // The queue pair's access flags forbid the operation.
-    OperationSequence,     // FIRST, MIDDLE, LAST in an order that makes no sense.
-    OperationUnsupported,  // An opcode this queue pair type does not serve.
-    MtuMismatch,           // A packet as long as another path MTU than ours.
-    MessageLength,         // Payload does not add up to what the header promised.
-    ReceiveTooSmall,       // The message is longer than the posted receive.
-    ReceiveKey,            // The posted receive names memory we may not write.
-    ReceiveQueueGone,      // An XRC receive queue was destroyed under a message.
-    Misaligned,            // An atomic on an address that is not a multiple of eight.
-    TooManyReads,          // More outstanding READs and atomics than dest_read_atomic_max.
-    InvalidateRefused,     // An invalidate named a key that it may not.
-    BindRefused,           // A memory window bind that the rules forbid.
-    CompletionOverflow,    // The completion queue was full.
-    MovedToError,          // The program itself moved the queue pair to ERR.
-    MessageTooLong,        // A datagram longer than the path MTU.
-    PeerSilent,            // The peer of an idle connection did not answer keep-alive.
-    ProcessForked,         // The object belongs to the parent process.
+    RetryLimit,           // No acknowledgement within retry_count resends.
+    RnrLimit,             // The peer had no receive posted, rnr_retry times.
+    PeerRefused,          // A NAK; `syndrome` says which.
+    LocalKey,             // An SGE of ours names memory we may not use.
+    LocalMemoryGone,      // Registered memory was unmapped or protected.
+    ResponseMalformed,    // A response that answers nothing we asked.
+    RemoteKey,            // The peer's rkey, bounds or permission (we refused it).
+    RemoteMemoryGone,     // The peer's target memory is no longer mapped.
+    OperationNotEnabled,  // The queue pair's access flags forbid the operation.
+    OperationSequence,    // FIRST, MIDDLE, LAST in an order that makes no sense.
+    MtuMismatch,          // A packet as long as another path MTU than ours.
+    MessageLength,        // Payload does not add up to what the header promised.
+    ReceiveTooSmall,      // The message is longer than the posted receive.
+    ReceiveKey,           // The posted receive names memory we may not write.
+    ReceiveQueueGone,     // An XRC receive queue was destroyed under a message.
+    Misaligned,           // An atomic on an address that is not a multiple of eight.
+    TooManyReads,         // More outstanding READs and atomics than dest_read_atomic_max.
+    InvalidateRefused,    // An invalidate named a key that it may not.
+    BindRefused,          // A memory window bind that the rules forbid.
+    CompletionOverflow,   // The completion queue was full.
+    MovedToError,         // The program itself moved the queue pair to ERR.
+    MessageTooLong,       // A datagram longer than the path MTU.
+    PeerSilent,           // The peer of an idle connection did not answer keep-alive.
+    ProcessForked,        // The object belongs to the parent process.
 };
 
 const char* text(Rule rule);

@@ -216,7 +216,6 @@ WcOpcode completion_opcode(SendOp op) {
             return WcOpcode::BindWindow;
     }
     ASSERT(false);
-    return WcOpcode::Send;
 }
 
 }  // namespace feroce::transport

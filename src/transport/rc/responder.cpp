@@ -162,8 +162,12 @@ Responder::Check Responder::check_operation(const wire::Packet& packet) const {
         // The flush bits are in no queue pair attribute of this ABI; the region's key decides.
         case Verb::Flush:
             break;
-        default:
-            return Refusal{Syndrome::nak(NakCode::InvalidRequest), Rule::OperationUnsupported};
+        // Answers go to the requester, and a CNP to no machine: see RcMachine::on_packet().
+        case Verb::ReadResponse:
+        case Verb::Ack:
+        case Verb::AtomicAck:
+        case Verb::Cnp:
+            ASSERT(false);
     }
     if (enabled) return {};
     return Refusal{Syndrome::nak(NakCode::InvalidRequest), Rule::OperationNotEnabled};
