@@ -41,7 +41,7 @@ stages=(
     "soak|function|lossy20|256 MiB by SEND, WRITE, READ each, 10^5 adds, under faults, 20 seeds"
     "soak|function|seeds1000|1,000 simulated runs, each twice: engines, C ABI, library, disks"
     "soak|function|floods|10^6 messages of a hostile guest; 100 rounds of every way to end; as root"
-    "soak|function|crowd250|250 processes on one address: connected in pairs, killed, stopped"
+    "soak|function|crowd250|250 processes move 64 MiB each; some are killed for 60 s, or stopped"
     "soak|function|disks600|disks20 for 10 minutes, and a 1 GiB image there and back"
     "soak|function|crash50|the same 50 times"
     "soak|function|cycles|a disk is attached and detached 1,000 times: none refused, memory flat"
@@ -384,8 +384,9 @@ stage_floods() {
 }
 
 stage_crowd250() {
-    build_tests
-    FEROCE_TEST_CROWD=250 "$build/tests/share/share_crowd_test"
+    need_tests
+    FEROCE_TEST_CROWD=250 FEROCE_TEST_MIB=64 FEROCE_TEST_SECONDS=60 \
+        "$build/tests/share/share_crowd_test"
 }
 
 stage_fuzz60() { fuzz_for 60; }
