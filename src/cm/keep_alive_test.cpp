@@ -60,6 +60,22 @@ TEST_F(KeepAlive, AnEndThatWasSaidLeavesNoBond) {
     EXPECT_TRUE(peer->bonds.empty());
 }
 
+TEST_F(KeepAlive, ManyIdleConnectionsAreLookedAtTogether) {
+    connect();
+    for (std::uint32_t i = 1; i < 40; ++i) {
+        ASSERT_TRUE(us->manager.connect(net.now, us->connect_options(*peer, 0x101 + i)));
+        net.run(net.now + 77ms);
+    }
+    net.run(net.now + 10s);
+    const Instant end = net.now + 30s;
+    const std::size_t before = net.count(wire::CmAttribute::Alive);
+    int wake_ups = 0;
+    for (; us->manager.next_wakeup() < end; ++wake_ups) net.run(us->manager.next_wakeup());
+    EXPECT_LE(wake_ups, 30);
+    EXPECT_GE(net.count(wire::CmAttribute::Alive) - before, 40U * 2 * 4);  // Each with its answer.
+    EXPECT_EQ(us->count(EventType::Disconnected, id), 0u);
+}
+
 TEST_F(KeepAlive, ASilentPeerIsTakenForDead) {
     connect();
     go_silent();
