@@ -33,7 +33,7 @@ endfunction()
 if(FEROCE_PRECOMPILE)
   feroce_headers(plain)
   feroce_headers(drop_in OPTIONS ${FEROCE_WHOLE_OBJECTS})
-  feroce_headers(public)
+  feroce_headers(public OPTIONS ${FEROCE_PUBLIC_OPTIONS})
   set_target_properties(feroce_headers_public PROPERTIES CXX_VISIBILITY_PRESET default)
   if(FEROCE_TESTS)
     # Programs and benchmarks are compiled as a user's program is, but where sanitizers watch them.

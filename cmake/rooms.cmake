@@ -38,6 +38,11 @@ if(CMAKE_BUILD_TYPE STREQUAL Release AND CMAKE_CXX_COMPILER_ID STREQUAL GNU AND 
   add_link_options(-fno-lto)
   include(training)
 endif()
+# Programs may put a function of their own before an exported one of ours, so GCC calls even its
+# neighbours from afar, and inlines none. Nobody does that to C++ libraries.
+if(NOT CMAKE_BUILD_TYPE STREQUAL Debug)
+  set(FEROCE_PUBLIC_OPTIONS -fno-semantic-interposition)
+endif()
 # GCC's generic tuning clears a structure by `rep stos`, which takes tens of cycles to begin. A few
 # stores do for headers and work requests, of which every message meets several. One range only:
 # GCC cuts the text of several apart where it lies, and then refuses its own precompiled headers.
@@ -71,6 +76,7 @@ function(feroce_room name)
     set_target_properties(feroce_${name} PROPERTIES CXX_VISIBILITY_PRESET default)
   endif()
   if(ROOM_PUBLIC AND NOT ROOM_DROP_IN)
+    target_compile_options(feroce_${name} PRIVATE ${FEROCE_PUBLIC_OPTIONS})
     feroce_precompile(feroce_${name} public)
   elseif(ROOM_DROP_IN AND NOT ROOM_PUBLIC)
     feroce_precompile(feroce_${name} drop_in)
