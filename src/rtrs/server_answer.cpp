@@ -92,14 +92,16 @@ void ServerPath::on_service_acknowledged(const Channel& service) {
 }
 
 void ServerPath::send_answer(Channel& channel, const Answer& answer) {
-    std::array<ibv_send_wr, kMaxChain> chain{};
-    std::array<ibv_sge, kMaxChain> sges{};
+    // Cleared one by one as they are used: most answers are one of them.
+    std::array<ibv_send_wr, kMaxChain> chain;
+    std::array<ibv_sge, kMaxChain> sges;
     std::size_t count = 0;
     const RequestHeader& header = answer.header;
     std::uint64_t from = address_of(session_->chunk(answer.chunk));
     for (std::size_t i = 0; sends_data(answer) && i < header.segment_count; ++i, ++count) {
         const RemoteSegment& to = header.segments[i];
         sges[count] = {from, to.length, region_->raw()->lkey};
+        chain[count] = {};
         chain[count].opcode = IBV_WR_RDMA_WRITE;
         chain[count].sg_list = &sges[count];
         chain[count].num_sge = 1;
@@ -112,11 +114,15 @@ void ServerPath::send_answer(Channel& channel, const Answer& answer) {
     const bool joined =
         sends_data(answer) && session_->identity().extended && windows_.empty() && !answer.has_note;
     if (invalidate) {
+        chain[count] = {};
         chain[count].opcode = IBV_WR_SEND_WITH_INV;
         chain[count++].invalidate_rkey = header.segments[0].key;
     }
     const Response response{answer.chunk, answer.error, invalidate};
-    if (joined && !invalidate) --count;
+    if (joined && !invalidate)
+        --count;
+    else
+        chain[count] = {};
     ibv_send_wr& last = chain[count];
     last.imm_data = htobe32(response.immediate().raw());
     if (windows_.empty() && !answer.has_note) {
