@@ -108,7 +108,7 @@ Result<void> ServerSession::arrived(PathNumber path, std::uint16_t connection,
 }
 
 void ServerSession::execute(Slot& slot, std::uint32_t header_offset) {
-    if (running_++ == 0) self_ = shared_from_this();
+    ++running_;
     const RequestHeader& header = slot.answer.header;
     const std::size_t data_size = header_offset - header.message_size;
     const ByteSpan all = chunk(slot.answer.chunk);
@@ -117,6 +117,8 @@ void ServerSession::execute(Slot& slot, std::uint32_t header_offset) {
     slot.request.message_ = all.subspan(data_size, header.message_size);
     ++around_.statistics->requests;
     call_handler(slot);
+    // Not for requests that are answered at once: whoever called holds the session meanwhile.
+    if (running_ != 0 && !self_) self_ = shared_from_this();
 }
 
 // What it throws fails its own request, and goes to the loop as all that user code throws.
