@@ -75,6 +75,13 @@ public:
     const Options& options() const { return options_; }
     Instant now() { return runtime_.now(); }
     Instant after(Duration time) { return now() + time; }
+    // The time, read once or twice a round however many ask: for statistics, and what else need not
+    // know how long the round has lasted.
+    Instant round_time() {
+        if (!in_round_) return now();
+        if (round_time_ == kNever) round_time_ = now();
+        return round_time_;
+    }
 
     // One round without waiting; true if anything happened. What user code throws (a posted
     // function, a spawned task, a callback) disturbs nothing else of the round: it comes out of the
@@ -176,6 +183,7 @@ private:
     Instant next_cm_look_{};
     Instant idle_since_ = kNever;
     bool in_round_ = false;          // Whoever is called now need not wait long for its end.
+    Instant round_time_ = kNever;    // kNever: not read yet.
     Duration spin_ = options_.spin;  // As it has grown.
     std::vector<std::pair<ibv_context*, std::unique_ptr<CompletionQueue>>> common_queues_;
     std::vector<int> fds_;

@@ -184,9 +184,10 @@ void Loop::stop() noexcept {
 bool Loop::poll() {
     run_deferred();  // Of work that was given to the device between two rounds.
     const bool nested = std::exchange(in_round_, true);
+    round_time_ = kNever;
     bool any = deliver_mail();
     any |= poll_sources();
-    const Instant moment = now();
+    const Instant moment = round_time_ = now();
     if (moment >= next_cm_look_) {
         next_cm_look_ = moment + kCmInterval;
         any |= poll_cm();
@@ -195,6 +196,7 @@ bool Loop::poll() {
     any |= resume_ready();
     run_deferred();
     in_round_ = nested;
+    round_time_ = kNever;  // The outer round, if there is one, lasts long already.
     // In a round of a call that blocks in another one, it is nothing of that call's.
     if (!nested) tell_exceptions();
     return any;

@@ -57,6 +57,26 @@ TEST_F(Loops, SpinLongerWhereNewsComesSoon) {
     EXPECT_EQ(spun_before(1ms), 20us) << "as at first after a long wait";
 }
 
+TEST_F(Loops, ARoundHasATimeUntilACallBlocksInIt) {
+    const Instant before = loop.round_time();
+    runtime.relax();
+    EXPECT_EQ(loop.round_time(), before + 1us) << "no round: the clock's";
+    std::vector<Duration> seen;
+    const auto look = [&] {
+        seen.push_back(loop.round_time() - before);
+        runtime.relax();
+    };
+    loop.post([&] {
+        look();
+        look();
+        loop.poll();
+        look();
+    });
+    loop.poll();
+    look();
+    EXPECT_EQ(seen, (std::vector<Duration>{1us, 1us, 3us, 4us}));
+}
+
 TEST_F(Loops, WhatARoundGathersIsDoneOnceAtItsEnd) {
     Gathered gathered(loop);
     int runs_seen = -1;

@@ -179,7 +179,7 @@ void SessionCore::on_answer(ClientLink& link, const Response& response, ByteView
     else if (note.size() >= kLengthNote && request->direction == Direction::Read)
         request->moved = std::min<std::size_t>(load_le32(note.first<4>()), request->data_size);
     if (response.error == 0) deliver_staged(*request, *memory_);
-    const Instant now = loop_.now();
+    const Instant now = loop_.round_time();
     for (auto& path : paths_) {
         if (!path->is(link)) continue;
         PathStatistics& counts = path->counts();
@@ -232,7 +232,7 @@ void SessionCore::submit(Request& request) {
         return refuse(request, fits.error().code, fits.error().why);
     if (up_ == 0 && (fails_at_once_ || options_.queue_if_no_path == Duration{}))
         return refuse(request, ECONNABORTED, "no path of the session is connected");
-    book_->submit(request, loop_.now());
+    book_->submit(request, loop_.round_time());
     pump();
 }
 
