@@ -100,7 +100,7 @@ bool send_request(Request& request, const SendPlan& plan, const RemoteChunk& chu
         pieces.count = 0;
         if (!staged_pieces(request, plan, pieces)) return false;
     }
-    const ibv_mr* const slots = plan.areas.region(plan.memory.headers());
+    const ibv_mr* const slots = plan.areas.headers();
     if (slots == nullptr) return false;
     const RequestHeader header = header_of(request, plan, pieces);
     const ByteSpan slot = plan.memory.header_slot(request.permit);

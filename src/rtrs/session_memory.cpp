@@ -34,7 +34,7 @@ SessionMemory::Staging SessionMemory::staging(std::uint16_t permit) {
 
 AreaId SessionMemory::add(ByteSpan area) {
     areas_[++last_id_] = area;
-    by_address_[area.data()] = last_id_;
+    by_address_[area.data()] = {last_id_, area.size()};
     return last_id_;
 }
 
@@ -48,11 +48,10 @@ void SessionMemory::remove(AreaId id) {
 std::optional<AreaId> SessionMemory::find(ByteView bytes) const {
     const auto behind = by_address_.upper_bound(bytes.data());
     if (behind == by_address_.begin()) return std::nullopt;
-    const AreaId id = std::prev(behind)->second;
-    const ByteSpan area = areas_.at(id);
-    const auto offset = static_cast<std::size_t>(bytes.data() - area.data());
-    if (offset > area.size() || area.size() - offset < bytes.size()) return std::nullopt;
-    return id;
+    const auto& [start, area] = *std::prev(behind);
+    const auto offset = static_cast<std::size_t>(bytes.data() - start);
+    if (offset > area.size || area.size - offset < bytes.size()) return std::nullopt;
+    return area.id;
 }
 
 const ibv_mr* RegisteredAreas::region(AreaId id) {

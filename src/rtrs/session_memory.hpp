@@ -49,7 +49,11 @@ private:
     AreaId last_id_ = 0;
     AreaId headers_id_;
     std::map<AreaId, ByteSpan> areas_;
-    std::map<const std::byte*, AreaId> by_address_;  // The user's only.
+    struct UsersArea {
+        AreaId id = 0;
+        std::size_t size = 0;
+    };
+    std::map<const std::byte*, UsersArea> by_address_;  // By where they begin.
     struct OwnArea {
         AreaId id = 0;
         std::unique_ptr<std::pmr::vector<std::byte>> bytes;
@@ -63,11 +67,17 @@ public:
 
     // Registers at first use; nullptr if the device refuses.
     const ibv_mr* region(AreaId id);
+    // That of the headers, which every request needs.
+    const ibv_mr* headers() {
+        if (headers_ == nullptr) headers_ = region(memory_.headers());
+        return headers_;
+    }
     void forget(AreaId id) { regions_.erase(id); }
 
 private:
     SessionMemory& memory_;
     ibv_pd* pd_;
+    const ibv_mr* headers_ = nullptr;  // In regions_; nullptr: not registered yet.
     std::map<AreaId, rdma::detail::Owned<ibv_mr, ibv_dereg_mr>> regions_;
 };
 
