@@ -37,12 +37,6 @@ Result<void> check_lengths(const RequestHeader& header, std::uint32_t data_size)
 
 }  // namespace
 
-std::size_t RequestHeader::size() const {
-    const std::size_t base =
-        direction == Direction::Write ? kWriteSize : kReadSize + kSegmentSize * segment_count;
-    return base + (sequence == kNoSequence ? 0 : kSequenceSize);
-}
-
 void RequestHeader::emit(ByteSpan out) const {
     ASSERT(out.size() >= size() && segment_count <= kMaxReadSegments);
     const auto type = direction == Direction::Write ? MessageType::Write : MessageType::Read;

@@ -43,7 +43,13 @@ struct RequestHeader {
     std::array<RemoteSegment, kMaxReadSegments> segments{};
     std::uint64_t sequence = kNoSequence;  // kNoSequence: none on the wire.
 
-    std::size_t size() const;
+    // Of one with so many segments.
+    static constexpr std::size_t size_of(Direction direction, std::size_t segments, bool sequence) {
+        const std::size_t base =
+            direction == Direction::Write ? kWriteSize : kReadSize + kSegmentSize * segments;
+        return base + (sequence ? kSequenceSize : 0);
+    }
+    std::size_t size() const { return size_of(direction, segment_count, sequence != kNoSequence); }
     void emit(ByteSpan out) const;  // size() bytes.
 
     // `at`: the bytes of a chunk from `offset` on, at most kMaxSize of them are looked at. Anyone

@@ -77,16 +77,13 @@ Result<void> check_request(Request& request, const Geometry& geometry, bool exte
     request.data_size = 0;
     for (std::size_t i = 0; i < request.segment_count(); ++i)
         request.data_size += request.segment(i).size();
-    RequestHeader largest;
-    largest.direction = request.direction;
-    largest.sequence = extended ? 1 : kNoSequence;
-    if (request.direction == Direction::Read)
-        largest.segment_count = static_cast<std::uint16_t>(
-            std::min(request.segment_count(), max_pieces(request, extended)));
+    const std::size_t largest = RequestHeader::size_of(
+        request.direction, std::min(request.segment_count(), max_pieces(request, extended)),
+        extended);
     if (request.data_size > geometry.max_io_size)
         return Error{EMSGSIZE,
                      "the data exceeds what one request of this session carries: split it"};
-    if (request.message.size() + largest.size() > geometry.max_header_size ||
+    if (request.message.size() + largest > geometry.max_header_size ||
         request.message.size() > UINT16_MAX)
         return Error{EMSGSIZE, "the message exceeds what one request of this session carries"};
     return {};
