@@ -58,9 +58,15 @@ void RequestHeader::emit(ByteSpan out) const {
 }
 
 Result<RequestHeader> RequestHeader::parse(ByteView at, std::uint32_t offset, bool extended) {
+    RequestHeader header;
+    TRY(parse(at, offset, extended, header));
+    return header;
+}
+
+Result<void> RequestHeader::parse(ByteView at, std::uint32_t offset, bool extended,
+                                  RequestHeader& header) {
     if (at.size() < kWriteSize) return kCutShort;
     const auto type = static_cast<MessageType>(load_le16(at.subspan<0, 2>()));
-    RequestHeader header;
     header.message_size = load_le16(at.subspan<2, 2>());
     if (header.message_size > offset)
         return Error{EPROTO, "a request's message is longer than what stands before its header"};
@@ -71,13 +77,13 @@ Result<RequestHeader> RequestHeader::parse(ByteView at, std::uint32_t offset, bo
     } else if (type != MessageType::Write) {
         return Error{EPROTO, "a request is neither a read nor a write"};
     }
-    if (!extended) return header;
+    if (!extended) return {};
     const ByteView behind = at.subspan(header.size());
     if (behind.size() < kSequenceSize) return kCutShort;
     header.sequence = load_le64(behind.first<8>());
     if (header.sequence == kNoSequence)
         return Error{EPROTO, "a request lacks the sequence number that was agreed on"};
-    return header;
+    return {};
 }
 
 }  // namespace feroce::rtrs

@@ -56,6 +56,9 @@ struct RequestHeader {
     // may have written anything there and may do so again, so the caller passes a private copy.
     // `extended`: a sequence number follows.
     static Result<RequestHeader> parse(ByteView at, std::uint32_t offset, bool extended);
+    // Into a fresh one: it is large, and is not copied then.
+    static Result<void> parse(ByteView at, std::uint32_t offset, bool extended,
+                              RequestHeader& header);
 
     friend bool operator==(const RequestHeader&, const RequestHeader&) = default;
 };

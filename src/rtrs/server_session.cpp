@@ -65,13 +65,12 @@ Result<void> ServerSession::arrived(PathNumber path, std::uint16_t connection,
     std::array<std::byte, RequestHeader::kMaxSize> copy;
     const ByteView seen = behind.first(std::min(behind.size(), copy.size()));
     std::copy(seen.begin(), seen.end(), copy.begin());
-    const auto header = RequestHeader::parse(ByteView(copy).first(seen.size()), place.header_offset,
-                                             identity_.extended);
-    if (!header) return header.error();
-
+    Answer answer{place.chunk, connection, 0, {}};
+    const RequestHeader& header = answer.header;
+    TRY(RequestHeader::parse(ByteView(copy).first(seen.size()), place.header_offset,
+                             identity_.extended, answer.header));
     Slot& slot = slots_[place.chunk];
-    const Answer answer{place.chunk, connection, 0, *header};
-    switch (table_.admit(place.chunk, header->sequence, path)) {
+    switch (table_.admit(place.chunk, header.sequence, path)) {
         case ChunkTable::Verdict::Execute:
             slot.answer = answer;
             execute(slot, place.header_offset);
@@ -85,7 +84,7 @@ Result<void> ServerSession::arrived(PathNumber path, std::uint16_t connection,
         case ChunkTable::Verdict::Replay:
             ++around_.statistics->replays;
             slot.answer.connection = connection;
-            slot.answer.header = *header;
+            slot.answer.header = header;
             slot.answer.error = table_.result(place.chunk);
             if (slot.answer.error != 0) slot.answer.has_note = false;  // Written over.
             send_answer(path, slot.answer);
