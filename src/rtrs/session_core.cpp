@@ -289,6 +289,11 @@ void SessionCore::pump() {
 }
 
 ClientPath* SessionCore::choose(const Request& request) {
+    if (paths_.size() == 1) {
+        ClientLink* const only = paths_[0]->link();
+        const bool ready = only != nullptr && !only->failed() && only->has_room(request);
+        return ready ? paths_[0].get() : nullptr;
+    }
     for (std::size_t i = 0; i < paths_.size(); ++i) {
         ClientLink* const link = paths_[i]->link();
         loads_[i] = {};
