@@ -46,7 +46,8 @@ private:
 
 class Listener {
 public:
-    // Port 0: any; address() tells. "0.0.0.0:7471" listens on all devices.
+    // Port 0: any; address() tells. "0.0.0.0:7471" listens on all devices. Of the requests that
+    // next() was not asked for yet, those beyond `backlog` are refused.
     static Result<Listener> listen(Loop& loop, const Address& at, int backlog = 128);
     Listener(Listener&&) noexcept;
     Listener& operator=(Listener&&) noexcept;

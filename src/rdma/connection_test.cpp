@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "rdma/test_programs.hpp"
+#include "rdma/test_until.hpp"
 
 namespace feroce::rdma {
 namespace {
@@ -143,6 +144,29 @@ TEST_F(Loopback, ARejectionBringsItsData) {
     EXPECT_EQ(made.error().reject_reason, 28);
     ASSERT_GE(made.error().reject_data.size(), 4u);
     EXPECT_EQ(made.error().reject_data[0], std::byte{99});
+}
+
+// What the loop fetched for a listener whom nobody asks is as bounded as what it did not.
+TEST_F(Loopback, RequestsBeyondTheBacklogAreRefused) {
+    Listener few = Listener::listen(loop, "127.0.0.1:0", 2).value();
+    int refused = 0;
+    TaskGroup clients(loop);
+    const auto ask = [&](Address to) -> Task<void> {
+        Result<Connection> made = co_await Connection::connect(loop, to);
+        if (!made && made.error().code == ECONNREFUSED) ++refused;
+    };
+    clients.spawn([](Listener& at) -> Task<void> {
+        for (int i = 0; i < 5; ++i) (co_await at.next()).value();
+    }(listener));
+    for (int i = 0; i < 5; ++i) {
+        clients.spawn(ask(few.address()));
+        // Refused behind it, so that the loop has fetched it and the device counts it no longer.
+        EXPECT_FALSE(loop.run(Connection::connect(loop, server)));
+    }
+    ASSERT_TRUE(poll_until(loop, [&] { return refused == 3; })) << refused;
+    for (int i = 0; i < 2; ++i) EXPECT_TRUE(loop.run(few.next()));
+    EXPECT_TRUE(loop.run(clients.join()));
+    EXPECT_EQ(refused, 5) << "a request that is dropped is refused";
 }
 
 TEST_F(Loopback, NobodyListens) {

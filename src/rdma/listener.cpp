@@ -1,5 +1,6 @@
 #include "feroce/listener.hpp"
 
+#include <algorithm>
 #include <cerrno>
 #include <utility>
 
@@ -48,7 +49,7 @@ void Request::reject(const PrivateData& data) && {
 
 class Listener::Core final : public CmHandler {
 public:
-    Core(Loop& loop, rdma_cm_id* id) : id_(id), arrived_(loop) {
+    Core(Loop& loop, rdma_cm_id* id, std::size_t most) : id_(id), most_(most), arrived_(loop) {
         id_->context = static_cast<CmHandler*>(this);
     }
     ~Core() {
@@ -66,12 +67,16 @@ private:
     void on_cm_event(const CmEvent& event) override {
         if (event.type != RDMA_CM_EVENT_CONNECT_REQUEST) return;
         event.id->context = nullptr;  // It inherited ours; until it is accepted nobody listens.
-        waiting_.push_back(Request(event.id, event.data));
+        Request request(event.id, event.data);
+        // The device counts no longer what was fetched from it.
+        if (waiting_.size() >= most_) return;
+        waiting_.push_back(std::move(request));
         arrived_.notify_all();  // Who was waiting may be gone when its turn comes.
     }
 
     rdma_cm_id* id_;
-    std::deque<Request> waiting_;
+    const std::size_t most_;
+    std::deque<Request> waiting_;  // At most so many.
     Signal arrived_;
 };
 
@@ -87,7 +92,7 @@ Result<Listener> Listener::listen(Loop& loop, const Address& at, int backlog) {
     rdma_cm_id* id = nullptr;
     if (::rdma_create_id(*channel, &id, nullptr, RDMA_PS_TCP) != 0)
         return failure("no id for a listener could be made");
-    Listener out(std::make_unique<Core>(loop, id));
+    Listener out(std::make_unique<Core>(loop, id, static_cast<std::size_t>(std::max(backlog, 1))));
     if (::rdma_bind_addr(id, const_cast<sockaddr*>(at.raw())) != 0 ||
         ::rdma_listen(id, backlog) != 0)
         return failure("cannot listen at " + at.text());

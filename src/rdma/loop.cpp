@@ -16,6 +16,9 @@ namespace {
 // Looking for connection events is a system call, so a busy loop does it this often only.
 constexpr Duration kCmInterval = std::chrono::microseconds(20);
 
+// Connection events of one round: a flood of them must not hold up the completions of others.
+constexpr int kCmEvents = 64;
+
 // Half a dozen connections of sessions with 512 requests under way.
 constexpr std::uint32_t kCommonEntries = 16384;
 
@@ -134,10 +137,9 @@ bool Loop::poll_sources() {
 
 bool Loop::poll_cm() {
     if (cm_channel_ == nullptr) return false;
-    bool any = false;
     rdma_cm_event* event = nullptr;
-    while (::rdma_get_cm_event(cm_channel_, &event) == 0) {
-        any = true;
+    int taken = 0;
+    for (; taken < kCmEvents && ::rdma_get_cm_event(cm_channel_, &event) == 0; ++taken) {
         const CmEvent copy = copy_of(*event);
         const bool is_request = event->event == RDMA_CM_EVENT_CONNECT_REQUEST;
         const rdma_cm_id* addressee = is_request ? event->listen_id : event->id;
@@ -145,7 +147,8 @@ bool Loop::poll_cm() {
         ::rdma_ack_cm_event(event);
         if (handler != nullptr) contain([&] { handler->on_cm_event(copy); });
     }
-    return any;
+    if (taken == kCmEvents) next_cm_look_ = {};  // The rest in the next round.
+    return taken > 0;
 }
 
 bool Loop::resume_ready() {

@@ -123,7 +123,18 @@ TEST_F(Admission, ASessionThatGotNoMemoryMayTryAgain) {
 // A peer that sends a connection request and then nothing: what a forged one looks like.
 class Forger {
 public:
-    Forger(std::uint16_t port, RandomSource& random) {
+    static ConnectRequest request(RandomSource& random) {
+        ConnectRequest request;
+        request.connection_count = 2;
+        request.reconnects = 1;
+        request.path = Uuid::random(random);
+        request.session = Uuid::random(random);
+        request.may_create = true;
+        request.extension = kExtensionLevel;
+        return request;
+    }
+    Forger(std::uint16_t port, RandomSource& random) : Forger(port, request(random)) {}
+    Forger(std::uint16_t port, const ConnectRequest& request) {
         channel_.reset(::rdma_create_event_channel());
         rdma_cm_id* id = nullptr;
         if (::rdma_create_id(channel_.get(), &id, nullptr, RDMA_PS_TCP) != 0) return;
@@ -138,13 +149,6 @@ public:
         wanted.qp_type = IBV_QPT_RC;
         wanted.cap = {1, 1, 1, 1, 0};
         if (::rdma_create_qp(id, nullptr, &wanted) != 0) return;
-        ConnectRequest request;
-        request.connection_count = 2;
-        request.reconnects = 1;
-        request.path = Uuid::random(random);
-        request.session = Uuid::random(random);
-        request.may_create = true;
-        request.extension = kExtensionLevel;
         std::array<std::byte, ConnectRequest::kSize> bytes;
         request.emit(bytes);
         rdma_conn_param parameters{};
@@ -196,6 +200,115 @@ TEST_F(Admission, RequestsOfPeersThatAreNotThereTakeNoSessionsPlace) {
     EXPECT_TRUE(second->write({}, ConstSegment{}).wait());
     EXPECT_TRUE(first->write({}, ConstSegment{}).wait());
     EXPECT_EQ(first->statistics().paths[0].connects, 1u);
+}
+
+// Listens on a channel of its own. Managers take one peer's messages in their order, so that when
+// its request has come those before it have, too.
+class Witness {
+public:
+    Witness() {
+        sockaddr_in at{};
+        at.sin_family = AF_INET;
+        at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+        channel_ = ::rdma_create_event_channel();
+        listens_ = ::rdma_create_id(channel_, &id_, nullptr, RDMA_PS_TCP) == 0 &&
+                   ::rdma_bind_addr(id_, reinterpret_cast<sockaddr*>(&at)) == 0 &&
+                   ::rdma_listen(id_, 1) == 0;
+    }
+    ~Witness() {
+        ::rdma_destroy_id(id_);
+        ::rdma_destroy_event_channel(channel_);
+    }
+    Witness(const Witness&) = delete;
+
+    bool all_came(RandomSource& random) {
+        const Forger last(ntohs(::rdma_get_src_port(id_)), random);
+        rdma_cm_event* event = nullptr;
+        if (!listens_ || !last.sent() || ::rdma_get_cm_event(channel_, &event) != 0) return false;
+        const bool request = event->event == RDMA_CM_EVENT_CONNECT_REQUEST;
+        rdma_cm_id* const id = event->id;
+        ::rdma_ack_cm_event(event);
+        if (request) ::rdma_destroy_id(id);
+        return request;
+    }
+
+private:
+    rdma_event_channel* channel_ = nullptr;
+    rdma_cm_id* id_ = nullptr;
+    bool listens_ = false;
+};
+
+class Floods : public Admission {
+protected:
+    void forge(int count) {
+        for (int i = 0; i < count; ++i) {
+            forgers.emplace_back(server.port(), random);
+            ASSERT_TRUE(forgers.back().sent());
+        }
+        ASSERT_TRUE(Witness().all_came(random));
+    }
+    // Looked at so far.
+    std::uint64_t greeted() const {
+        const ServerStatistics seen = server.statistics();
+        return seen.paths + seen.paths_closed + seen.refused - 1;  // But for the client's path.
+    }
+
+    Server server = serve({});
+    std::vector<Forger> forgers;
+    rdma::Result<Session> in = open(client, server, "in");
+};
+
+TEST_F(Floods, ARoundTakesOneNewcomer) {
+    ASSERT_TRUE(in) << in.error().why;
+    forge(40);
+    std::uint64_t before = greeted();
+    EXPECT_EQ(before, 0u);
+    ASSERT_TRUE(until([&] {
+        const std::uint64_t now = greeted();
+        EXPECT_LE(now - before, 1u);
+        before = now;
+        return now == 40;
+    }));
+}
+
+TEST_F(Floods, AClientThatIsInDoesNotWaitForThem) {
+    ASSERT_TRUE(in) << in.error().why;
+    forge(100);
+    EXPECT_TRUE(in->write({}, ConstSegment{}).wait());
+    EXPECT_LT(greeted(), 100u);
+    EXPECT_TRUE(until([&] { return greeted() == 100; }));
+    EXPECT_TRUE(in->write({}, ConstSegment{}).wait());
+    EXPECT_EQ(in->statistics().paths[0].connects, 1u);
+}
+
+TEST_F(Floods, MoreThanWaitAreRefused) {
+    ASSERT_TRUE(in) << in.error().why;
+    for (int i = 0; i < 3; ++i) {
+        forge(100);
+        loop.poll();
+        loop.poll();
+    }
+    EXPECT_GT(server.statistics().refused, 100u);
+    EXPECT_NE(server.statistics().last_refusal.find("too many"), std::string::npos);
+    ASSERT_TRUE(until([&] { return greeted() == 300; }));
+    auto next = open(client, server, "next");
+    EXPECT_TRUE(next) << next.error().why;
+}
+
+// Each connection has a queue pair: of one path that is not there as few as of many.
+TEST_F(Floods, ConnectionsOfOnePathAreBoundedAsWell) {
+    ASSERT_TRUE(in) << in.error().why;
+    ConnectRequest request = Forger::request(random);
+    request.connection_count = 100;
+    for (int i = 0; i < 100; ++i) {
+        request.connection = static_cast<std::uint16_t>(i);
+        forgers.emplace_back(server.port(), request);
+        ASSERT_TRUE(forgers.back().sent());
+    }
+    ASSERT_TRUE(until([&] { return server.statistics().refused == 36; }))
+        << server.statistics().refused;
+    EXPECT_EQ(server.statistics().paths, 1u) << "the client's own";
+    EXPECT_TRUE(in->write({}, ConstSegment{}).wait());
 }
 
 }  // namespace

@@ -70,6 +70,7 @@ void ServerPath::answer(const Answer& answer) {
 void ServerPath::on_room(Channel& channel) {
     heartbeat_.on_acknowledged();
     if (channel.number() == 0) on_service_acknowledged(channel);
+    if (state_ != State::Connected) return;
     std::deque<Answer>& waiting = waiting_[channel.number()];
     while (!closed() && !waiting.empty() && channel.has_room(room_for(waiting.front()))) {
         const Answer next = waiting.front();

@@ -35,7 +35,6 @@ ServerPath::ServerPath(rdma::Loop& loop, const Identity& identity,
       options_(options),
       owner_(owner),
       lines_(identity.connections),
-      waiting_(identity.connections),
       heartbeat_(kSetUpTime, loop.now(), Heartbeat::Peer::Kernel),
       beat_(loop, *this),
       tasks_(loop) {
@@ -101,6 +100,7 @@ rdma::Result<> ServerPath::add(std::uint16_t number, rdma::Request request,
     Line& line = lines_[number];
     line.channel = std::make_unique<Channel>(*this, number, shape, loop_);
     line.connection = *std::move(made);
+    ++connections_;
     if (!line.channel->start(line.connection->queue_pair()))
         return rdma::Error(ENOMEM, "the device refuses to register a path's memory");
     std::array<std::byte, ConnectResponse::kSize> bytes;
@@ -248,6 +248,7 @@ void ServerPath::admit() {
     if (closed()) return;
     if (!register_chunks(lines_[0].connection->domain()))
         return refuse(ENOMEM, "the device refuses to register a path's memory");
+    waiting_.resize(lines_.size());
     state_ = State::Connected;
     const bool extended = session_->identity().extended;
     heartbeat_ = Heartbeat(heartbeat_of(options_, extended), loop_.now(),

@@ -59,6 +59,7 @@ public:
     // Accepts; an error is for the log, the peer has its answer then or never.
     rdma::Result<> add(std::uint16_t number, rdma::Request request, const ConnectResponse& answer);
 
+    std::size_t connections() const { return connections_; }  // Made so far.
     // Whether the peer has proved to be there: it has answered what was sent to its address.
     bool proved() const { return proved_; }
     void admit();
@@ -113,6 +114,7 @@ private:
     Owner& owner_;
     State state_ = State::Connecting;
     bool proved_ = false;
+    std::size_t connections_ = 0;
     std::uint64_t probe_ = 0;  // Where in the service channel it was posted; 0: none is awaited.
     std::uint64_t refusal_at_ = 0;
     std::string refusal_;
@@ -120,7 +122,7 @@ private:
     std::vector<Line> lines_;
     std::optional<rdma::MemoryRegion> region_;  // All chunks.
     std::vector<rdma::MemoryWindow> windows_;   // One per chunk, if always_invalidate.
-    std::vector<std::deque<Answer>> waiting_;   // For room, by connection.
+    std::vector<std::deque<Answer>> waiting_;   // For room, by connection, once it is admitted.
     std::vector<Fence> confirmations_;          // For room.
     Heartbeat heartbeat_;
     Beat beat_;

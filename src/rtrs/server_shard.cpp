@@ -12,6 +12,8 @@ namespace feroce::rtrs {
 namespace {
 // Connections at a time whose clients have not proved to be there.
 constexpr std::size_t kMaxUnproved = 64;
+// Requests for connections that nobody has looked at; those beyond are refused.
+constexpr std::size_t kMaxNewcomers = 128;
 // How often is looked whether a name has become free.
 constexpr Duration kLook = std::chrono::milliseconds(5);
 }  // namespace
@@ -29,8 +31,10 @@ ServerShard::ServerShard(std::shared_ptr<Common> common, std::size_t number)
       number_(number),
       loop_(*common_->loops[number]),
       random_(loop_.runtime()),
+      arrived_(loop_),
       closing_(loop_),
       tasks_(loop_) {
+    tasks_.spawn(greet());
     tasks_.spawn(reap());
     tasks_.spawn(forget_deserted());
     if (common_->options.answer_within != Duration{}) tasks_.spawn(watch_handlers());
@@ -49,18 +53,35 @@ ServerStatistics ServerShard::statistics() const {
 }
 
 void ServerShard::take(rdma::Request request, const ConnectRequest& asked) {
+    Newcomer newest{std::move(request), asked};
+    if (newcomers_.size() >= kMaxNewcomers)
+        return turn_away(std::move(newest), {EBUSY, "too many clients ask at a time"});
+    newcomers_.push_back(std::move(newest));
+    arrived_.notify_all();
+}
+
+// One a round: a queue pair and its memory cost more than any request, and whoever is let in
+// already waits for one newcomer at most, however many there are.
+rdma::Task<void> ServerShard::greet() {
+    for (;;) {
+        while (newcomers_.empty())
+            if (auto waited = co_await arrived_.wait(); !waited) co_return;
+        Newcomer oldest = std::move(newcomers_.front());
+        newcomers_.pop_front();
+        answer(std::move(oldest));
+        if (auto others = co_await loop_.yield(); !others) co_return;
+    }
+}
+
+void ServerShard::answer(Newcomer newcomer) {
+    auto& [request, asked] = newcomer;
     ConnectResponse response;
     std::string route =
         request.peer().with_port(0).text() + " " + request.local().with_port(0).text();
     Result<ServerPath*> path = path_for(asked, std::move(route));
     if (path)
         if (auto fits = (*path)->check(asked); !fits) path = fits.error();
-    if (!path) {
-        if (!sessions_.contains(asked.session)) common_->registry.forget(asked.session, number_);
-        ++statistics_.refused;
-        statistics_.last_refusal = path.error().why;
-        return refuse(std::move(request), path.error().code);
-    }
+    if (!path) return turn_away(std::move(newcomer), path.error());
     const auto& session = (*path)->session();
     response.geometry = common_->geometry;
     response.new_keys = common_->options.always_invalidate;
@@ -68,6 +89,14 @@ void ServerShard::take(rdma::Request request, const ConnectRequest& asked) {
     response.epoch = session.identity().extended ? session.identity().epoch : 0;
     if (auto added = (*path)->add(asked.connection, std::move(request), response); !added)
         (*path)->close("a connection of the path could not be made");
+}
+
+void ServerShard::turn_away(Newcomer newcomer, const Error& why) {
+    const Uuid& session = newcomer.asked.session;
+    if (!sessions_.contains(session)) common_->registry.forget(session, number_);
+    ++statistics_.refused;
+    statistics_.last_refusal = why.why;
+    refuse(std::move(newcomer.request), why.code);
 }
 
 void ServerShard::refuse(rdma::Request request, int error) {
@@ -86,6 +115,7 @@ bool ServerShard::is_taken(const std::string& route, const ServerSession& sessio
 }
 
 Result<ServerPath*> ServerShard::path_for(const ConnectRequest& request, std::string route) {
+    limit_unproved();
     if (ServerPath* const old = find_path(request.path)) {
         if (old->identity().incarnation == request.reconnects) return old;
         if (!newer_incarnation(request.reconnects, old->identity().incarnation))
@@ -96,7 +126,6 @@ Result<ServerPath*> ServerShard::path_for(const ConnectRequest& request, std::st
     }
     if (request.connection != 0)
         return Error{ECONNRESET, "a path begins with its service connection"};
-    limit_unproved();
     auto session = session_for(request);
     if (!session) return session.error();
     if ((*session)->paths() >= kMaxPaths)
@@ -149,11 +178,15 @@ ServerPath* ServerShard::find_path(PathNumber number) {
 // A flood of forged requests takes places only from its like: a client that is there proves it
 // within a round trip.
 void ServerShard::limit_unproved() {
-    const auto unproved = [](const auto& path) { return !path->closed() && !path->proved(); };
-    const auto count = std::count_if(paths_.begin(), paths_.end(), unproved);
-    if (static_cast<std::size_t>(count) < kMaxUnproved) return;
-    (*std::find_if(paths_.begin(), paths_.end(), unproved))
-        ->close("newer connections came before its client proved to be there");
+    ServerPath* oldest = nullptr;
+    std::size_t connections = 0;
+    for (const auto& path : paths_) {
+        if (path->closed() || path->proved()) continue;
+        if (oldest == nullptr) oldest = path.get();
+        connections += path->connections();
+    }
+    if (connections < kMaxUnproved) return;
+    oldest->close("newer connections came before its client proved to be there");
     end_closed_paths();
 }
 

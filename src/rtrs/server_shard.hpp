@@ -3,6 +3,7 @@
 // nothing that its requests touch is shared between threads.
 #pragma once
 
+#include <deque>
 #include <list>
 #include <map>
 #include <memory>
@@ -38,7 +39,7 @@ public:
     ServerShard(const ServerShard&) = delete;
     ServerShard& operator=(const ServerShard&) = delete;
 
-    // A connection for a session of this shard: accepts or refuses it.
+    // A connection for a session of this shard: accepts or refuses it, when it is its turn.
     void take(rdma::Request request, const ConnectRequest& asked);
     ServerStatistics statistics() const;
     // Any thread.
@@ -51,12 +52,19 @@ private:
         bool seen = false;   // on_path was asked about it.
     };
     using Places = std::map<Uuid, Place>;
+    struct Newcomer {
+        rdma::Request request;
+        ConnectRequest asked;
+    };
     struct Asked {
         Fence fence;
         PathNumber asker = kNoPath;
         std::shared_ptr<ServerSession> session;
     };
 
+    rdma::Task<void> greet();
+    void answer(Newcomer newcomer);
+    void turn_away(Newcomer newcomer, const Error& why);
     rdma::Task<void> reap();
     rdma::Task<void> forget_deserted();
     rdma::Task<void> watch_handlers();
@@ -90,6 +98,8 @@ private:
     rdma::Loop& loop_;
     RuntimeRandom random_;
     ServerStatistics statistics_;
+    std::deque<Newcomer> newcomers_;  // Oldest first.
+    rdma::Signal arrived_;            // One of them.
     Places sessions_;
     std::list<std::unique_ptr<ServerPath>> paths_;
     PathNumber last_path_ = kNoPath;
