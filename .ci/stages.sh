@@ -42,6 +42,7 @@ stages=(
     "soak|function|seeds1000|1,000 simulated runs, each twice: engines, C ABI, library, disks"
     "soak|function|floods|10^6 messages of a hostile guest; 100 rounds of every way to end; as root"
     "soak|function|crowd250|250 processes move 64 MiB each; some are killed for 60 s, or stopped"
+    "soak|function|mpi128|Open MPI over UCX rc: 128 ranks, each to each, by rings and by UDP"
     "soak|function|disks600|disks20 for 10 minutes, and a 1 GiB image there and back"
     "soak|function|crash50|the same 50 times"
     "soak|function|cycles|a disk is attached and detached 1,000 times: none refused, memory flat"
@@ -387,6 +388,14 @@ stage_crowd250() {
     need_tests
     FEROCE_TEST_CROWD=250 FEROCE_TEST_MIB=64 FEROCE_TEST_SECONDS=60 \
         "$build/tests/share/share_crowd_test"
+}
+
+# About 12 GB of memory, most of it UCX's.
+stage_mpi128() {
+    set_up mpi
+    need_tests
+    python3 "$root/tests/mpi/run.py" "$build" 128
+    FEROCE_SAMEHOST=off python3 "$root/tests/mpi/run.py" "$build" 128
 }
 
 stage_fuzz60() { fuzz_for 60; }

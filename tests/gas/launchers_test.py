@@ -93,16 +93,18 @@ class Programs:
         print(f"{' '.join(launcher) or 'no launcher'}: refused")
 
 
+# It starts nothing elsewhere and looks for no ssh. Those of PRTE are for Open MPI 5.
+OPENMPI_QUIET = {"OMPI_MCA_plm": "isolated", "OMPI_MCA_oob_tcp_if_include": "lo",
+                 "PRTE_MCA_plm": "ssh", "PRTE_MCA_plm_ssh_agent": "false",
+                 "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+                 "PRTE_ALLOW_RUN_AS_ROOT": "1", "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+
+
 def test_openmpi(programs, _):
-    # It starts nothing elsewhere and looks for no ssh. Those of PRTE are for Open MPI 5.
-    quiet = {"OMPI_MCA_plm": "isolated", "OMPI_MCA_oob_tcp_if_include": "lo",
-             "PRTE_MCA_plm": "ssh", "PRTE_MCA_plm_ssh_agent": "false",
-             "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-             "PRTE_ALLOW_RUN_AS_ROOT": "1", "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     launcher = ["mpirun.openmpi", "--oversubscribe", "-n", str(NODES)]
     seed = f"localhost:{free_ports(1)[0]}"
-    programs.count(launcher, environment(FEROCE_GAS_SEED=seed, **quiet))
-    programs.refuse(launcher, environment(**quiet), "FEROCE_GAS_SEED")
+    programs.count(launcher, environment(FEROCE_GAS_SEED=seed, **OPENMPI_QUIET))
+    programs.refuse(launcher, environment(**OPENMPI_QUIET), "FEROCE_GAS_SEED")
 
 
 def test_mpich(programs, _):
