@@ -8,7 +8,8 @@
  * that is what sequentially consistent atomics give.
  *
  * With -DMORTAL a writer may die after any step, also between disarming the reader and ringing its
- * bell, so that nobody else rings it. A look by the clock finds that bits are set.
+ * bell, so that nobody else rings it. The reader is woken by the end of a writer (its tie,
+ * src/port/ties.hpp) and arms itself again.
  *
  * Invariants:
  *   no_lost_wakeup  a reader that sleeps for ever has taken everything; Spin's invalid end states
@@ -16,8 +17,9 @@
  *
  * -DBUG_LOOK_FIRST (the reader looks before it arms itself), -DBUG_CLEAR_LATE (clears bits after it
  * has looked into the rings), -DBUG_BIT_FIRST (the writer sets its bit before it writes),
- * -DBUG_SILENT (the writer does not look whether the reader is armed), -DBUG_ARMED_ONLY (the look
- * by the clock believes that a reader which is not armed was woken) break one rule each.
+ * -DBUG_SILENT (the writer does not look whether the reader is armed), -DBUG_BITS_ONLY (at
+ * the end of a writer the reader looks at the bits, and sleeps on if none is set) break one rule
+ * each.
  */
 
 #ifndef WRITERS
@@ -30,12 +32,13 @@
 byte written[WRITERS];
 byte taken[WRITERS];
 bool dead[WRITERS];
+bool ended;             /* A writer has died since the reader was last told. */
 bool pending[WRITERS];
 bool armed;
 bool bell;
 
 #ifdef MORTAL
-#define MAY_DIE if :: true -> dead[me] = true; goto end :: true -> skip fi
+#define MAY_DIE if :: true -> dead[me] = true; ended = true; goto end :: true -> skip fi
 #else
 #define MAY_DIE skip
 #endif
@@ -144,10 +147,13 @@ end_asleep:
         if
         :: bell -> bell = false
 #ifdef MORTAL
-#ifdef BUG_ARMED_ONLY
-        :: armed && (pending[0] || pending[1]) -> skip
-#else
-        :: pending[0] || pending[1] -> skip   /* A look by the clock. */
+        :: ended ->
+            ended = false;
+#ifdef BUG_BITS_ONLY
+            if
+            :: pending[0] || pending[1] -> skip
+            :: else -> goto end_asleep
+            fi
 #endif
 #endif
         fi

@@ -22,16 +22,13 @@
 namespace feroce::port {
 namespace {
 
-constexpr std::uint32_t kMagic = 0xfe0c'e006;     // Changes with the layout of hand-over and table.
+constexpr std::uint32_t kMagic = 0xfe0c'e007;     // Changes with the layout of hand-over and table.
 constexpr std::size_t kHandedOver = 2 + kChunks;  // Listener, table, lots.
 // What an older version hands over, and more: none of it may be cut off and left open.
 constexpr std::size_t kFdsMax = 253;
 
 constexpr int kCountsMax = 8;
 constexpr int kAnswerMs = 300;  // How long a process of the group is waited for.
-
-// How often members look whether one of them has died: its peers shall know within 2 s.
-constexpr Duration kLookGap = std::chrono::milliseconds(500);
 
 struct HandOver {
     std::uint32_t magic = kMagic;
@@ -342,14 +339,19 @@ Result<SlotNumber> PortGroup::claim() {
     }
     claimed_.add(slot);
     Rollback give_back([&] { release(slot); });
+    ties_[slot] = std::make_unique<Ties>(table_, parcels_.get(), slot);
+    if (!ties_[slot]->open()) return kTooFewFds;
     estates_.take(slot);
     give_back.keep();
+    if (watcher() == 0) watcher_.store(slot, kRelaxed);
     drain(v4_[slot].get());
     if (has_v6()) drain(v6_[slot].get());
     return slot;
 }
 
 void PortGroup::release(SlotNumber slot) {
+    if (watcher() == slot) watcher_.store(0, kRelaxed);
+    ties_[slot].reset();
     close_sockets(slot);
     table_.unlock(slot);
     claimed_.remove(SlotSet::of(slot));
@@ -357,19 +359,20 @@ void PortGroup::release(SlotNumber slot) {
 
 void PortGroup::watch_for_deaths(std::function<void()> noticed) {
     death_noticed_ = std::move(noticed);
-    next_look_.store(0, kRelaxed);
 }
 
-void PortGroup::look_for_deaths(Instant now) {
-    if (now < next_look()) return;
-    next_look_.store((now + kLookGap).time_since_epoch().count(), kRelaxed);
-    if (estates_.waiting(claimed())) death_noticed_();
+bool PortGroup::look_for_deaths() {
+    if (!death_noticed_ || !estates_.waiting(claimed())) return false;
+    death_noticed_();
+    return true;
 }
 
 void PortGroup::close_all() {
     listener_.reset();
     table_.abandon();
     parcels_.reset();
+    for (const std::unique_ptr<Ties>& ties : ties_)
+        if (ties) ties->abandon();
     for (Fd& fd : lots_) fd.reset();
     for (Fd& fd : v4_) fd.reset();
     for (Fd& fd : v6_) fd.reset();

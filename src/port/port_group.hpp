@@ -31,6 +31,7 @@
 #include "port/identity.hpp"
 #include "port/slot_table.hpp"
 #include "port/socket_lot.hpp"
+#include "port/ties.hpp"
 
 namespace feroce::port {
 
@@ -68,9 +69,14 @@ public:
     // `noticed` is called by look_for_deaths() while members have left something (estates.hpp). It
     // must not block. Before the first look.
     void watch_for_deaths(std::function<void()> noticed);
-    // To be called at the latest when the next look is due. Any thread.
-    Instant next_look() const { return Instant(Duration(next_look_.load(kRelaxed))); }
-    void look_for_deaths(Instant now);
+    // False if nothing was left, or nobody is to be told. Any thread.
+    bool look_for_deaths();
+    // Of a slot that this process has claimed, until it is released.
+    Ties& ties(SlotNumber slot) { return *ties_[slot]; }
+    // Which of those looks for deaths, and is tied to its nearest; 0: none. For others than the
+    // claimer a hint.
+    SlotNumber watcher() const { return watcher_.load(kRelaxed); }
+    bool owns(SlotNumber slot) const { return claimed().has(slot); }
 
     int socket_v4(SlotNumber slot) const { return v4_[slot].get(); }
     int socket_v6(SlotNumber slot) const { return v6_[slot].get(); }  // -1 without IPv6.
@@ -132,8 +138,9 @@ private:
     // Slots that this process owns; its locks do not exclude it. Changed by one thread at a time;
     // for others a hint. The same holds for the next.
     SharedSlotSet claimed_;
-    std::atomic<Duration::rep> next_look_{kNever.time_since_epoch().count()};
-    std::function<void()> death_noticed_;  // Empty: nobody looks.
+    std::atomic<SlotNumber> watcher_{0};
+    std::array<std::unique_ptr<Ties>, kSlots> ties_;  // Of those.
+    std::function<void()> death_noticed_;             // Empty: nobody is told.
 
     RandomSource* random_ = nullptr;
     std::function<void()> requests_wanted_;  // Empty: other users are not served.

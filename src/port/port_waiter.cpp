@@ -25,7 +25,7 @@ namespace {
 constexpr Duration kListenerRest = std::chrono::milliseconds(100);
 
 // What woke wait(), in epoll_event::data.
-enum Source : std::uint64_t { kArrivals, kRare, kDoorbell, kListener, kChanges };
+enum Source : std::uint64_t { kArrivals, kRare, kDoorbell, kListener, kEnds, kChanges };
 
 Fd open_changes() {
     Fd fd(::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, NETLINK_ROUTE));
@@ -98,6 +98,10 @@ void PortWaiter::serve(PortGroup& group) {
     ::epoll_ctl(waiting_.get(), EPOLL_CTL_DEL, listener_, nullptr);
 }
 
+bool PortWaiter::add_ends(int fd) {
+    return add_to_set(waiting_.get(), fd, EPOLLIN, kEnds);
+}
+
 void PortWaiter::set_armed(bool armed) {
     epoll_event event{};
     event.events = (armed ? static_cast<std::uint32_t>(EPOLLIN) : 0u) | EPOLLONESHOT;
@@ -133,6 +137,8 @@ PortWaiter::Woken PortWaiter::wait(Instant until) {
         const std::uint64_t source = events[static_cast<std::size_t>(i)].data.u64;
         if (source == kListener) {
             woken.newcomer = true;
+        } else if (source == kEnds) {
+            woken.ended = true;
         } else if (source == kRare) {
             woken.rare = true;
         } else if (source == kDoorbell) {

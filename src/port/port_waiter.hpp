@@ -1,5 +1,5 @@
 // PortWaiter: where the driver's thread sleeps: until packets arrive (while armed), somebody rings,
-// a process wants to share the port, or addresses and links have changed.
+// a process wants to share the port, another one has ended, or addresses and links have changed.
 #pragma once
 
 #include <atomic>
@@ -21,6 +21,7 @@ public:
     void remove_arrivals(int fd);
     bool add_rare(int fd);      // The same, but wakes whether armed or not; -1 is none.
     bool add_listener(int fd);  // The group's; shared by its members.
+    bool add_ends(int fd);      // Readable when another process has ended.
 
     // See host::HostPort.
     void arm();
@@ -29,6 +30,7 @@ public:
         bool arrived = false;
         bool rare = false;
         bool newcomer = false;
+        bool ended = false;
     };
     Woken wait(Instant until);
     void serve(PortGroup& group);  // A newcomer; by the waiting thread.
@@ -46,7 +48,7 @@ private:
     // sender some 0.2 us: disarmed for long, they are in none.
     bool attached_ = false;
     Fd arrivals_;           // The epoll set of sockets_.
-    Fd waiting_;            // The epoll set of arrivals_, doorbell_, changes_ and the listener.
+    Fd waiting_;            // The epoll set of arrivals_, doorbell_, changes_ and others.
     Fd doorbell_;           // eventfd behind wake().
     Fd changes_;            // Netlink: the news of addresses and links.
     bool changed_ = false;  // The waiting thread's own, as are the next two.

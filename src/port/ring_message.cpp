@@ -13,8 +13,9 @@ std::optional<RingMessage> parse_ring_message(ByteView bytes) {
     RingMessage out;
     if (bytes.size() != sizeof out) return std::nullopt;
     std::memcpy(&out, bytes.data(), sizeof out);
-    const bool known =
-        out.kind == RingMessage::Kind::Offer || out.kind == RingMessage::Kind::Acceptance;
+    const bool known = out.kind == RingMessage::Kind::Offer ||
+                       out.kind == RingMessage::Kind::Acceptance ||
+                       out.kind == RingMessage::Kind::Tie;
     if (out.magic != RingMessage::kMagic || !known || !is_member_slot(out.from))
         return std::nullopt;
     return out;

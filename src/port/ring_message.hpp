@@ -1,6 +1,7 @@
-// How two members of a port group agree on a ring. The one that will write offers it with the
-// memory's descriptor, the other one accepts it with the descriptor of its bell (an eventfd). Both
-// come by the sockets of parcels (parcel.hpp), and are shorter than any parcel.
+// What members of a port group say to each other. They agree on a ring: the one that will write
+// offers it with the memory's descriptor, the other one accepts it with the descriptor of its bell
+// (an eventfd). And they tie themselves to each other (ties.hpp), with an end of a socket. All of
+// it comes by the sockets of parcels (parcel.hpp), and is shorter than any parcel.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +14,7 @@
 namespace feroce::port {
 
 struct RingMessage {
-    enum class Kind : std::uint32_t { Offer = 1, Acceptance = 2 };
+    enum class Kind : std::uint32_t { Offer = 1, Acceptance = 2, Tie = 3 };
     static constexpr std::uint32_t kMagic = 0xfe0c'4c01;  // Changes with the layout of a ring.
 
     std::uint32_t magic = kMagic;
@@ -21,7 +22,7 @@ struct RingMessage {
     std::uint32_t from = 0;  // The sender's slot.
     std::uint32_t reserved = 0;
     std::uint64_t incarnation = 0;  // Of the sender in that slot.
-    std::uint64_t ring = 0;         // Which ring; its writer drew the number.
+    std::uint64_t ring = 0;         // Which ring; its writer drew the number. Of a tie 0.
 };
 static_assert(sizeof(RingMessage) < sizeof(ParcelHeader));
 

@@ -88,6 +88,15 @@ public:
         return records_[slot].rings.load(kRelaxed) == kRingFormat;
     }
 
+    // Whether the owner, which is the one with that incarnation, is to be tied to its nearest
+    // (ties.hpp). A process with several slots is so by one of them. Before set_owner().
+    void set_takes_ties(std::uint32_t slot, bool takes) {
+        records_[slot].ties.store(takes ? 1 : 0, kRelaxed);
+    }
+    bool takes_ties(std::uint32_t slot) const {
+        return incarnation(slot) != 0 && records_[slot].ties.load(kRelaxed) != 0;
+    }
+
     // Where other members say that they have put something into a ring for the owner of a slot.
     struct alignas(128) Door {
         SharedSlotSet pending;             // Those that have.
@@ -120,6 +129,7 @@ private:
         std::atomic<std::uint32_t> bonds;
         std::atomic<std::uint64_t> incarnation;
         std::atomic<std::uint32_t> rings;
+        std::atomic<std::uint32_t> ties;
     };
     static constexpr std::memory_order kRelaxed = std::memory_order_relaxed;
     // What a reader understands. 2: wide packets (transport/packet_builder.hpp).

@@ -21,8 +21,11 @@ namespace {
 // While packets come by rings, sockets are mostly silent, and an empty look costs a system call.
 constexpr Duration kRingsAreHot = std::chrono::milliseconds(1);
 constexpr Duration kSocketGap = std::chrono::microseconds(20);
-// How often rings of members that are gone are looked for.
+// How often rings of members that are gone are looked for while packets come.
 constexpr Duration kSweepGap = std::chrono::seconds(1);
+// Who could not be tied, or has ended but a moment ago, is looked at again after this. A member's
+// peers shall know of its death within 2 s.
+constexpr Duration kLookGap = std::chrono::milliseconds(500);
 // Batches that a socket can hold, about.
 constexpr int kDrainMax = 256;
 
@@ -48,11 +51,13 @@ UdpPort::UdpPort(GroupMembership membership, Settings settings)
       ring_sender_({membership_.group().table(), addresses_, settings.random,
                     membership_.group().parcel_sender(), uses_rings(settings)},
                    membership_.slot()),
-      ring_receiver_(membership_.group().table(), membership_.slot()) {
+      ring_receiver_(membership_.group().table(), membership_.slot()),
+      ties_(membership_.group().ties(membership_.slot())) {
     v4_.tell_destinations(false);
     v6_.tell_destinations(false);
     if (handed_over_.fd() >= 0)
         membership_.group().table().set_parcel_name(membership_.slot(), handed_over_.name());
+    membership_.group().table().set_takes_ties(membership_.slot(), is_watcher());
     membership_.group().table().set_owner(membership_.slot(), settings.random.next() | 1,
                                           uses_rings(settings));
 }
@@ -67,14 +72,14 @@ bool UdpPort::open_waiting() {
            waiter_.add_arrivals(membership_.socket_v4()) &&
            waiter_.add_arrivals(membership_.socket_v6()) &&
            waiter_.add_arrivals(ring_receiver_.bell()) && waiter_.add_rare(handed_over_.fd()) &&
-           waiter_.add_listener(membership_.group().listener());
+           waiter_.add_listener(membership_.group().listener()) && waiter_.add_ends(ties_.fd());
 }
 
 bool UdpPort::poll(Instant now, device::Engine& engine) {
     // Most polls find nothing there, and a load is cheaper than an exchange.
     std::uint8_t look = look_.load(std::memory_order_relaxed);
     if (look != 0) look = look_.exchange(0, std::memory_order_relaxed);
-    const bool by_ring = poll_rings(now, engine);
+    const bool by_ring = poll_rings(now, engine, (look & kLookForDeparted) != 0);
     const bool hot = now - last_ring_packet_ < kRingsAreHot;
     if (look == 0 && hot && now - last_socket_look_ < kSocketGap) return by_ring;
     last_socket_look_ = now;
@@ -82,12 +87,12 @@ bool UdpPort::poll(Instant now, device::Engine& engine) {
     return poll_sockets(now, engine, look) || by_ring;
 }
 
-bool UdpPort::poll_rings(Instant now, device::Engine& engine) {
+bool UdpPort::poll_rings(Instant now, device::Engine& engine, bool somebody_ended) {
     if (ring_receiver_.take_begun())
         for (int i = 0; i < kDrainMax && poll_sockets(now, engine, kLookAtBoth); ++i) continue;
     const bool received = ring_receiver_.poll(now, engine);  // What has begun is there.
     if (received) last_ring_packet_ = now;
-    if (now < next_sweep_) return received;
+    if (now < next_sweep_ && !somebody_ended) return received;
     next_sweep_ = now + kSweepGap;
     ring_sender_.forget_departed();
     ring_receiver_.forget_departed();
@@ -122,18 +127,39 @@ bool UdpPort::poll_requests(Instant now, device::Engine& engine) {
 }
 
 bool UdpPort::wait(Instant until) {
-    const PortWaiter::Woken woken = waiter_.wait(std::min(until, membership_.group().next_look()));
-    // What there is no memory for comes again: the next look, and the newcomer.
-    (void)with_memory([this] { membership_.group().look_for_deaths(monotonic_now()); });
+    look_for_deaths(false);
+    const PortWaiter::Woken woken = waiter_.wait(std::min(until, next_look_));
+    look_for_deaths(woken.ended);
+    // A newcomer for whom there is no memory comes again.
     if (woken.newcomer) (void)with_memory([this] { waiter_.serve(membership_.group()); });
     if (woken.arrived) {
         ring_receiver_.answer_bell();
         look_.fetch_or(kLookAtBoth, std::memory_order_relaxed);
     }
     if (woken.rare) look_.fetch_or(kLookAtHandedOver, std::memory_order_relaxed);
-    const bool arrived = woken.arrived || woken.rare || ring_receiver_.overlooked();
+    // One that has ended may have disarmed our door and not rung: then nobody else will, and we
+    // must arm it again (models/ring_wakeup.pml).
+    const bool arrived = woken.arrived || woken.rare || woken.ended || ring_receiver_.overlooked();
     if (arrived) ring_receiver_.woken();
     return arrived;
+}
+
+// The first time a moment after the port was opened, when others may find us in the table. One that
+// ends closes its descriptors one after the other: its slot may be free a moment after its tie has
+// ended.
+void UdpPort::look_for_deaths(bool somebody_ended) {
+    const bool missing = tie_missing_.load();
+    if (!somebody_ended && !missing && next_look_ == kNever) return;
+    const Instant now = monotonic_now();
+    if (!somebody_ended && !missing && now < next_look_) return;
+    if (missing) tie_missing_.store(false);
+    look_.fetch_or(kLookForDeparted, std::memory_order_relaxed);
+    bool again = somebody_ended && ties_.take_ended();
+    again |= !ties_.renew(is_watcher());
+    // What there is no memory for comes with the next look.
+    if (is_watcher() && !with_memory([&] { again |= membership_.group().look_for_deaths(); }))
+        again = true;
+    next_look_ = again ? now + kLookGap : kNever;
 }
 
 void UdpPort::arm() {
@@ -159,12 +185,22 @@ void UdpPort::learn_addresses() {
 
 void UdpPort::take(Instant now, device::Engine& engine, const RingMessage& message, Fd attached) {
     if (message.kind == RingMessage::Kind::Acceptance) {
+        hold(message.from);
         ring_sender_.accepted(message, std::move(attached));
         sender_.forget_refusals();  // They may be of a path that it will not see again.
-    } else {
+    } else if (message.kind == RingMessage::Kind::Offer) {
+        hold(message.from);  // First, so that it need not make one itself.
         ring_receiver_.accept(now, engine, message, std::move(attached),
                               membership_.group().parcel_sender());
+    } else {
+        ties_.accept(message, std::move(attached));
     }
+}
+
+void UdpPort::hold(std::uint32_t slot) {
+    if (membership_.group().owns(static_cast<SlotNumber>(slot)) || ties_.hold(slot)) return;
+    tie_missing_.store(true);
+    waiter_.wake();
 }
 
 // Packets to one destination keep their order, but for a ring that is full; between destinations

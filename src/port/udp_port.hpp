@@ -79,9 +79,12 @@ private:
     std::vector<host::Interface> interfaces(std::string_view only) const;
     void take(Instant now, device::Engine& engine, const RingMessage& message,
               Fd attached) override;
+    void hold(std::uint32_t slot);  // The tie to a member that has a ring with us.
     void learn_addresses();
     void transmit_rest(transport::TransmitRun run, std::uint32_t sent);
-    bool poll_rings(Instant now, device::Engine& engine);
+    bool poll_rings(Instant now, device::Engine& engine, bool somebody_ended);
+    void look_for_deaths(bool somebody_ended);
+    bool is_watcher() const { return membership_.group().watcher() == slot(); }
     bool poll_sockets(Instant now, device::Engine& engine, std::uint8_t look);
 
     GroupMembership membership_;
@@ -105,9 +108,14 @@ private:
     // Set by wait(): what ended it. Relaxed: a hint, and the lock that follows orders the rest.
     static constexpr std::uint8_t kLookAtBoth = 1;
     static constexpr std::uint8_t kLookAtHandedOver = 2;
+    static constexpr std::uint8_t kLookForDeparted = 4;
     std::atomic<std::uint8_t> look_{0};
 
     PortWaiter waiter_;
+    Ties& ties_;           // To members that share rings with this slot, and to the nearest.
+    Instant next_look_{};  // For deaths, by the clock. The waiting thread's own.
+    // One is missing, and the thread is woken to make it. The wake-up orders it.
+    std::atomic<bool> tie_missing_{false};
 };
 
 }  // namespace feroce::port

@@ -1,0 +1,174 @@
+// Processes that have nothing to do sleep: no thread of theirs wakes up to look whether others have
+// died, and yet they hear of it.
+#include <gtest/gtest.h>
+#include <rdma/rdma_cma.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "ring.hpp"
+
+namespace feroce::share {
+namespace idle_test {
+
+using std::chrono::seconds;
+
+constexpr int kSpan = 3;  // Seconds.
+// Of which the quietest counts: on a busy machine others may come late to what they do at first.
+constexpr int kSpans = 8;
+
+// How often the threads of a process have gone to sleep, or had to leave their core.
+long switches(pid_t pid) {
+    long sum = 0;
+    for (const auto& task :
+         std::filesystem::directory_iterator("/proc/" + std::to_string(pid) + "/task")) {
+        std::ifstream file(task.path() / "status");
+        for (std::string line; std::getline(file, line);)
+            if (const std::size_t at = line.find("ctxt_switches:"); at != std::string::npos)
+                sum += std::stol(line.substr(at + sizeof "ctxt_switches:"));
+    }
+    return sum;
+}
+
+// How many rings a process has mapped.
+long rings(pid_t pid) {
+    std::ifstream maps("/proc/" + std::to_string(pid) + "/maps");
+    long count = 0;
+    for (std::string line; std::getline(maps, line);)
+        if (line.find("memfd:feroce-ring") != std::string::npos) ++count;
+    return count;
+}
+
+struct Shared {
+    std::atomic<std::uint32_t> ready{0};
+    std::array<LinkReport, 2> ends;
+    static Shared& make() {
+        return *new (::mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE,
+                            MAP_SHARED | MAP_ANONYMOUS, -1, 0)) Shared;
+    }
+};
+
+class Idle : public testing::Test {
+protected:
+    void SetUp() override {
+        if (::geteuid() == 0) enter_private_network();
+    }
+    void TearDown() override {
+        for (const pid_t pid : pids) ::kill(pid, SIGKILL);
+        for (const pid_t pid : pids) ::waitpid(pid, nullptr, 0);
+    }
+    // A process that does this and then nothing more.
+    void start(const std::function<bool()>& work) {
+        const std::uint32_t before = shared.ready;
+        begin(work);
+        ASSERT_TRUE(await(seconds(60), [&] { return shared.ready > before; }));
+    }
+    void begin(const std::function<bool()>& work) {
+        pids.push_back(::fork());
+        if (pids.back() != 0) return;
+        if (!work()) ::_exit(1);
+        ++shared.ready;
+        for (;;) ::pause();
+    }
+    static bool open_device() { return verbs::open_loopback() != nullptr; }
+
+    // The most that one of them woke up in a second of the quietest span.
+    double wake_ups_a_second() {
+        double least = 1e9;
+        ::poll(nullptr, 0, 1000);  // The second of silence.
+        for (int i = 0; i < kSpans && least > 0; ++i) {
+            std::vector<long> before;
+            for (const pid_t pid : pids) before.push_back(switches(pid));
+            ::poll(nullptr, 0, 1000 * kSpan);
+            long most = 0;
+            for (std::size_t p = 0; p < pids.size(); ++p)
+                most = std::max(most, switches(pids[p]) - before[p]);
+            least = std::min(least, static_cast<double>(most) / kSpan);
+        }
+        return least;
+    }
+
+    // Two that have exchanged messages by rings.
+    bool connect_and_send(std::uint32_t index) {
+        ibv_context* context = verbs::open_loopback();
+        if (context == nullptr) return false;
+        auto* end = new Endpoint(context);  // For as long as the process lives.
+        LinkReport& own = shared.ends[index];
+        LinkReport& far = shared.ends[1 - index];
+        own.rkey = end->mr->rkey;
+        own.address = end->address(0);
+        own.qpn = end->qp->qp_num;
+        own.rounds = 1;
+        if (!await(seconds(30), [&] { return far.rounds >= 1; })) return false;
+        if (end->to_init() != 0 || end->to_rtr(far.qpn) != 0 || end->to_rts() != 0) return false;
+        own.rounds = 2;
+        if (!await(seconds(30), [&] { return far.rounds >= 2; })) return false;
+        for (int i = 0; i < 100; ++i) {
+            if (end->post(IBV_WR_RDMA_WRITE, end->sge(0, 64), far.address + 64, far.rkey) != 0 ||
+                end->completion().status != IBV_WC_SUCCESS)
+                return false;
+        }
+        own.rounds = 3;
+        return await(seconds(30), [&] { return far.rounds >= 3; });
+    }
+
+    Shared& shared = Shared::make();
+    std::vector<pid_t> pids;
+};
+
+TEST_F(Idle, WithoutConnectionsNobodyWakesUp) {
+    for (int i = 0; i < 4; ++i) start(open_device);
+    EXPECT_EQ(wake_ups_a_second(), 0);
+    // Those that hear of a death have something to do, and then nothing more.
+    ::kill(pids[1], SIGKILL);
+    ::waitpid(pids[1], nullptr, 0);
+    pids.erase(pids.begin() + 1);
+    EXPECT_EQ(wake_ups_a_second(), 0);
+}
+
+TEST_F(Idle, WithRingsADeathIsNoticedAllTheSame) {
+    for (std::uint32_t i = 0; i < 2; ++i) begin([this, i] { return connect_and_send(i); });
+    ASSERT_TRUE(await(seconds(60), [&] { return shared.ready == 2; }));
+    EXPECT_LE(wake_ups_a_second(), 2);
+    EXPECT_GE(rings(pids[0]), 2);
+    ::kill(pids[1], SIGKILL);
+    ::waitpid(pids[1], nullptr, 0);
+    pids.pop_back();
+    EXPECT_TRUE(await(seconds(60), [&] { return rings(pids[0]) == 0; }));
+}
+
+rdma_cm_id* endpoint(bool passive) {
+    rdma_addrinfo hints{};
+    hints.ai_port_space = RDMA_PS_TCP;
+    if (passive) hints.ai_flags = RAI_PASSIVE;
+    rdma_addrinfo* found = nullptr;
+    if (rdma_getaddrinfo("127.0.0.1", "7471", &hints, &found) != 0) return nullptr;
+    ibv_qp_init_attr attributes{};
+    attributes.cap = {4, 4, 1, 1, 0};
+    attributes.qp_type = IBV_QPT_RC;
+    rdma_cm_id* id = nullptr;
+    return rdma_create_ep(&id, found, nullptr, &attributes) == 0 ? id : nullptr;
+}
+
+TEST_F(Idle, ConnectionsOfTheConnectionManagerKeepNobodyBusy) {
+    begin([this] {
+        rdma_cm_id* listener = endpoint(true);
+        if (listener == nullptr || rdma_listen(listener, 8) != 0) return false;
+        shared.ends[0].rounds = 1;
+        rdma_cm_id* id = nullptr;
+        return rdma_get_request(listener, &id) == 0 && rdma_accept(id, nullptr) == 0;
+    });
+    ASSERT_TRUE(await(seconds(60), [&] { return shared.ends[0].rounds == 1; }));
+    start([] {
+        rdma_cm_id* id = endpoint(false);
+        return id != nullptr && rdma_connect(id, nullptr) == 0;
+    });
+    ASSERT_TRUE(await(seconds(60), [&] { return shared.ready == 2; }));
+    EXPECT_LE(wake_ups_a_second(), 2);
+}
+
+}  // namespace idle_test
+}  // namespace feroce::share
