@@ -13,17 +13,25 @@ using namespace feroce::port;
 
 namespace {
 
+template <class Slots>
+void fill(Slots& slots, ByteView input) {
+    auto* const bytes = reinterpret_cast<std::byte*>(slots.data());
+    for (std::size_t at = 0; at < sizeof slots && !input.empty(); at += input.size())
+        std::copy_n(input.begin(), std::min(input.size(), sizeof slots - at), bytes + at);
+}
+
+// The large area is seen only if the small one says so.
 void fill(detail::RingMemory& memory, ByteView input) {
-    auto* const slots = reinterpret_cast<std::byte*>(memory.slots.data());
-    for (std::size_t at = 0; at < sizeof memory.slots && !input.empty(); at += input.size())
-        std::copy_n(input.begin(), std::min(input.size(), sizeof memory.slots - at), slots + at);
+    fill(memory.small_slots, input);
+    fill(memory.slots, input);
 }
 
 std::size_t read_all(RingReader& reader) {
     std::size_t sum = 0, packets = 0;
     while (const auto packet = reader.next()) {
         ASSERT(!packet->bytes.empty() && packet->bytes.size() <= kRingPacketMax);
-        ASSERT(++packets <= detail::kRingSlots);  // A lap: no stamp counts twice.
+        // A lap of each area: no stamp counts twice.
+        ASSERT(++packets <= detail::kSmallRingSlots + detail::kRingSlots);
         for (const std::byte b : packet->bytes) sum += std::to_integer<std::size_t>(b);
     }
     reader.release();

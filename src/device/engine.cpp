@@ -351,6 +351,8 @@ void Engine::run(Instant now) {
     const RingCounts by_rings = parts_.port.ring_counts();
     counters_.set(transport::Counter::RingSentPackets, by_rings.sent);
     counters_.set(transport::Counter::RingFull, by_rings.overflowed);
+    counters_.set(transport::Counter::RingMemory, by_rings.memory);
+    counters_.set(transport::Counter::RingRefused, by_rings.refused);
 }
 
 void Engine::follow_rings() {

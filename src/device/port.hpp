@@ -31,6 +31,8 @@ struct Datagram {
 struct RingCounts {
     std::uint64_t sent = 0;
     std::uint64_t overflowed = 0;
+    std::uint64_t memory = 0;   // That the rings have now, in bytes.
+    std::uint64_t refused = 0;  // Rings that there was no memory for.
 };
 
 class Port : public transport::RunSink {

@@ -8,17 +8,18 @@
 namespace feroce::port {
 namespace {
 
-using detail::kRingBytes;
 using detail::kRingPaths;
-using detail::kRingSlots;
+using detail::RingArea;
 using detail::RingSlot;
 
 constexpr std::size_t kInline = sizeof(RingSlot::bytes);
 constexpr std::uint32_t kAlignment = 64;
+// The size of a packet that is none: what follows is in the large area.
+constexpr std::uint32_t kGrown = 0;
 
 // Never 0, which is what a slot says that was never written.
-std::uint32_t stamp_of(std::uint64_t number) {
-    return static_cast<std::uint32_t>(number / kRingSlots % 0xffff'ffff) + 1;
+std::uint32_t stamp_of(const RingArea& area, std::uint64_t number) {
+    return static_cast<std::uint32_t>((number >> area.lap_shift) % 0xffff'ffff) + 1;
 }
 
 std::uint32_t rounded(std::uint32_t size) {
@@ -26,15 +27,20 @@ std::uint32_t rounded(std::uint32_t size) {
 }
 
 // Where a packet of so many bytes begins if the area is used up to `from`: it does not wrap.
-std::uint64_t beginning(std::uint64_t from, std::uint32_t size) {
-    const std::uint64_t left = kRingBytes - from % kRingBytes;
+std::uint64_t beginning(const RingArea& area, std::uint64_t from, std::uint32_t size) {
+    const std::uint64_t left = area.bytes.size() - area.offset(from);
     return left >= size ? from : from + left;
+}
+
+// How many may be there at once. A small one keeps a slot to say that it has grown.
+std::uint64_t slots_of(const RingArea& area) {
+    return area.slots.size() - (area.is_small() ? 1 : 0);
 }
 
 }  // namespace
 
 RingSlot& RingWriter::slot(std::uint64_t number) const {
-    return ring_.slots[number % kRingSlots];
+    return area_.slot(number);
 }
 
 std::optional<std::uint32_t> RingWriter::path(const RingPath& path) {
@@ -47,17 +53,18 @@ std::optional<std::uint32_t> RingWriter::path(const RingPath& path) {
 }
 
 std::optional<std::uint64_t> RingWriter::bytes_for(std::uint32_t size) {
-    const std::uint64_t at = beginning(bytes_placed_, size);
-    if (at + size - bytes_read_ <= kRingBytes) return at;
-    bytes_read_ = ring_.read.bytes.load(std::memory_order_acquire);
-    if (at + size - bytes_read_ <= kRingBytes) return at;
+    if (size > area_.bytes.size()) return std::nullopt;
+    const std::uint64_t at = beginning(area_, bytes_placed_, size);
+    if (at + size - bytes_read_ <= area_.bytes.size()) return at;
+    bytes_read_ = area_.read->bytes.load(std::memory_order_acquire);
+    if (at + size - bytes_read_ <= area_.bytes.size()) return at;
     return std::nullopt;
 }
 
 bool RingWriter::has_slot() {
-    if (placed_ - read_ < kRingSlots) return true;
-    read_ = ring_.read.packets.load(std::memory_order_acquire);
-    return placed_ - read_ < kRingSlots;
+    if (placed_ - read_ < slots_of(area_)) return true;
+    read_ = area_.read->packets.load(std::memory_order_acquire);
+    return placed_ - read_ < slots_of(area_);
 }
 
 bool RingWriter::has_room(std::uint32_t size) {
@@ -77,7 +84,17 @@ ByteSpan RingWriter::place(std::uint32_t path, std::uint32_t size, std::uint32_t
     bytes_placed_before_ = bytes_placed_;
     if (fits) return ByteSpan(slot.bytes).first(size);
     bytes_placed_ = *at + rounded(size);
-    return ByteSpan(ring_.bytes).subspan(*at % kRingBytes, size);
+    return area_.bytes.subspan(area_.offset(*at), size);
+}
+
+// The slot for it is always there.
+void RingWriter::grow() {
+    ASSERT(is_small());
+    slot(placed_++).size = kGrown;
+    publish();
+    area_ = RingArea::large(ring_);
+    placed_ = published_ = read_ = 0;
+    bytes_placed_ = bytes_placed_before_ = bytes_read_ = 0;
 }
 
 void RingWriter::take_back() {
@@ -91,8 +108,8 @@ bool RingWriter::publish() {
     // The first one last: it is what a reader looks at that has read all before. In one order with
     // what both sides look at next: whether the reader sleeps, and whether it was told.
     for (std::uint64_t i = published_ + 1; i != placed_; ++i)
-        slot(i).stamp.store(stamp_of(i), std::memory_order_release);
-    slot(published_).stamp.store(stamp_of(published_), std::memory_order_seq_cst);
+        slot(i).stamp.store(stamp_of(area_, i), std::memory_order_release);
+    slot(published_).stamp.store(stamp_of(area_, published_), std::memory_order_seq_cst);
     published_ = placed_;
     return true;
 }
@@ -103,15 +120,23 @@ bool RingWriter::has_room_for(const RingPath& path) const {
 }
 
 const RingSlot& RingReader::slot() const {
-    return ring_.slots[taken_ % kRingSlots];
+    return area_.slot(taken_);
+}
+
+void RingReader::follow() {
+    area_ = RingArea::large(ring_);
+    taken_ = bytes_taken_ = 0;
 }
 
 bool RingReader::waiting() const {
-    return !dead_ && slot().stamp.load(std::memory_order_seq_cst) == stamp_of(taken_);
+    return !dead_ && slot().stamp.load(std::memory_order_seq_cst) == stamp_of(area_, taken_);
 }
 
+// All returns are of one object, built in its place: copies of words that were just written would
+// wait for them.
 std::optional<RingReader::Packet> RingReader::next() {
-    if (!waiting()) return std::nullopt;
+    std::optional<Packet> out;
+    if (!waiting()) return out;
     // Once each: a writer that has lost its mind may change them.
     const RingSlot& slot = this->slot();
     const auto once = [](const auto& word) -> std::uint32_t {
@@ -119,13 +144,23 @@ std::optional<RingReader::Packet> RingReader::next() {
     };
     const std::uint32_t size = once(slot.size), path = once(slot.path),
                         packets = once(slot.packets);
-    dead_ = size == 0 || size > kRingPacketMax || path >= kRingPaths || packets == 0;
-    if (dead_) return std::nullopt;
-    Packet out{ByteView(slot.bytes).first(std::min<std::size_t>(size, kInline)), ring_.paths[path],
-               packets};
-    if (size > kInline) {
-        const std::uint64_t at = beginning(bytes_taken_, rounded(size));
-        out.bytes = ByteView(ring_.bytes).subspan(at % kRingBytes, size);
+    if (size == kGrown && area_.is_small()) [[unlikely]] {
+        follow();
+        out = next();
+        return out;
+    }
+    const bool fits = size <= kInline;
+    dead_ = size == 0 || size > kRingPacketMax || path >= kRingPaths || packets == 0 ||
+            (!fits && rounded(size) > area_.bytes.size());
+    if (dead_) return out;
+    Packet& packet = out.emplace();
+    packet.path = ring_.paths[path];
+    packet.packets = packets;
+    if (fits) {
+        packet.bytes = ByteView(slot.bytes).first(size);
+    } else {
+        const std::uint64_t at = beginning(area_, bytes_taken_, rounded(size));
+        packet.bytes = ByteView(area_.bytes).subspan(area_.offset(at), size);
         bytes_taken_ = at + rounded(size);
     }
     ++taken_;
@@ -133,8 +168,8 @@ std::optional<RingReader::Packet> RingReader::next() {
 }
 
 void RingReader::release() {
-    ring_.read.bytes.store(bytes_taken_, std::memory_order_release);
-    ring_.read.packets.store(taken_, std::memory_order_release);
+    area_.read->bytes.store(bytes_taken_, std::memory_order_release);
+    area_.read->packets.store(taken_, std::memory_order_release);
 }
 
 }  // namespace feroce::port

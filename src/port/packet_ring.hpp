@@ -5,10 +5,12 @@
 //
 // A slot is a line of its own for each packet, with its bytes if they are few; larger ones lie in a
 // byte area behind the slots, one after the other and each in one piece, so that both sides know
-// where. A slot counts once its stamp says the lap of the writer, so a
-// writer that dies in the middle leaves nothing that could be taken for a packet, and bytes of a
-// packet are never where a stamp is looked for. The reader tells how far it has read, so that
-// the writer knows its room.
+// where. A ring begins in a *small* area, of few slots and bytes; its writer goes on in the large
+// one behind it when the small one is full and the process may have the memory, and never comes
+// back. So a ring that carries little takes few pages. A slot counts once its stamp says the lap of
+// the writer, so a writer that dies in the middle leaves nothing that could be taken for a packet,
+// and bytes of a packet are never where a stamp is looked for. The reader tells how far it has
+// read, so that the writer knows its room.
 //
 // Both sides are processes of one user. The reader believes nothing all the same: it reads
 // each word once and bounds it before use, and a ring that makes no sense is dead for good.
@@ -16,9 +18,11 @@
 
 #include <array>
 #include <atomic>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 
 #include "base/bytes.hpp"
 #include "base/gid.hpp"
@@ -49,34 +53,68 @@ static_assert(sizeof(RingSlot) == kRingLine);
 
 inline constexpr std::uint32_t kRingSlots = 2048;
 inline constexpr std::uint32_t kRingBytes = 1 << 20;
+inline constexpr std::uint32_t kSmallRingSlots = 32;
+inline constexpr std::uint32_t kSmallRingBytes = 32 * 1024;
 // One member talks to another between few addresses of their machine. A further path takes the
 // place of none: its packets do not go by the ring.
 inline constexpr std::uint32_t kRingPaths = 62;
 
+// The reader's: where it will read next.
+struct alignas(kRingLine) RingPosition {
+    std::atomic<std::uint64_t> packets;
+    std::atomic<std::uint64_t> bytes;
+};
+
 struct RingMemory {
-    // The reader's: where it will read next.
-    struct alignas(kRingLine) {
-        std::atomic<std::uint64_t> packets;
-        std::atomic<std::uint64_t> bytes;
-    } read;
+    RingPosition small_read;
+    RingPosition read;
     // Written before the first packet that names it, and never again.
     alignas(kRingLine) std::array<RingPath, kRingPaths> paths;
-    std::array<RingSlot, kRingSlots> slots;
+    std::array<RingSlot, kSmallRingSlots> small_slots;
+    alignas(kRingLine) std::array<std::byte, kSmallRingBytes> small_bytes;
+    // Of pages of their own, which are not touched before they are needed.
+    alignas(4096) std::array<RingSlot, kRingSlots> slots;
     alignas(kRingLine) std::array<std::byte, kRingBytes> bytes;
 };
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
+
+// Where packets are put and taken: the small area of a ring, or the large one.
+struct RingArea {
+    std::span<RingSlot> slots;
+    ByteSpan bytes;
+    RingPosition* read;
+    int lap_shift;  // Both sizes are powers of two: nothing is divided for a packet.
+
+    static RingArea small(RingMemory& ring) {
+        return {ring.small_slots, ring.small_bytes, &ring.small_read,
+                std::countr_zero(kSmallRingSlots)};
+    }
+    static RingArea large(RingMemory& ring) {
+        return {ring.slots, ring.bytes, &ring.read, std::countr_zero(kRingSlots)};
+    }
+    bool is_small() const { return slots.size() == kSmallRingSlots; }
+    RingSlot& slot(std::uint64_t number) const { return slots[number & (slots.size() - 1)]; }
+    std::size_t offset(std::uint64_t position) const { return position & (bytes.size() - 1); }
+};
+static_assert(std::has_single_bit(kSmallRingSlots) && std::has_single_bit(kRingSlots));
+static_assert(std::has_single_bit(kSmallRingBytes) && std::has_single_bit(kRingBytes));
 
 }  // namespace detail
 
 // How much memory a ring is. All zero: nothing was ever sent.
 inline constexpr std::size_t kRingSize = sizeof(detail::RingMemory);
+// Of which a small ring uses this.
+inline constexpr std::size_t kSmallRingSize = offsetof(detail::RingMemory, slots);
 // The largest packet: a wide one (transport/packet_builder.hpp).
 inline constexpr std::uint32_t kRingPacketMax = 128 * 1024 + 128;
 
 class RingWriter {
 public:
-    explicit RingWriter(void* memory) : ring_(*static_cast<detail::RingMemory*>(memory)) {}
+    explicit RingWriter(void* memory)
+        : ring_(*static_cast<detail::RingMemory*>(memory)), area_(detail::RingArea::small(ring_)) {}
 
+    bool is_small() const { return area_.is_small(); }
+    void grow();  // One that is small. Shows the reader what was placed until now.
     // The number of a path in this ring; none if there are too many.
     std::optional<std::uint32_t> path(const RingPath& path);
     bool has_room_for(const RingPath& path) const;  // path() would find it a number.
@@ -94,9 +132,11 @@ private:
     bool has_slot();
 
     detail::RingMemory& ring_;
+    detail::RingArea area_;
     std::uint32_t paths_ = 0;
     std::uint32_t last_path_ = 0;
-    // How many were ever: placed, and of these published; and read, when last looked at.
+    // How many were ever, in this area: placed, and of these published; and read, when last looked
+    // at.
     std::uint64_t placed_ = 0;
     std::uint64_t published_ = 0;
     std::uint64_t read_ = 0;
@@ -108,14 +148,15 @@ private:
 
 class RingReader {
 public:
-    explicit RingReader(void* memory) : ring_(*static_cast<detail::RingMemory*>(memory)) {}
+    explicit RingReader(void* memory)
+        : ring_(*static_cast<detail::RingMemory*>(memory)), area_(detail::RingArea::small(ring_)) {}
 
     struct Packet {
         ByteView bytes;  // Where they lie in the ring, until release().
         RingPath path;
-        std::uint32_t packets;
+        std::uint32_t packets = 1;
     };
-    // Whether next() would find something.
+    // Whether next() would find something, if only that the ring has grown.
     bool waiting() const;
     std::optional<Packet> next();
     // Gives the writer the room of all that next() returned.
@@ -124,9 +165,11 @@ public:
 
 private:
     const detail::RingSlot& slot() const;
+    void follow();  // The writer to the large area.
 
     detail::RingMemory& ring_;
-    std::uint64_t taken_ = 0;
+    detail::RingArea area_;
+    std::uint64_t taken_ = 0;  // In this area, as the next.
     std::uint64_t bytes_taken_ = 0;
     bool dead_ = false;
 };

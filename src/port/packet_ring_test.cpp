@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <thread>
@@ -17,8 +18,13 @@ protected:
     static std::byte pattern(std::uint64_t number, std::size_t i) {
         return static_cast<std::byte>(number * 31 + i);
     }
+    // Grows when it must.
     bool send(std::uint64_t number, std::uint32_t size) {
-        const ByteSpan room = writer.place(path, size);
+        ByteSpan room = writer.place(path, size);
+        if (room.empty() && writer.is_small()) {
+            writer.grow();
+            room = writer.place(path, size);
+        }
         for (std::size_t i = 0; i < room.size(); ++i) room[i] = pattern(number, i);
         return !room.empty();
     }
@@ -61,7 +67,40 @@ TEST_F(PacketRing, WhatIsTakenBackIsNeverSeen) {
     }
 }
 
+TEST_F(PacketRing, ASmallOneIsFullSoonerAndGrowsInOrder) {
+    EXPECT_TRUE(writer.is_small());
+    EXPECT_FALSE(writer.has_room(kRingPacketMax));
+    std::uint64_t count = 0;
+    while (!writer.place(path, 40).empty()) ++count;
+    EXPECT_EQ(count, detail::kSmallRingSlots - 1);
+    for (; count > 0; --count) writer.take_back();
+    while (writer.has_room(4096)) ASSERT_TRUE(send(count++, 4096));
+    EXPECT_EQ(count, detail::kSmallRingBytes / 4096);
+    const auto* const large = reinterpret_cast<const std::byte*>(memory->slots.data());
+    const std::byte* const end = large + sizeof memory->slots + sizeof memory->bytes;
+    EXPECT_TRUE(std::all_of(large, end, [](std::byte b) { return b == std::byte{0}; }));
+    writer.grow();
+    EXPECT_FALSE(writer.is_small());
+    ASSERT_TRUE(send(count++, 40));
+    ASSERT_TRUE(send(count++, kRingPacketMax));
+    writer.publish();
+    for (std::uint64_t i = 0; i + 2 < count; ++i) expect(i, 4096);
+    expect(count - 2, 40);
+    expect(count - 1, kRingPacketMax);
+    EXPECT_FALSE(reader.next());
+    EXPECT_FALSE(reader.dead());
+}
+
+TEST_F(PacketRing, OneThatHasGrownAndSaysNothingMoreIsEmpty) {
+    writer.grow();
+    EXPECT_TRUE(reader.waiting());
+    EXPECT_FALSE(reader.next());
+    EXPECT_FALSE(reader.waiting());
+    EXPECT_FALSE(reader.dead());
+}
+
 TEST_F(PacketRing, RoomThatIsPromisedIsThere) {
+    writer.grow();
     std::uint64_t count = 0;
     while (writer.has_room(kRingPacketMax)) ASSERT_TRUE(send(count++, kRingPacketMax));
     EXPECT_FALSE(send(count, kRingPacketMax));
@@ -120,6 +159,7 @@ TEST_F(PacketRing, RandomTrafficComesInOrder) {
 }
 
 TEST_F(PacketRing, TellsThePathOfEachPacket) {
+    writer.grow();
     std::vector<RingPath> paths(detail::kRingPaths);  // The first is that of the fixture.
     for (std::size_t i = 0; i < paths.size(); ++i)
         paths[i].traffic_class = static_cast<std::uint8_t>(i);
@@ -148,6 +188,7 @@ TEST_F(PacketRing, AWriterThatLostItsMindEndsTheRing) {
         const auto fresh = std::make_unique<detail::RingMemory>();
         RingWriter mad(fresh.get());
         RingReader sound(fresh.get());
+        mad.grow();
         ASSERT_FALSE(mad.place(*mad.path({}), 40).empty());
         fresh->slots[0].size = damage.size;
         fresh->slots[0].path = damage.path;
@@ -158,13 +199,26 @@ TEST_F(PacketRing, AWriterThatLostItsMindEndsTheRing) {
     }
 }
 
+TEST_F(PacketRing, ASmallOneHasNoLargePackets) {
+    ASSERT_TRUE(send(1, 200));
+    memory->small_slots[0].size = detail::kSmallRingBytes + 1;
+    writer.publish();
+    EXPECT_FALSE(reader.next());
+    EXPECT_TRUE(reader.dead());
+}
+
 // Whatever is in the memory, the reader stays inside it and ends.
 TEST_F(PacketRing, NoiseIsReadWithinBounds) {
     Prng random(3);
     for (int round = 0; round < 20; ++round) {
-        auto* const words = reinterpret_cast<std::uint32_t*>(memory->slots.data());
-        for (std::size_t i = 0; i < sizeof(memory->slots) / sizeof *words; ++i)
-            words[i] = static_cast<std::uint32_t>(random.below(4) == 0 ? random.next() : 1);
+        const auto fill = [&random](auto& slots) {
+            auto* const words = reinterpret_cast<std::uint32_t*>(slots.data());
+            for (std::size_t i = 0; i < sizeof slots / sizeof *words; ++i)
+                words[i] = static_cast<std::uint32_t>(random.below(4) == 0 ? random.next() : 1);
+        };
+        fill(memory->small_slots);
+        fill(memory->slots);
+        if (round % 2 == 0) memory->small_slots[0].size = 0;  // It has grown.
         RingReader victim(memory.get());
         std::size_t bytes = 0;
         while (const auto packet = victim.next())

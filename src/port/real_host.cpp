@@ -46,6 +46,7 @@ std::uint64_t KernelRandom::next() {
 
 RealHost::RealHost(Options options)
     : options_(std::move(options)),
+      ring_budget_(options_.ring_memory),
       identity_(capture_identity(options_.sharing)),
       owner_(identity_.user) {
     if (!options_.capture_path.empty()) capture_ = Capture::open(options_.capture_path);
@@ -173,9 +174,9 @@ Result<std::unique_ptr<host::HostPort>> RealHost::open_port_in(
     const Result<SlotNumber> slot =
         claim_slot(*entry->group, entry->group->has_claimed() ? kFurtherPatience : kClaimPatience);
     if (!slot) return slot.error();
-    return UdpPort::open(
-        GroupMembership(std::move(entry->group), *slot),
-        {network, random_, options_.port, meddlers, options_.devices, options_.rings});
+    return UdpPort::open(GroupMembership(std::move(entry->group), *slot),
+                         {network, random_, options_.port, meddlers, options_.devices,
+                          options_.rings, ring_budget_});
 }
 
 Result<std::unique_ptr<host::Rendezvous>> RealHost::open_rendezvous(SlotNumber slot,

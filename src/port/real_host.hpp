@@ -19,6 +19,7 @@
 #include "port/network.hpp"
 #include "port/port_entry.hpp"
 #include "port/port_group.hpp"
+#include "port/ring_budget.hpp"
 #include "port/unix_rendezvous.hpp"
 #include "wire/icrc.hpp"
 
@@ -39,6 +40,7 @@ public:
         std::optional<FaultRates> faults;
         std::string capture_path;  // Empty: none.
         bool rings = true;         // Members of the port group send to each other by memory.
+        std::size_t ring_memory = RingBudget::kDefault;
         std::uint16_t port = wire::kRocePort;
         Sharing sharing = Sharing::Default;
         // Another user's process that we relay to needs somebody who reads connection requests.
@@ -82,6 +84,7 @@ private:
     Options options_;
     bool hides_loopback_ = false;  // Decided at the start, for good.
     KernelRandom random_;
+    RingBudget ring_budget_;  // Of all ports.
     std::unique_ptr<Capture> capture_;
     const std::shared_ptr<ForkGate> gate_ = std::make_shared<ForkGate>();
     std::atomic<bool> abandoned_ = false;         // In a forked child, which has no thread of ours.

@@ -36,6 +36,29 @@ bool is_bell(int fd) {
 
 }  // namespace
 
+RingSender::~RingSender() {
+    for (Link& link : links_) give_memory(link);
+}
+
+bool RingSender::take_memory(Link& link, std::size_t bytes) {
+    if (!parts_.budget.take(bytes)) return false;
+    link.memory += bytes;
+    memory_ += bytes;
+    return true;
+}
+
+void RingSender::give_memory(Link& link) {
+    parts_.budget.give(link.memory);
+    memory_ -= link.memory;
+    link.memory = 0;
+}
+
+bool RingSender::grow(Link& link) {
+    if (!link.writer->is_small() || !take_memory(link, kRingSize - kSmallRingSize)) return false;
+    link.writer->grow();
+    return true;
+}
+
 bool RingSender::stays_here(Link& link, const Path& path) const {
     const std::uint32_t version = parts_.addresses.version();
     if (link.version == version && link.path == path) return link.stays_here;
@@ -59,7 +82,7 @@ std::uint32_t RingSender::send(const TransmitRun& run) {
     if (link == nullptr) return 0;
     const auto path = link->writer->path(ring_path(run.path));
     if (!path) return 0;
-    const std::uint32_t put_there = put(*link->writer, *path, run);
+    const std::uint32_t put_there = put(*link, *path, run);
     sent_ += put_there;
     if (put_there < run.packet_count || link->overflow != 0) [[unlikely]]
         note_overflow(*link, run.packet_count - put_there);
@@ -70,7 +93,7 @@ std::uint32_t RingSender::send(const TransmitRun& run) {
 bool RingSender::has_room(const Path& path, SlotNumber slot, std::uint32_t size) {
     Link* const link = open_link(path, slot);
     return link != nullptr && link->overflow == 0 && link->writer->path(ring_path(path)) &&
-           link->writer->has_room(size);
+           (link->writer->has_room(size) || (grow(*link) && link->writer->has_room(size)));
 }
 
 ByteSpan RingSender::place(const Path& path, SlotNumber slot, std::uint32_t size,
@@ -88,11 +111,13 @@ void RingSender::take_back() {
     --sent_;
 }
 
-std::uint32_t RingSender::put(RingWriter& writer, std::uint32_t path, const TransmitRun& run) {
+std::uint32_t RingSender::put(Link& link, std::uint32_t path, const TransmitRun& run) {
     std::uint32_t count = 0;
     for (ByteSpan rest = run.bytes; !rest.empty(); ++count) {
         const std::size_t size = std::min<std::size_t>(run.segment_size, rest.size());
-        const ByteSpan room = writer.place(path, static_cast<std::uint32_t>(size));
+        ByteSpan room = link.writer->place(path, static_cast<std::uint32_t>(size));
+        if (room.empty() && grow(link))
+            room = link.writer->place(path, static_cast<std::uint32_t>(size));
         if (room.empty()) break;
         std::memcpy(room.data(), rest.data(), size);
         rest = rest.subspan(size);
@@ -125,15 +150,19 @@ void RingSender::offer(SlotNumber slot) {
     link.patience = link.patience_next;
     link.patience_next = std::min(2 * link.patience_next, kPatienceMax);
     if (reader == 0 || !parts_.table.takes_rings(slot)) return;
+    if (!take_memory(link, kSmallRingSize)) {
+        ++refused_;
+        return;
+    }
     const Fd memory = link.file.make();
-    if (!memory.valid()) return link.file.unmap();
+    if (!memory.valid()) return drop(slot);
     link.ring = parts_.random.next();
     const RingMessage message{.kind = RingMessage::Kind::Offer,
                               .from = slot_,
                               .incarnation = parts_.table.incarnation(slot_),
                               .ring = link.ring};
     if (!send_ring_message(parts_.socket, parts_.table, slot, message, memory.get()))
-        return link.file.unmap();
+        return drop(slot);
     link.writer.emplace(link.file.memory());
     link.stage = Stage::Offered;
 }
@@ -157,6 +186,7 @@ void RingSender::drop(std::uint32_t slot) {
     link.writer.reset();
     link.file.unmap();
     link.bell.reset();
+    give_memory(link);
 }
 
 void RingSender::forget_departed() {

@@ -14,6 +14,7 @@
 #include "port/fd.hpp"
 #include "port/local_addresses.hpp"
 #include "port/packet_ring.hpp"
+#include "port/ring_budget.hpp"
 #include "port/ring_file.hpp"
 #include "port/ring_message.hpp"
 #include "port/slot_table.hpp"
@@ -29,8 +30,10 @@ public:
         RandomSource& random;
         int socket;    // That offers leave by.
         bool enabled;  // False: nothing goes by rings.
+        RingBudget& budget;
     };
     RingSender(const Parts& parts, SlotNumber slot) : parts_(parts), slot_(slot) {}
+    ~RingSender();
 
     // Puts its packets into a ring, not yet seen by the reader; how many of them. The rest must go
     // by UDP: there is no ring, or it is full.
@@ -53,6 +56,8 @@ public:
     std::uint64_t changes() const { return changes_ + parts_.addresses.version(); }
     std::uint64_t packets_sent() const { return sent_; }
     std::uint64_t packets_overflowed() const { return overflowed_; }  // The ring was full.
+    std::uint64_t memory() const { return memory_; }                  // Of all rings, in bytes.
+    std::uint64_t refused() const { return refused_; }  // Rings that there was no memory for.
 
 private:
     enum class Stage : std::uint8_t { None, Offered, Accepted };
@@ -62,6 +67,7 @@ private:
         std::uint64_t ring = 0;
         RingFile file;
         std::optional<RingWriter> writer;
+        std::size_t memory = 0;  // What it has of the budget.
         Fd bell;
         // Runs to go before the next offer, and after that one.
         std::uint32_t patience = 0;
@@ -78,8 +84,10 @@ private:
     Link* open_link(const transport::Path& path, SlotNumber slot);
     void offer(SlotNumber slot);
     void drop(std::uint32_t slot);
-    static std::uint32_t put(RingWriter& writer, std::uint32_t path,
-                             const transport::TransmitRun& run);
+    bool take_memory(Link& link, std::size_t bytes);
+    void give_memory(Link& link);
+    bool grow(Link& link);  // False: it has grown before, or may not.
+    std::uint32_t put(Link& link, std::uint32_t path, const transport::TransmitRun& run);
     void note_overflow(Link& link, std::uint32_t packets);
     void call(std::uint32_t slot);
 
@@ -91,6 +99,8 @@ private:
     std::uint64_t changes_ = 0;
     std::uint64_t sent_ = 0;
     std::uint64_t overflowed_ = 0;
+    std::uint64_t memory_ = 0;
+    std::uint64_t refused_ = 0;
 };
 
 }  // namespace feroce::port

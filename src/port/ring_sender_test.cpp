@@ -36,15 +36,16 @@ protected:
         run.destination_slot = kPeer;
     }
     // The peer accepts what was offered last.
-    void accept(int bell) {
+    void accept(int bell) { accept(sender, bell); }
+    void accept(RingSender& offering, int bell) {
         RingMessage offer;
         ASSERT_EQ(::recv(peers_socket.get(), &offer, sizeof offer, MSG_DONTWAIT),
                   static_cast<ssize_t>(sizeof offer));
-        sender.accepted({.kind = RingMessage::Kind::Acceptance,
-                         .from = kPeer,
-                         .incarnation = table.incarnation(kPeer),
-                         .ring = offer.ring},
-                        Fd(bell));
+        offering.accepted({.kind = RingMessage::Kind::Acceptance,
+                           .from = kPeer,
+                           .incarnation = table.incarnation(kPeer),
+                           .ring = offer.ring},
+                          Fd(bell));
     }
 
     SlotTable table;
@@ -53,7 +54,8 @@ protected:
     Fd own_socket{::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0)};
     Fd peers_socket;
     sockaddr_un peers_name{};
-    RingSender sender{{table, addresses, random, own_socket.get(), true}, kOwn};
+    RingBudget budget{RingBudget::kDefault};
+    RingSender sender{{table, addresses, random, own_socket.get(), true, budget}, kOwn};
     std::array<std::byte, 40> bytes{};
     transport::TransmitRun run;
 };
@@ -66,6 +68,50 @@ TEST_F(RingSenderTest, ANeighbourThatGoesBetweenTwoRunsOfABatch) {
     EXPECT_EQ(sender.send(run), 0U);
     sender.publish();
     EXPECT_FALSE(table.door(kPeer).pending.has(kOwn)) << "the next owner has no ring of ours";
+}
+
+TEST_F(RingSenderTest, ARingBeginsSmallAndGrows) {
+    EXPECT_EQ(sender.send(run), 0U);
+    EXPECT_EQ(sender.memory(), kSmallRingSize);
+    accept(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+    for (std::uint32_t i = 0; i + 1 < detail::kSmallRingSlots; ++i) ASSERT_EQ(sender.send(run), 1U);
+    EXPECT_EQ(sender.memory(), kSmallRingSize);
+    for (std::uint32_t i = 0; i < 100; ++i) ASSERT_EQ(sender.send(run), 1U);
+    EXPECT_EQ(sender.memory(), kRingSize);
+    EXPECT_EQ(sender.packets_overflowed(), 0U);
+    EXPECT_EQ(budget.used(), kRingSize);
+}
+
+TEST_F(RingSenderTest, WhatTheBudgetRefusesGoesByUdp) {
+    constexpr SlotNumber kSecond = 3;
+    ASSERT_TRUE(table.try_lock(kSecond));
+    table.set_parcel_name(kSecond, peers_name);
+    table.set_owner(kSecond, 19, true);
+    RingBudget little{kSmallRingSize + 1};
+    {
+        RingSender poor{{table, addresses, random, own_socket.get(), true, little}, kOwn};
+        EXPECT_EQ(poor.send(run), 0U);
+        accept(poor, ::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+        std::uint32_t sent = 0;
+        while (poor.send(run) == 1) ++sent;
+        EXPECT_EQ(sent, detail::kSmallRingSlots - 1) << "it may not grow";
+        EXPECT_EQ(poor.packets_overflowed(), 1U);
+        EXPECT_FALSE(poor.has_room(run.path, kPeer, kRingPacketMax));
+
+        run.destination_slot = kSecond;
+        EXPECT_EQ(poor.send(run), 0U);
+        EXPECT_EQ(poor.refused(), 1U);
+        EXPECT_EQ(poor.memory(), kSmallRingSize);
+        // The first one ends, and there is room for the second after a while.
+        table.set_owner(kPeer, 0, false);
+        poor.forget_departed();
+        EXPECT_EQ(poor.memory(), 0U);
+        for (int i = 0; i < 1000 && poor.memory() == 0; ++i) EXPECT_EQ(poor.send(run), 0U);
+        EXPECT_EQ(poor.memory(), kSmallRingSize);
+        EXPECT_EQ(little.used(), kSmallRingSize);
+    }
+    EXPECT_EQ(little.used(), 0U);
+    table.unlock(kSecond);
 }
 
 TEST_F(RingSenderTest, APacketIsBuiltWhereItIsRead) {

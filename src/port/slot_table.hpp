@@ -132,8 +132,8 @@ private:
         std::atomic<std::uint32_t> ties;
     };
     static constexpr std::memory_order kRelaxed = std::memory_order_relaxed;
-    // What a reader understands. 2: wide packets (transport/packet_builder.hpp).
-    static constexpr std::uint32_t kRingFormat = 2;
+    // What a reader understands. 3: rings that begin small (packet_ring.hpp).
+    static constexpr std::uint32_t kRingFormat = 3;
     static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
     struct alignas(64) Head {
         std::atomic<std::uint32_t> chunks;

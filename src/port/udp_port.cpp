@@ -49,7 +49,7 @@ UdpPort::UdpPort(GroupMembership membership, Settings settings)
       handed_over_(membership_.group(), membership_.slot(), settings.meddlers.capture),
       capture_(settings.meddlers.capture),
       ring_sender_({membership_.group().table(), addresses_, settings.random,
-                    membership_.group().parcel_sender(), uses_rings(settings)},
+                    membership_.group().parcel_sender(), uses_rings(settings), settings.budget},
                    membership_.slot()),
       ring_receiver_(membership_.group().table(), membership_.slot()),
       ties_(membership_.group().ties(membership_.slot())) {

@@ -34,7 +34,8 @@ public:
         std::uint16_t port;
         Meddlers meddlers;
         std::string devices;  // The interfaces on which multicast groups are joined; empty: all.
-        bool rings = true;    // Unless meddlers want to see every packet.
+        bool rings;           // Unless meddlers want to see every packet.
+        RingBudget& budget;
     };
     static Result<std::unique_ptr<host::HostPort>> open(GroupMembership membership,
                                                         Settings settings);
@@ -67,7 +68,8 @@ public:
     }
     std::uint64_t ring_changes() const override { return ring_sender_.changes(); }
     device::RingCounts ring_counts() const override {
-        return {ring_sender_.packets_sent(), ring_sender_.packets_overflowed()};
+        return {ring_sender_.packets_sent(), ring_sender_.packets_overflowed(),
+                ring_sender_.memory(), ring_sender_.refused()};
     }
 
 private:

@@ -37,8 +37,9 @@ public:
         const Result<SlotNumber> slot = group->claim();
         Result<std::shared_ptr<Network>> network = Network::enter();
         if (!slot || !network) return;
-        Result<std::unique_ptr<host::HostPort>> opened = UdpPort::open(
-            GroupMembership(std::move(group), *slot), {*network, random_, number, {}, "lo", rings});
+        Result<std::unique_ptr<host::HostPort>> opened =
+            UdpPort::open(GroupMembership(std::move(group), *slot),
+                          {*network, random_, number, {}, "lo", rings, budget_});
         if (!opened) return;
         port = std::move(*opened);
         device::Engine::Config config;
@@ -74,7 +75,8 @@ private:
         return *batch_;
     }
 
-    static inline std::uint64_t seed_ = 7;  // Each draws other numbers.
+    static inline RingBudget budget_{RingBudget::kDefault};  // Outlives the ports.
+    static inline std::uint64_t seed_ = 7;                   // Each draws other numbers.
     Prng random_{seed_++};
     NoEvents events_;
     mem::Memory memory_{mem::Limits{}, random_};

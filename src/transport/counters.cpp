@@ -48,6 +48,10 @@ const char* name(Counter counter) {
             return "ring_rcvd_pkts";
         case Counter::RingFull:
             return "ring_full_pkts";
+        case Counter::RingMemory:
+            return "ring_memory_bytes";
+        case Counter::RingRefused:
+            return "ring_refused";
         case Counter::Count:
             break;
     }

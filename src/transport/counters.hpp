@@ -28,7 +28,9 @@ enum class Counter : std::uint8_t {
     HandedOver,  // Landed here but were another process's.
     RingSentPackets,
     RingReceivedPackets,
-    RingFull,  // Packets that a ring had no room for; they went by UDP.
+    RingFull,     // Packets that a ring had no room for; they went by UDP.
+    RingMemory,   // Bytes that the rings have now by which we send.
+    RingRefused,  // Rings that were not made, because they may have no more memory.
     Count,
 };
 

@@ -82,6 +82,16 @@ Error read_rings(Settings& out) {
     return {EINVAL, "FEROCE_SAMEHOST is neither on nor off"};
 }
 
+// How much memory rings may have by which this process sends.
+Error read_ring_memory(Settings& out) {
+    const std::string wanted = setting("FEROCE_RING_MEMORY");
+    if (wanted.empty()) return {};
+    const auto mib = number_in(wanted, 0, 1 << 20);
+    if (!mib) return {EINVAL, "FEROCE_RING_MEMORY is not a number of MiB from 0 to 1048576"};
+    out.host.ring_memory = std::size_t{*mib} << 20;
+    return {};
+}
+
 Error read_log(Settings&) {
     if (process::log_level_is_known()) return {};
     return {EINVAL, "FEROCE_LOG is none of off, error, warn, info and debug"};
@@ -94,8 +104,8 @@ Settings read_settings() {
     out.host.devices = setting("FEROCE_DEVICES");
     out.host.loopback_named = port::program_names("feroce_lo");
     out.host.capture_path = setting("FEROCE_PCAP");
-    for (const auto read :
-         {read_shards, read_sharing, read_faults, read_keepalive, read_rings, read_log})
+    for (const auto read : {read_shards, read_sharing, read_faults, read_keepalive, read_rings,
+                            read_ring_memory, read_log})
         if (const Error refused = read(out); refused.code != 0 && out.wishes.refusal.code == 0)
             out.wishes.refusal = refused;
     return out;

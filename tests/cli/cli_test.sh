@@ -432,13 +432,13 @@ test_live() {
 test_settings() {
     local wrong
     for wrong in SHARDS=0 SHARDS=9 SHARDS=2x SHARE=all FAULTS=lose=1 FAULTS=drop=2 KEEPALIVE=-1 \
-        KEEPALIVE=1h SAMEHOST=no LOG=loud "PCAP=$scratch/none/x"; do
+        KEEPALIVE=1h SAMEHOST=no RING_MEMORY=1M LOG=loud "PCAP=$scratch/none/x"; do
         call env "FEROCE_$wrong" "$feroce" run -- ibv_devinfo -d feroce_lo
         equal "$status" 1 "FEROCE_$wrong: $out"
         contains "$err" "error: feroce_lo: FEROCE_${wrong%%=*} "
     done
     call env FEROCE_SHARDS=8 FEROCE_SHARE=user FEROCE_FAULTS=drop=0.5 FEROCE_KEEPALIVE=0 \
-        FEROCE_SAMEHOST=on FEROCE_LOG= "FEROCE_PCAP=$scratch/x" \
+        FEROCE_SAMEHOST=on FEROCE_RING_MEMORY=0 FEROCE_LOG= "FEROCE_PCAP=$scratch/x" \
         "$feroce" run -- ibv_devinfo -d feroce_lo
     equal "$status" 0 "$err"
 }

@@ -99,6 +99,27 @@ TEST_F(SameHost, ByUdpIfOneOfTheTwoSaysSo) {
     }
 }
 
+// One may have no memory for rings, or so little that none of them grows: the others send to it by
+// rings, and it goes on by UDP.
+TEST_F(SameHost, BeyondTheMemoryThatRingsMayHaveItGoesByUdp) {
+    for (const char* setting : {"FEROCE_RING_MEMORY=0", "FEROCE_RING_MEMORY=1"}) {
+        const bool none = std::string(setting).ends_with("=0");
+        Board& board = Board::make(3);
+        start(board, [setting](std::uint32_t i) {
+            return i != 0 || ::putenv(const_cast<char*>(setting)) == 0;
+        });
+        ASSERT_TRUE(advance(board, 20)) << setting;
+        EXPECT_EQ(counter(pids[0], "ring_sent_pkts") == 0, none);
+        EXPECT_EQ(counter(pids[0], "ring_refused") > 0, none);
+        EXPECT_EQ(counter(pids[0], "ring_memory_bytes") == 0, none);
+        EXPECT_LE(counter(pids[0], "ring_memory_bytes"), 1U << 20);
+        EXPECT_GT(counter(pids[0], "ring_rcvd_pkts"), 0U) << setting;
+        EXPECT_GT(counter(pids[1], "ring_memory_bytes"), 0U) << setting;
+        expect_no_trouble(board);
+        stop(board);
+    }
+}
+
 TEST_F(SameHost, ASettingThatIsNotUnderstoodKeepsTheDeviceClosed) {
     Board& board = Board::make(1);
     static char setting[] = "FEROCE_SAMEHOST=maybe";
