@@ -339,7 +339,7 @@ Result<SlotNumber> PortGroup::claim() {
     }
     claimed_.add(slot);
     Rollback give_back([&] { release(slot); });
-    ties_[slot] = std::make_unique<Ties>(table_, parcels_.get(), slot);
+    ties_[slot] = std::make_unique<Ties>(table_, parcels_.get(), slot, *gate_);
     if (!ties_[slot]->open()) return kTooFewFds;
     estates_.take(slot);
     give_back.keep();

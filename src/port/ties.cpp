@@ -11,6 +11,7 @@
 namespace feroce::port {
 
 bool Ties::open() {
+    const ForkGate::Hold hold(gate_);
     set_ = Fd(::epoll_create1(EPOLL_CLOEXEC));
     return set_.valid();
 }
@@ -50,6 +51,7 @@ bool Ties::tie(std::uint32_t slot) {
 }
 
 bool Ties::hold(std::uint32_t slot) {
+    const ForkGate::Hold hold(gate_);
     const std::lock_guard lock(mutex_);
     held_.add(slot);
     if (tie(slot)) return true;
@@ -59,6 +61,7 @@ bool Ties::hold(std::uint32_t slot) {
 
 // Two that make one at the same time keep that of the lower slot.
 void Ties::accept(const RingMessage& message, Fd end) {
+    const ForkGate::Hold hold(gate_);
     const std::lock_guard lock(mutex_);
     const std::uint32_t from = message.from;
     if (from == slot_ || table_.incarnation(from) != message.incarnation) return;
@@ -84,6 +87,7 @@ void Ties::untie_farthest(int step) {
 
 // Whatever can be read is the end: nothing is ever sent.
 bool Ties::take_ended() {
+    const ForkGate::Hold hold(gate_);
     const std::lock_guard lock(mutex_);
     std::array<epoll_event, 16> events;
     bool any = false;
@@ -115,6 +119,7 @@ bool Ties::tie_to_nearest(int step) {
 }
 
 bool Ties::renew(bool nearest) {
+    const ForkGate::Hold hold(gate_);
     const std::lock_guard lock(mutex_);
     // Of two that come at the same time, each having said so in the table, one sees the other.
     std::atomic_thread_fence(std::memory_order_seq_cst);

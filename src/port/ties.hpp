@@ -15,6 +15,7 @@
 #include <mutex>
 
 #include "port/fd.hpp"
+#include "port/fork_gate.hpp"
 #include "port/ring_message.hpp"
 #include "port/slot_table.hpp"
 
@@ -28,8 +29,8 @@ public:
     static constexpr int kKeptPerSide = 8;
 
     // Of the owner of a slot. Messages leave by `socket`.
-    Ties(SlotTable& table, int socket, SlotNumber slot)
-        : table_(table), socket_(socket), slot_(slot) {}
+    Ties(SlotTable& table, int socket, SlotNumber slot, ForkGate& gate)
+        : table_(table), socket_(socket), slot_(slot), gate_(gate) {}
     bool open();
     int fd() const { return set_.get(); }  // Readable once a tie has ended.
 
@@ -61,6 +62,7 @@ private:
     SlotTable& table_;
     int socket_;
     SlotNumber slot_;
+    ForkGate& gate_;  // A child with an end would keep the tie of its parent alive.
     mutable std::mutex mutex_;  // Guards what follows.
     Fd set_;                    // The epoll set of all ends.
     std::array<Tie, kSlots> ties_;

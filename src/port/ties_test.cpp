@@ -107,9 +107,10 @@ protected:
     }
 
     SlotTable table;
+    ForkGate gate;
     std::map<std::uint32_t, Member> members;
     Fd sender{::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
-    Ties ties{table, sender.get(), kOwn};
+    Ties ties{table, sender.get(), kOwn, gate};
 };
 
 TEST_F(TiesTest, OneThatEndsIsNoticedAndNotTiedAgainAtOnce) {
@@ -179,7 +180,7 @@ TEST_F(TiesTest, WhatCouldNotBeSentIsSentLater) {
 TEST_F(TiesTest, TwoThatTieEachOtherKeepOne) {
     own(18);
     std::optional<Ties> low;
-    low.emplace(table, sender.get(), SlotNumber{18});
+    low.emplace(table, sender.get(), SlotNumber{18}, gate);
     ASSERT_TRUE(low->open());
     ASSERT_TRUE(low->hold(kOwn) && ties.hold(18));
     std::optional<Received> to_us = receive_at(kOwn), to_low = receive_at(18);
