@@ -2,10 +2,12 @@
 // linearizability.
 #include <gtest/gtest.h>
 
+#include <cerrno>
 #include <chrono>
 #include <map>
 #include <stdexcept>
 
+#include "feroce/gas/share.hpp"
 #include "gas/histories.hpp"
 #include "sim/gas_cluster.hpp"
 
@@ -277,6 +279,32 @@ TEST(GasMap, GrowsAndCountsItsRoundTrips) {
             EXPECT_EQ(loop.run(map->get(own + i))->has_value(), i % 2 == 1);
         ASSERT_TRUE(node.barrier());
     });
+}
+
+// One bucket, in a cluster of one: a new key that finds no place is refused, and the rest stays.
+TEST(GasMap, AFullBucketRefusesNewKeysAndKeepsTheOthers) {
+    using Full = gas::HashMap<std::uint64_t, std::uint64_t>;
+    auto node = gas::Node::join(gas::NodeOptions());
+    ASSERT_TRUE(node) << node.error().why;
+    auto map = gas::share<Full>(*node, "map", 1u).value();
+    constexpr std::uint64_t kFull = Full::kBucketEntries;
+    for (std::uint64_t key = 0; key < kFull; ++key) {
+        const auto put = map.put(key, key).wait();
+        ASSERT_TRUE(put) << key << ": " << put.error().why;
+    }
+    const auto refused = map.put(kFull, 1).wait();
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code, ENOSPC) << refused.error().why;
+    EXPECT_NE(refused.error().why.find("more buckets"), std::string::npos) << refused.error().why;
+    EXPECT_EQ(map.size().wait().value(), kFull);
+    EXPECT_EQ(map.get(kFull - 1).wait().value(), kFull - 1);
+    EXPECT_FALSE(map.get(kFull).wait().value());
+    // One that is there is changed, and one that is erased makes room.
+    ASSERT_TRUE(map.put(kFull - 1, 7).wait() && map.erase(5).wait());
+    ASSERT_TRUE(map.put(kFull, 8).wait());
+    EXPECT_EQ(map.get(kFull - 1).wait().value(), 7u);
+    EXPECT_EQ(map.get(kFull).wait().value(), 8u);
+    EXPECT_TRUE(node->leave());
 }
 
 TEST(GasMap, AGetIsOneRoundTripAndAPutTwo) {

@@ -30,6 +30,9 @@ public:
     static constexpr std::size_t kEntries =
         std::min<std::size_t>(8, (kChainBytes - 64) / sizeof(Entry));
     static_assert(kEntries > 0, "the entries are too large: keep pointers in the map");
+    // The most buckets of a list, which a get reads one after the other. A list that needs more is
+    // full: the map was made with too few buckets (ADR 0025).
+    static constexpr std::size_t kLongest = 256;
     struct Content {
         std::uint64_t next = 0;  // Bits of the bucket that continues this one.
         std::array<Entry, kEntries> entries{};
@@ -113,6 +116,7 @@ private:
         ptr<Entry> at;    // Of the key; null if it has none.
         ptr<Entry> free;  // For a new one; null if all are used.
         ptr<Bucket> last;
+        std::size_t length = 0;  // Of the list, if the key was not found.
         Value value;
     };
 
@@ -142,6 +146,8 @@ private:
         }
         ptr<Entry> where = place->at ? place->at : place->free;
         if (!where) {
+            if (place->length == kLongest)
+                co_return co_await guarded_.give_up(std::move(hold), full());
             const auto grown = co_await grow(hold, place->last);
             if (!grown) co_return co_await guarded_.give_up(std::move(hold), grown.error());
             where = *grown;
@@ -192,6 +198,7 @@ private:
         Place place;
         const auto see = [&](ptr<Bucket> part, std::size_t index, const Entry& entry) {
             place.last = part;
+            place.length += index == 0 ? 1 : 0;
             if (entry.used == 0 && !place.free) place.free = entry_at(part, index);
             if (entry.used == 0 || !same(entry.key, key)) return false;
             place.at = entry_at(part, index);
@@ -217,8 +224,10 @@ private:
         co_return entry_at(*made, 0);
     }
     static Error endless() { return {EIO, "a bucket of the map has no end"}; }
+    static Error full() {
+        return {ENOSPC, "a bucket of the map is full: make the map with more buckets"};
+    }
 
-    static constexpr std::size_t kLongest = 1 << 16;  // Of a list of buckets.
     static constexpr unsigned kLooks = 64;
 
     Lanes* lanes_;

@@ -1,5 +1,7 @@
 // HashMap<K, V>: a map whose buckets are spread over the memory of all nodes. A get is one round
-// trip, a change two. Buckets that are full are continued elsewhere, at one round trip more each.
+// trip, a change two. Buckets that are full are continued elsewhere, at one round trip more each,
+// until one has kBucketEntries: then a new key of it is refused with ENOSPC. The table does not
+// grow: make it with a bucket for every few keys that are expected.
 //
 //   map.put(key, 1).wait();                                          // Blocking, or
 //   co_await map.update(key, [](auto& value) { value = value.value_or(0) + 1; });
@@ -32,6 +34,7 @@ public:
     using Bucket = typename Buckets::Bucket;
     using Root = typename Buckets::Root;
     using Value = typename Calls::Value;
+    static constexpr std::size_t kBucketEntries = Buckets::kEntries * Buckets::kLongest;
 
     // Makes a map with tables on all nodes that have memory, before others open it.
     static Result<ptr<Root>> create(Node& node, std::size_t buckets_per_node) {
