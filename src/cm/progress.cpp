@@ -197,7 +197,7 @@ const char* to_string(EventType type) {
         case EventType::AddressRemoved:
             return "AddressRemoved";
     }
-    return "?";
+    ASSERT(false);
 }
 
 }  // namespace feroce::cm

@@ -55,7 +55,7 @@ bool is_supported(const wire::CmReq& req) {
         case TransportType::Extended:
             return req.extended_transport == wire::kExtendedTransportXrc;
     }
-    return false;
+    ASSERT(false);  // The field has two bits.
 }
 
 }  // namespace

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <cerrno>
+#include <set>
+#include <string>
 
 #include "cm/test_net.hpp"
 
@@ -664,9 +666,43 @@ TEST_F(StateTest, AnAddressThatGoesTakesEverythingWithIt) {
     EXPECT_EQ(manager.connections(), 0u);
 }
 
+TEST_F(StateTest, AnAddressThatGoesEndsWhatWasEnding) {
+    const CommId leaving = active_established();
+    ASSERT_TRUE(manager.disconnect(net.now, leaving));
+    EXPECT_TRUE(manager.disconnect(net.now, leaving)) << "twice is once";
+    const CommId left = req_received(0x77000008, 0x98);
+    ASSERT_TRUE(manager.accept(net.now, left, {.endpoint = {.qpn = {0x55}}}));
+    receive(CmDreq{.local_id = {0x77000008}, .remote_id = left, .remote_qpn = {0x55}});
+    ASSERT_EQ(manager.state(left), State::Timewait);
+    EXPECT_TRUE(manager.disconnect(net.now, left));
+    const CommId refused = req_received(0x77000009, 0x97);
+    ASSERT_TRUE(manager.reject(net.now, refused, {}));
+    const CommId resolving = *manager.sidr_request(net.now, {.path = options().path});
+    receive(CmSidrReq{.request_id = {0x66}, .service_id = kService});
+    const CommId resolved = last_event(EventType::SidrRequest).connection;
+    const std::size_t told = us.events.size();
+    manager.remove_address(kUs);
+    EXPECT_EQ(us.events.size(), told + 7);
+    const auto only = [&](CommId id, EventType type) { return us.count(type, id) == 1; };
+    EXPECT_TRUE(only(leaving, EventType::AddressRemoved) && only(leaving, EventType::Disconnected));
+    EXPECT_TRUE(only(leaving, EventType::TimewaitExit));
+    // It has ended, and its user knows: only the number is free now.
+    EXPECT_TRUE(only(left, EventType::TimewaitExit) && !only(left, EventType::AddressRemoved));
+    EXPECT_TRUE(only(resolving, EventType::AddressRemoved));
+    EXPECT_TRUE(only(resolving, EventType::Unreachable));
+    EXPECT_TRUE(only(resolved, EventType::AddressRemoved));
+    manager.remove_address(kUs);
+    EXPECT_EQ(us.events.size(), told + 7);
+    EXPECT_TRUE(manager.disconnect(net.now, leaving)) << "it is over";
+    for (const CommId id : {leaving, left, refused, resolving, resolved})
+        manager.release(net.now, id);
+    EXPECT_EQ(manager.connections(), 0u);
+}
+
 TEST_F(StateTest, EveryEventHasAName) {
+    std::set<std::string> names;
     for (int type = 0; type <= static_cast<int>(EventType::AddressRemoved); ++type)
-        EXPECT_STRNE(to_string(static_cast<EventType>(type)), "?");
+        EXPECT_TRUE(names.insert(to_string(static_cast<EventType>(type))).second) << type;
 }
 
 class SmallTables : public StateTest {

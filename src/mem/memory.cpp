@@ -6,6 +6,7 @@
 #include <mutex>
 #include <new>
 
+#include "base/assert.hpp"
 #include "mem/guard.hpp"
 #include "mem/touch.hpp"
 
@@ -94,7 +95,7 @@ const char* to_string(Fault fault) {
         case Fault::Unmapped:
             return "the memory was unmapped or protected after registration";
     }
-    return "unknown fault";
+    ASSERT(false);
 }
 
 Memory::Memory(const Limits& limits, RandomSource& random)
