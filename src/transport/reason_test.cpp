@@ -77,6 +77,12 @@ void expect_distinct_names(Enum end) {
     EXPECT_EQ(names.count(""), 0U);
 }
 
+TEST(Reason, EveryRuleHasASentenceOfItsOwn) {
+    std::set<std::string> sentences;
+    for (int rule = 0; rule <= static_cast<int>(Rule::ProcessForked); ++rule)
+        EXPECT_TRUE(sentences.insert(text(static_cast<Rule>(rule))).second) << rule;
+}
+
 TEST(Counters, EachHasItsOwnName) {
     expect_distinct_names(Counter::Count);
     expect_distinct_names(DropReason::Count);
