@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <map>
 #include <set>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -276,6 +277,12 @@ TEST_F(MemoryTest, ReregistrationChangesWhatWasAskedFor) {
 
 // The table grows without its lock: none of those that wait for it is refused, or given a slot
 // twice.
+TEST(Fault, EachHasASentenceOfItsOwn) {
+    std::set<std::string> sentences;
+    for (int fault = 0; fault <= static_cast<int>(Fault::Unmapped); ++fault)
+        EXPECT_TRUE(sentences.insert(to_string(static_cast<Fault>(fault))).second) << fault;
+}
+
 TEST(Memory, GrowsForSeveralThreadsAtOnce) {
     constexpr int kThreads = 4, kEach = 3000;
     Prng random(1);

@@ -50,6 +50,53 @@ TEST(RcRequester, EveryOperationHasItsOpcode) {
     }
 }
 
+TEST(RcRequester, TheLastPacketOfAMessageHasItsOpcode) {
+    ScriptedPeer peer;
+    const std::pair<SendOp, Opcode> table[] = {
+        {SendOp::Send, Opcode::RcSendLast},
+        {SendOp::SendImmediate, Opcode::RcSendLastImmediate},
+        {SendOp::SendInvalidate, Opcode::RcSendLastInvalidate},
+        {SendOp::WriteImmediate, Opcode::RcWriteLastImmediate}};
+    std::uint32_t n = 0;
+    for (const auto& [op, opcode] : table) {
+        peer.post(op, kMtu + 8, n);
+        ASSERT_EQ(peer.port.sent.size(), 2U);
+        peer.port.sent.pop_front();
+        peer.expect_sent(opcode, sent(n + 1));
+        peer.peer_acks(sent(n + 1));
+        peer.expect_completion(n, WcStatus::Success);
+        n += 2;
+    }
+}
+
+TEST(RcRequester, AtomicWriteAndFlushAreCompletedByAnEmptyRead) {
+    ScriptedPeer peer;
+    peer.post(SendOp::AtomicWrite, 8, 1);
+    const SentPacket write = peer.expect_sent(Opcode::RcAtomicWrite, sent(0));
+    EXPECT_EQ(write.packet.reth(), (wire::Reth{0x10000, RKey{77}, 8}));
+    EXPECT_EQ(write.packet.payload[0], std::byte{5});
+    peer.post(SendOp::Flush, 0, 2);
+    peer.expect_sent(Opcode::RcFlush, sent(1));
+    peer.peer_sends(Opcode::RcReadResponseOnly, sent(0));
+    peer.expect_completion(1, WcStatus::Success);
+    peer.peer_sends(Opcode::RcReadResponseOnly, sent(1));
+    peer.expect_completion(2, WcStatus::Success);
+}
+
+TEST(RcRequester, AnInvalidationThatIsRefusedWaitsForWhatIsBeforeIt) {
+    ScriptedPeer peer;
+    peer.post(SendOp::Write, 8, 1);
+    peer.post(SendOp::LocalInvalidate, 0, 2);
+    peer.post(SendOp::Write, 8, 3);
+    peer.expect_sent(Opcode::RcWriteOnly, sent(0));
+    peer.expect_silence();
+    peer.expect_no_completion();
+    peer.peer_acks(sent(0));
+    peer.expect_completion(1, WcStatus::Success);
+    peer.expect_completion(2, WcStatus::WindowBindError);
+    peer.expect_completion(3, WcStatus::FlushError);
+}
+
 // XRC has no ATOMIC WRITE and no FLUSH.
 TEST(RcRequester, EveryOperationOfXrcHasItsOpcodeOrIsRefused) {
     ScriptedPeer peer({.type = QpType::XrcInitiator});
