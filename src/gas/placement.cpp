@@ -137,7 +137,10 @@ std::string seed_of_launcher(Lookup lookup) {
     if (const char* address = variable(lookup, "MASTER_ADDR")) {  // torchrun
         const char* port = variable(lookup, "MASTER_PORT");
         const bool ipv6 = std::strchr(address, ':') != nullptr;
-        const std::string host = ipv6 ? "[" + std::string(address) + "]" : address;
+        // By appending: g++ 12 takes a sum that begins with a literal for an overflow at -O3.
+        std::string host = ipv6 ? "[" : "";
+        host += address;
+        if (ipv6) host += "]";
         return port == nullptr ? host : host + ":" + port;
     }
     // srun starts rank 0 on the first machine, but for an arbitrary distribution.

@@ -98,7 +98,10 @@ std::string Address::text() const {
     const void* bytes = &reinterpret_cast<const sockaddr_in6&>(storage_).sin6_addr;
     if (v4) bytes = &reinterpret_cast<const sockaddr_in&>(storage_).sin_addr;
     ::inet_ntop(storage_.ss_family, bytes, host.data(), host.size());
-    const std::string name = v4 ? host.data() : "[" + std::string(host.data()) + "]";
+    // By appending: g++ 12 takes a sum that begins with a literal for an overflow at -O3.
+    std::string name = v4 ? "" : "[";
+    name += host.data();
+    if (!v4) name += "]";
     return port() == 0 ? name : name + ":" + std::to_string(port());
 }
 
