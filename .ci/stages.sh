@@ -22,6 +22,7 @@ stages=(
     "part|label|fuzz|the stored fuzz corpora, replayed"
     "full|function|format|clang-format leaves the tree as it is"
     "full|function|netns|every Debian program pair across two network namespaces, IPv4 and IPv6"
+    "full|function|udp|abi, share, litmus and netns once more, without rings on one machine"
     "full|function|demo|the demo for root and others ends well, and leaves nothing if interrupted"
     "full|function|iser|libiscsi's whole suite to tgt: over iser:// as over iscsi://"
     "full|function|disks20|fio verifies a disk while networks are cut and its server is killed"
@@ -43,6 +44,7 @@ stages=(
     "soak|function|floods|10^6 messages of a hostile guest; 100 rounds of every way to end; as root"
     "soak|function|crowd250|250 processes move 64 MiB each; some are killed for 60 s, or stopped"
     "soak|function|mpi128|Open MPI over UCX rc: 128 ranks, each to each, by rings and by UDP"
+    "soak|function|udprest|all else that has a port once more, without rings on one machine"
     "soak|function|disks600|disks20 for 10 minutes, and a 1 GiB image there and back"
     "soak|function|crash50|the same 50 times"
     "soak|function|cycles|a disk is attached and detached 1,000 times: none refused, memory flat"
@@ -221,7 +223,7 @@ build_ahead() { # PRESET
 in_parallel() { # COMMAND...
     printf '%s\0' "$@" | report=$report is_ahead=${is_ahead:-} timeless=${timeless:-} \
         xargs -0 -P "$jobs" -I COMMAND bash -c '
-        mark=$report/done-$(md5sum <<<"COMMAND" | cut -c1-32)
+        mark=$report/done-$(md5sum <<<"${FEROCE_SAMEHOST:-} COMMAND" | cut -c1-32)
         note_failed() { # LOG
             echo "COMMAND" >>"$report/failed"
             sed -n -E "s/^(failed:|FAILED:|\\[  FAILED  \\] [A-Za-z])/  \1/p" "$1" \
@@ -409,6 +411,25 @@ stage_fuzz600() { fuzz_for 600; }
 stage_netns() {
     need_tests
     in_parallel "python3 $root/tests/netns/run.py --library $build/lib --all"
+}
+
+# By UDP, as between machines, what else goes by rings. Those who test rings are left out.
+udp_labels=(abi share litmus)
+no_ports=(tidy models golden script sim fuzz)
+
+stage_udp() {
+    need_tests
+    FEROCE_SAMEHOST=off run_ctest "$build" "$(any_of "${udp_labels[@]}")" '^(rings|full|soak)$'
+}
+
+stage_udprest() {
+    local name
+    need_tests
+    export FEROCE_SAMEHOST=off
+    run_ctest "$build" '' "$(any_of "${udp_labels[@]}" "${no_ports[@]}" rings full soak)"
+    for name in netns demo iser disks20 overload pyverbs lossy3 floods crowd250; do
+        "stage_$name"
+    done
 }
 
 stage_demo() {

@@ -82,6 +82,33 @@ class Stages(unittest.TestCase):
         self.assertEqual(status, 0, said)
         self.assertIn("passed ahead: ./piece", said)
 
+    def test_a_piece_that_passed_with_rings_is_run_again_without(self):
+        status, said = self.shell("""
+            touch again
+            in_parallel ./piece
+            rm again
+            FEROCE_SAMEHOST=off in_parallel ./piece""")
+        self.assertNotEqual(status, 0, said)
+        self.assertIn("FAILED after", said)
+
+    def test_stages_without_rings_leave_out_nothing_that_has_a_port(self):
+        status, said = self.shell("""
+            need_tests() { :; }
+            run_ctest() { echo "samehost=$FEROCE_SAMEHOST with=$2 without=$3"; }
+            for name in netns demo iser disks20 overload pyverbs lossy3 floods crowd250; do
+                eval "stage_$name() { echo $name samehost=\\$FEROCE_SAMEHOST; }"
+            done
+            stage_udp
+            echo "then ${FEROCE_SAMEHOST:-as ever}"
+            stage_udprest""")
+        self.assertEqual(status, 0, said)
+        lines = said.splitlines()
+        self.assertEqual(lines[0], "samehost=off with=^(abi|share|litmus)$ "
+                                   "without=^(rings|full|soak)$")
+        self.assertEqual(lines[1], "then as ever")
+        self.assertTrue(lines[2].startswith("samehost=off with= without=^(abi|share|litmus|"), said)
+        self.assertEqual(len([line for line in lines[3:] if line.endswith(" samehost=off")]), 9)
+
     def test_a_piece_that_was_ended_has_not_failed(self):
         # It ends itself when it is asked to, as a fuzzer does.
         status, said = self.shell("""

@@ -125,7 +125,7 @@ protected:
 
     static constexpr std::uint32_t kMoreRounds = 8;
     const std::uint32_t size = told("FEROCE_TEST_CROWD", kUsual, 4, kCrowdMax) / 4 * 4;
-    const std::chrono::seconds seconds{told("FEROCE_TEST_SECONDS", 2, 1, 600)};
+    const std::chrono::seconds seconds{told("FEROCE_TEST_SECONDS", 1, 1, 600)};
     Board* board = nullptr;
     std::vector<pid_t> pids;  // By index; 0: none.
 };
