@@ -97,6 +97,7 @@ void Channel::on_receive(rdma::Operation& operation, const ibv_wc& completion) {
     self.owner_.on_receive(self, completion, data);
     if (self.qp_ == nullptr) return;
     self.used_receives_.push_back(&receive);
+    if (self.used_receives_.size() < kSpareReceives) return;
     self.flush_.schedule();
     if (self.used_receives_.size() == kReceiveBatch) self.flush();
 }
@@ -186,9 +187,10 @@ ibv_send_wr* Channel::data_first(std::span<ibv_send_wr> data) {
 void Channel::flush() {
     flush_.unlink();
     if (qp_ == nullptr) return discard();
-    if (!used_receives_.empty() && !post_receives(used_receives_))
-        return broken("a receive could not be posted again");
-    used_receives_.clear();
+    if (used_receives_.size() >= kSpareReceives) {
+        if (!post_receives(used_receives_)) return broken("a receive could not be posted again");
+        used_receives_.clear();
+    }
     if (batch_.empty()) return;
     for (std::size_t i = 0; i + 1 < batch_.size(); ++i) batch_[i].next = &batch_[i + 1];
     batch_.back().next = nullptr;

@@ -45,7 +45,7 @@ public:
 
     struct Shape {
         std::uint32_t sends = 0;
-        std::uint32_t receives = 0;
+        std::uint32_t receives = 0;            // With kSpareReceives among them.
         std::uint32_t receive_size = 0;        // Of each,
         std::uint32_t first_receive_size = 0;  // but of the first.
         std::uint32_t outbox_size = 0;         // For messages that are sent from here.
@@ -89,6 +89,8 @@ public:
     ByteSpan outbox() { return ByteSpan(memory_).first(shape_.outbox_size); }
 
     static constexpr std::uint32_t kInlineSize = 64;
+    // Fewer than so many are not posted again yet: the device gets them together.
+    static constexpr std::uint32_t kSpareReceives = 16;
 
 private:
     struct Receive : rdma::Operation {

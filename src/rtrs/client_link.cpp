@@ -68,7 +68,7 @@ Channel::Shape ClientLink::shape_of(std::uint16_t number) const {
                 .receive_size = kMessageSize,
                 .first_receive_size = kMessageSize};
     return {.sends = kServiceSends,
-            .receives = kServiceReceives,
+            .receives = kServiceReceives + Channel::kSpareReceives,
             .receive_size = kMessageSize,
             .first_receive_size = static_cast<std::uint32_t>(
                 InfoResponse::max_size(announced_.geometry) + kMessageSize),

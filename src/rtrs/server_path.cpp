@@ -60,12 +60,12 @@ Channel::Shape ServerPath::shape_of(std::uint16_t number) const {
     const std::uint32_t per_answer = options_.always_invalidate ? 5 : 3;
     if (number != 0)
         return {.sends = std::min(depth * per_answer + 64, kMaxQueue),
-                .receives = std::min(depth + 16, kMaxQueue),
+                .receives = std::min(depth + 16 + Channel::kSpareReceives, kMaxQueue),
                 .receive_size = KeyResponse::kSize,
                 .first_receive_size = KeyResponse::kSize};
     return {
         .sends = kServiceSends + (options_.always_invalidate ? depth : 0),
-        .receives = kServiceReceives,
+        .receives = kServiceReceives + Channel::kSpareReceives,
         .receive_size = InfoRequest::kSize,
         .first_receive_size = InfoRequest::kSize,
         .outbox_size = static_cast<std::uint32_t>(InfoResponse::max_size(session_->geometry()))};
