@@ -75,7 +75,7 @@ public:
     const Options& options() const { return options_; }
     Instant now() { return runtime_.now(); }
     Instant after(Duration time) { return now() + time; }
-    // The time, read once or twice a round however many ask: for statistics, and what else need not
+    // The time, read once a round however many ask: for timers, statistics, and what else need not
     // know how long the round has lasted.
     Instant round_time() {
         if (!in_round_) return now();

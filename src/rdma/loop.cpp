@@ -190,7 +190,7 @@ bool Loop::poll() {
     round_time_ = kNever;
     bool any = deliver_mail();
     any |= poll_sources();
-    const Instant moment = round_time_ = now();
+    const Instant moment = round_time();  // Of what came, if that asked; else now.
     if (moment >= next_cm_look_) {
         next_cm_look_ = moment + kCmInterval;
         any |= poll_cm();
