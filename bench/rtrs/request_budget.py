@@ -77,15 +77,20 @@ class Profile:
         self.names = {}
         self.found = collections.defaultdict(collections.Counter)
         self.calls = []  # (room, function called, times)
-        self.enters_kernel = set()
+        self.in_kernel = collections.Counter()  # Times, by function of the C library.
         self.read(path)
+        called_at_all = collections.Counter()
+        for _, called, times in self.calls:
+            called_at_all[called] += times
         for room, called, times in self.calls:
             if room is None:
                 continue
             if "steady_clock::now" in called or called.startswith("clock_gettime"):
                 self.found[called, room]["clock readings"] += times
-            elif called in self.enters_kernel and called not in NO_CALLS:
-                self.found[called, room]["system calls"] += times
+            elif self.in_kernel[called] and called not in NO_CALLS:
+                # Not once a call: a thread that loses its turn looks as if it were in the kernel.
+                share = min(1, self.in_kernel[called] / max(1, called_at_all[called]))
+                self.found[called, room]["system calls"] += times * share
 
     def name(self, kind, number, text):
         space = {"cfn": "fn", "cob": "ob"}.get(kind, kind if kind in ("fn", "ob") else "fl")
@@ -133,9 +138,8 @@ class Profile:
         kinds["instructions"] += costs[0]
         if at in atomics(place["binary"]):
             kinds["locks"] += costs[0]
-        # Of the C library alone: a thread that loses its turn looks as if it were in the kernel.
-        if len(costs) > 1 and costs[1] and "/libc." in place["binary"]:
-            self.enters_kernel.add(place["function"])
+        if len(costs) > 1 and "/libc." in place["binary"]:
+            self.in_kernel[place["function"]] += costs[1]
 
 
 class Measure:
