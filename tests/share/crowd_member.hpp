@@ -36,7 +36,8 @@ struct Report {
 
 // In memory that all processes share.
 struct Board {
-    std::uint32_t rounds = 0;  // Of a connection, at least.
+    std::uint32_t rounds = 0;          // Of a connection, at least.
+    std::uint32_t message = kMessage;  // What goes each way in a round; no more than that.
     std::atomic<bool> stop{false};
     std::array<Report, kCrowdMax> members;
 };
@@ -186,20 +187,21 @@ private:
     // end after a round in which one of them was asked to.
     int exchange(std::uint32_t round) {
         const std::uint64_t asked = round + 1 >= board_.rounds && board_.stop ? 1 : 0;
+        const std::uint32_t size = board_.message;
         auto* out = words(kOut);
         out[0] = asked;
-        for (std::size_t i = 1; i < kMessage / 8; ++i) out[i] = word(self_.qpn, round, i);
-        if (!post(IBV_WR_RDMA_WRITE, kOut, kMessage, kIn) ||
-            !post(IBV_WR_RDMA_READ, kReadBack, kMessage, kIn) ||
+        for (std::size_t i = 1; i < size / 8; ++i) out[i] = word(self_.qpn, round, i);
+        if (!post(IBV_WR_RDMA_WRITE, kOut, size, kIn) ||
+            !post(IBV_WR_RDMA_READ, kReadBack, size, kIn) ||
             !post(IBV_WR_ATOMIC_FETCH_AND_ADD, kFetched, 8, kCounter) ||
-            !post(IBV_WR_SEND, kOut, kMessage))
+            !post(IBV_WR_SEND, kOut, size))
             return kCannotPost;
         if (const int failed = complete(round + 1); failed != kWell) return failed;
-        if (std::memcmp(words(kOut), words(kReadBack), kMessage) != 0) return kWrongRead;
+        if (std::memcmp(words(kOut), words(kReadBack), size) != 0) return kWrongRead;
         if (*words(kFetched) != round) return kWrongCount;
         const auto* in = words(kReceived + round % 2 * kMessage);
         if (in[0] > 1) return kWrongMessage;
-        for (std::size_t i = 1; i < kMessage / 8; ++i)
+        for (std::size_t i = 1; i < size / 8; ++i)
             if (in[i] != word(far_qpn_, round, i)) return kWrongMessage;
         ended_ = asked == 1 || in[0] == 1;
         if (!receive(round)) return kCannotPost;
