@@ -160,7 +160,7 @@ int reload_configs(const std::string& file) {
     for (const std::string& door : doors(kPrefix)) {
         // A server of something else may be stopped: it is not waited for as long as a disk.
         std::string why = tell(door, {std::string(kServes), absolute(file)});
-        if (why == kNotMine) continue;
+        if (why == kNotMine || has_ended(door)) continue;
         if (why.empty()) {
             why = tell(door, {std::string(kReload), absolute(file)}, kReloadSeconds);
             found = true;

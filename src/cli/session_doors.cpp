@@ -36,16 +36,6 @@ sockaddr_un address_of(const std::string& path) {
     return address;
 }
 
-// Whether nobody is behind the door any more.
-bool is_dead(const std::string& door) {
-    const sockaddr_un to = address_of(door);
-    const int fd = ::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    const int reached = ::connect(fd, reinterpret_cast<const sockaddr*>(&to), sizeof to);
-    const bool dead = reached != 0 && (errno == ECONNREFUSED || errno == ENOENT);
-    ::close(fd);
-    return dead;
-}
-
 // Where the answers come in.
 class Letterbox {
 public:
@@ -79,7 +69,7 @@ public:
         const auto deadline = std::chrono::steady_clock::now() + patience_;
         for (;;) {
             // A program that ends answers nothing, and the kernel does not tell.
-            const bool ended = is_dead(door);
+            const bool ended = has_ended(door);
             if (auto answer = receive_from(to)) return answer;
             errno = ended ? ECONNREFUSED : ETIMEDOUT;
             if (ended || std::chrono::steady_clock::now() >= deadline) return std::nullopt;
@@ -173,6 +163,15 @@ std::vector<LiveSession> parse(const std::string& door, const std::string& answe
 
 }  // namespace
 
+bool has_ended(const std::string& door) {
+    const sockaddr_un to = address_of(door);
+    const int fd = ::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    const int reached = ::connect(fd, reinterpret_cast<const sockaddr*>(&to), sizeof to);
+    const bool ended = reached != 0 && (errno == ECONNREFUSED || errno == ENOENT);
+    ::close(fd);
+    return ended;
+}
+
 std::vector<LiveSession> live_sessions() {
     std::vector<LiveSession> out;
     const std::string directory = user_directory();
@@ -193,7 +192,7 @@ std::vector<LiveSession> live_sessions() {
 std::vector<std::string> doors(std::string_view prefix) {
     std::vector<std::string> all = doors_in(user_directory(), prefix);
     std::erase_if(all, [](const std::string& door) {
-        const bool dead = is_dead(door);
+        const bool dead = has_ended(door);
         if (dead) ::unlink(door.c_str());
         return dead;
     });

@@ -21,6 +21,7 @@ std::vector<LiveSession> live_sessions();
 
 // The doors of this user's programs whose names begin so. Those of dead ones are removed.
 std::vector<std::string> doors(std::string_view prefix);
+bool has_ended(const std::string& door);  // Nobody is behind it any more.
 // What the program behind a door answers; empty if it does not. Doors of dead ones are removed.
 std::string ask(const std::string& door, const std::vector<std::string>& words);
 

@@ -62,7 +62,7 @@ private:
     SlotTable& table_;
     int socket_;
     SlotNumber slot_;
-    ForkGate& gate_;  // A child with an end would keep the tie of its parent alive.
+    ForkGate& gate_;            // A child with an end would keep the tie of its parent alive.
     mutable std::mutex mutex_;  // Guards what follows.
     Fd set_;                    // The epoll set of all ends.
     std::array<Tie, kSlots> ties_;
