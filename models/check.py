@@ -41,7 +41,7 @@ RUNS = [
     ("ring_wakeup", ["-DBUG_CLEAR_LATE"], SAFETY, [], "taken["),
     ("ring_wakeup", ["-DBUG_BIT_FIRST"], SAFETY, [], "taken["),
     ("ring_wakeup", ["-DBUG_SILENT"], SAFETY, [], "taken["),
-    ("ring_wakeup", ["-DMORTAL", "-DBUG_BITS_ONLY"], SAFETY, [], "taken["),
+    ("ring_wakeup", ["-DMORTAL", "-DBUG_DISARM"], SAFETY, [], "taken["),
     ("alock", [], NO_CLAIM, [], None),
     ("alock", ["-DSWAP"], NO_CLAIM, [], None),
     ("alock", ["-DFAST"], NO_CLAIM, [], None),

@@ -1,15 +1,14 @@
 /* How the writers of packet rings wake their reader (src/port/ring_sender.cpp, ring_receiver.cpp).
  *
  * Each of WRITERS writers puts PACKETS packets into a ring of its own. A writer whose bit is set in
- * `pending` has nothing more to do; else it sets the bit, and rings the bell if the reader is armed
- * and nobody has rung before. The reader looks into rings whose bit is set and leaves the bit there
- * while packets come. Before it sleeps it arms itself, clears the bits of these rings, and looks
- * into them once more. Every access to shared memory is a step of its own, in one order for all:
- * that is what sequentially consistent atomics give.
+ * `pending` has nothing more to do; else it sets the bit, and rings the bell if the reader is
+ * armed, whether or not another has rung before. The reader looks into rings whose bit is set and
+ * leaves the bit there while packets come. Before it sleeps it arms itself, clears the bits of
+ * these rings, and looks into them once more. Every access to shared memory is a step of its own,
+ * in one order for all: that is what sequentially consistent atomics give.
  *
- * With -DMORTAL a writer may die after any step, also between disarming the reader and ringing its
- * bell, so that nobody else rings it. The reader is woken by the end of a writer (its tie,
- * src/port/ties.hpp) and arms itself again.
+ * With -DMORTAL a writer may die or be stopped for ever after any step, and the reader is not told.
+ * What the others write is taken all the same.
  *
  * Invariants:
  *   no_lost_wakeup  a reader that sleeps for ever has taken everything; Spin's invalid end states
@@ -17,9 +16,8 @@
  *
  * -DBUG_LOOK_FIRST (the reader looks before it arms itself), -DBUG_CLEAR_LATE (clears bits after it
  * has looked into the rings), -DBUG_BIT_FIRST (the writer sets its bit before it writes),
- * -DBUG_SILENT (the writer does not look whether the reader is armed), -DBUG_BITS_ONLY (at
- * the end of a writer the reader looks at the bits, and sleeps on if none is set) break one rule
- * each.
+ * -DBUG_SILENT (the writer does not look whether the reader is armed), -DBUG_DISARM (a
+ * writer disarms the reader before it rings, so that others do not ring again) break one rule each.
  */
 
 #ifndef WRITERS
@@ -32,13 +30,12 @@
 byte written[WRITERS];
 byte taken[WRITERS];
 bool dead[WRITERS];
-bool ended;             /* A writer has died since the reader was last told. */
 bool pending[WRITERS];
 bool armed;
 bool bell;
 
 #ifdef MORTAL
-#define MAY_DIE if :: true -> dead[me] = true; ended = true; goto end :: true -> skip fi
+#define MAY_DIE if :: true -> dead[me] = true; goto end :: true -> skip fi
 #else
 #define MAY_DIE skip
 #endif
@@ -68,12 +65,17 @@ proctype Writer(byte me) {
 #else
             if
             :: armed ->
+#ifdef BUG_DISARM
                 d_step { was = armed; armed = false };
                 MAY_DIE;
                 if
                 :: was -> bell = true
                 :: else -> skip
                 fi
+#else
+                MAY_DIE;
+                bell = true
+#endif
             :: else -> skip
             fi
 #endif
@@ -146,16 +148,6 @@ proctype Reader() {
 end_asleep:
         if
         :: bell -> bell = false
-#ifdef MORTAL
-        :: ended ->
-            ended = false;
-#ifdef BUG_BITS_ONLY
-            if
-            :: pending[0] || pending[1] -> skip
-            :: else -> goto end_asleep
-            fi
-#endif
-#endif
         fi
     od
 }

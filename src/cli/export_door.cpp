@@ -165,10 +165,12 @@ int reload_configs(const std::string& file) {
             why = tell(door, {std::string(kReload), absolute(file)}, kReloadSeconds);
             found = true;
             done = done && why.empty();
+        } else {
+            done = done && !file.empty();  // Nobody knows what it serves: perhaps another config.
         }
         if (!why.empty()) told.push_back(std::move(why));
     }
-    if (!found) told.emplace_back(kNotMine);
+    if (told.empty() && !found) told.emplace_back(kNotMine);
     for (const std::string& why : told) fmt::print(stderr, "feroce: {}\n", why);
     return found && done ? 0 : 1;
 }

@@ -47,6 +47,8 @@ public:
         ::unlink(path_.c_str());
         const timeval slice{0, kSliceMilliseconds * 1000};
         ::setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &slice, sizeof slice);
+        // The queue of a program that is stopped fills up.
+        ::setsockopt(fd_, SOL_SOCKET, SO_SNDTIMEO, &slice, sizeof slice);
         ::setsockopt(fd_, SOL_SOCKET, SO_RCVBUF, &kAnswerMax, sizeof kAnswerMax);
         if (::bind(fd_, reinterpret_cast<const sockaddr*>(&own), sizeof own) != 0)
             throw UsageError(fmt::format("{} cannot be used: {}", path_, std::strerror(errno)));

@@ -1,6 +1,7 @@
 // A process forks while another of its threads enters the port, claims slots, adds some and leaves.
 #include "port/fork_gate.hpp"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -15,6 +16,10 @@
 #include <thread>
 #include <vector>
 
+#include "base/random.hpp"
+#include "port/guest_port.hpp"
+#include "port/network.hpp"
+#include "port/parcel_receiver.hpp"
 #include "port/port_entry.hpp"
 
 namespace feroce::port::fork_gate {
@@ -97,6 +102,38 @@ TEST(ForkGate, AChildKeepsNoSocketOfTheGroup) {
         ++forks;
     }
     EXPECT_GE(restless.visits(), 20);
+}
+
+// The number of its connection may be that of a file of the program by then.
+TEST(ForkGate, AChildClosesNothingOfAGuestPortThatIsGone) {
+    const auto gate = std::make_shared<ForkGate>();
+    int pair[2];
+    ASSERT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair), 0);
+    const Fd relay(pair[1]);
+    RelaySeat seat;
+    seat.connection = Fd(pair[0]);
+    seat.slot = 61;
+    Prng random(7);
+    GuestPort::Settings settings{*Network::enter(), random, test_port(), {}, {}, gate};
+    Result<std::unique_ptr<host::HostPort>> port = GuestPort::open(std::move(seat), settings);
+    ASSERT_TRUE(port.has_value());
+    port->reset();
+    ASSERT_EQ(::dup2(relay.get(), pair[0]), pair[0]);
+    const Fd of_the_program(pair[0]);
+    gate->abandon();
+    EXPECT_NE(::fcntl(pair[0], F_GETFD), -1);
+}
+
+// Ends of ties may lie in it, which would never end.
+TEST(ForkGate, AChildClosesWhatNeighboursSendTo) {
+    const auto gate = std::make_shared<ForkGate>();
+    Result<PortEntry> entry = enter_port(test_port(), capture_identity(Sharing::Default), {},
+                                         std::chrono::milliseconds(500), gate);
+    ASSERT_TRUE(entry.has_value() && entry->group) << entry.error().why;
+    const HandOverReceiver receiver(*entry->group, 1, nullptr);
+    EXPECT_GE(receiver.fd(), 0);
+    gate->abandon();
+    EXPECT_EQ(receiver.fd(), -1);
 }
 
 }  // namespace

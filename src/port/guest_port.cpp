@@ -31,12 +31,21 @@ Result<std::unique_ptr<host::HostPort>> GuestPort::open(RelaySeat seat, Settings
 }
 
 GuestPort::GuestPort(RelaySeat seat, Settings settings)
-    : seat_(std::move(seat)),
+    : gate_(std::move(settings.gate)),
+      seat_(std::move(seat)),
       seat_again_(std::move(settings.seat_again)),
       network_(std::move(settings.network)),
       sender_(network_, addresses_, settings.random, settings.port, settings.meddlers),
       capture_(settings.meddlers.capture),
-      receiver_(seat_.connection.get(), capture_) {}
+      receiver_(seat_.connection.get(), capture_) {
+    gate_->add(*this);
+}
+
+GuestPort::~GuestPort() {
+    const ForkGate::Hold hold(*gate_);
+    gate_->remove(*this);
+    seat_.connection.reset();
+}
 
 bool GuestPort::poll(Instant now, device::Engine& engine) {
     Link link = link_.load();

@@ -24,7 +24,7 @@
 
 namespace feroce::port {
 
-class GuestPort final : public host::HostPort {
+class GuestPort final : public host::HostPort, private ForkGate::Holder {
 public:
     struct Settings {
         std::shared_ptr<Network> network;
@@ -33,7 +33,9 @@ public:
         Meddlers meddlers;
         // A seat with that slot again, and the group if it is now this process's own.
         std::function<Result<PortEntry>(SlotNumber slot)> seat_again;
+        std::shared_ptr<ForkGate> gate = std::make_shared<ForkGate>();
     };
+    ~GuestPort() override;
     static Result<std::unique_ptr<host::HostPort>> open(RelaySeat seat, Settings settings);
 
     SlotNumber slot() const override { return seat_.slot; }
@@ -59,12 +61,14 @@ private:
     enum class Link : std::uint8_t { Up, Lost, Found };
 
     GuestPort(RelaySeat seat, Settings settings);
+    void abandon() override { seat_.connection.reset(); }
     bool sit_down_again();  // False if there is no seat, or no memory for it.
     bool take_seat();
     void learn_addresses();
     void look_after_relay();
     void read_requests_at_home();
 
+    std::shared_ptr<ForkGate> gate_;  // By which a forked child closes the connection.
     RelaySeat seat_;
     std::function<Result<PortEntry>(SlotNumber)> seat_again_;
     std::shared_ptr<Network> network_;

@@ -71,6 +71,19 @@ bool RingWriter::has_room(std::uint32_t size) {
     return has_slot() && (size <= kInline || bytes_for(rounded(size)));
 }
 
+bool RingWriter::has_room(std::uint32_t size, std::uint32_t count) {
+    // The end of a lap may be too short for one.
+    const std::uint64_t bytes = size <= kInline ? 0 : (std::uint64_t{count} + 1) * rounded(size);
+    const auto fits = [&] {
+        return placed_ + count - read_ <= slots_of(area_) &&
+               bytes_placed_ + bytes - bytes_read_ <= area_.bytes.size();
+    };
+    if (fits()) return true;
+    read_ = area_.read->packets.load(std::memory_order_acquire);
+    bytes_read_ = area_.read->bytes.load(std::memory_order_acquire);
+    return fits();
+}
+
 ByteSpan RingWriter::place(std::uint32_t path, std::uint32_t size, std::uint32_t packets) {
     ASSERT(path < paths_ && size > 0 && size <= kRingPacketMax && packets > 0);
     if (!has_slot()) return {};

@@ -117,8 +117,9 @@ public:
     void grow();  // One that is small. Shows the reader what was placed until now.
     // The number of a path in this ring; none if there are too many.
     std::optional<std::uint32_t> path(const RingPath& path);
-    bool has_room_for(const RingPath& path) const;  // path() would find it a number.
-    bool has_room(std::uint32_t size);              // place() would find some.
+    bool has_room_for(const RingPath& path) const;           // path() would find it a number.
+    bool has_room(std::uint32_t size);                       // place() would find some.
+    bool has_room(std::uint32_t size, std::uint32_t count);  // So many times.
     // Room for one more packet, empty if there is none. What it holds is the caller's to write
     // until publish(). `packets`: more than 1 for a wide one.
     ByteSpan place(std::uint32_t path, std::uint32_t size, std::uint32_t packets = 1);

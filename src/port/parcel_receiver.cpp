@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <optional>
 #include <utility>
 
+#include "port/port_group.hpp"
 #include "port/socket_calls.hpp"
 
 namespace feroce::port {
@@ -44,19 +46,29 @@ void deliver(Instant now, device::Engine& engine, ByteView parcel, SlotNumber on
 }  // namespace
 
 HandOverReceiver::HandOverReceiver(const PortGroup& group, SlotNumber slot, Capture* capture)
-    : group_(group),
-      slot_(slot),
-      capture_(capture),
-      fd_(make_parcel_socket(name_)),
-      buffer_(kParcelMax) {}
+    : group_(group), slot_(slot), capture_(capture), buffer_(kParcelMax) {
+    const ForkGate::Hold hold(group_.fork_gate());
+    group_.fork_gate().add(*this);
+    fd_ = make_parcel_socket(name_);
+}
+
+HandOverReceiver::~HandOverReceiver() {
+    const ForkGate::Hold hold(group_.fork_gate());
+    group_.fork_gate().remove(*this);
+    fd_.reset();
+}
 
 bool HandOverReceiver::poll(Instant now, device::Engine& engine, RingMessageSink& rings) {
     if (!fd_.valid()) return false;
     for (int i = 0; i < kHandOverBatch; ++i) {
         Fd attached;
+        std::optional<ForkGate::Hold> hold(group_.fork_gate());
         const ByteView parcel = receive_from_member(fd_.get(), group_, buffer_, &attached);
         if (parcel.empty()) return i > 0;
-        if (const auto message = parse_ring_message(parcel); message && attached.valid())
+        const auto message = parse_ring_message(parcel);
+        // The end of a tie must have its holder before a fork. The rest may take long.
+        if (!message || message->kind != RingMessage::Kind::Tie) hold.reset();
+        if (message && attached.valid())
             rings.take(now, engine, *message, std::move(attached));
         else
             deliver(now, engine, parcel, slot_, capture_);

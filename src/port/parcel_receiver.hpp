@@ -13,6 +13,7 @@
 #include "device/engine.hpp"
 #include "port/capture.hpp"
 #include "port/fd.hpp"
+#include "port/fork_gate.hpp"
 #include "port/parcel.hpp"
 #include "port/ring_message.hpp"
 
@@ -29,9 +30,10 @@ protected:
 };
 
 // What other members of the group hand to the owner of `slot`: rare, so one a system call.
-class HandOverReceiver {
+class HandOverReceiver final : private ForkGate::Holder {
 public:
     HandOverReceiver(const PortGroup& group, SlotNumber slot, Capture* capture);
+    ~HandOverReceiver();
 
     int fd() const { return fd_.get(); }  // -1: none could be made.
     const sockaddr_un& name() const { return name_; }
@@ -39,6 +41,9 @@ public:
     bool poll(Instant now, device::Engine& engine, RingMessageSink& rings);
 
 private:
+    // Ends of ties may lie there, which a child would keep from ending.
+    void abandon() override { fd_.reset(); }
+
     const PortGroup& group_;
     SlotNumber slot_;
     Capture* capture_;

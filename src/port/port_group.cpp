@@ -350,6 +350,7 @@ Result<SlotNumber> PortGroup::claim() {
 }
 
 void PortGroup::release(SlotNumber slot) {
+    const ForkGate::Hold hold(*gate_);
     if (watcher() == slot) watcher_.store(0, kRelaxed);
     ties_[slot].reset();
     close_sockets(slot);
@@ -395,8 +396,9 @@ bool PortGroup::has_member(const ucred& process) const {
 bool PortGroup::serve() {
     const ForkGate::Hold hold(*gate_);
     Fd connection(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    const std::optional<std::uint32_t> user =
-        connection.valid() ? user_behind(connection.get()) : std::nullopt;
+    // Without a descriptor for it the newcomer stays there, and is for others.
+    if (!connection.valid()) return errno == EAGAIN || errno == ECONNABORTED || errno == EINTR;
+    const std::optional<std::uint32_t> user = user_behind(connection.get());
     if (!user) return true;
     if (*user == identity_.user) return hand_sockets_to(connection.get());
     admit_guest(std::move(connection), *user);
@@ -409,6 +411,7 @@ void PortGroup::admit_guest(Fd connection, std::uint32_t user) {
         (void)!::send(connection.get(), &answer, sizeof answer, MSG_NOSIGNAL | MSG_DONTWAIT);
         return;
     }
+    const ForkGate::Hold hold(*gate_);
     const std::lock_guard lock(relay_mutex_);
     if (!relay_) relay_ = RelayServer::start(*this, *random_, requests_wanted_);
     if (relay_) relay_->admit(std::move(connection), user);

@@ -241,6 +241,20 @@ TEST(PortGroup, AMemberThatMayPassNoDescriptorsOnLeavesNewcomersToOthers) {
     EXPECT_TRUE(served);
 }
 
+// Else the thread that waits would find it again and again.
+TEST(PortGroup, AMemberWithoutADescriptorLeavesNewcomersToOthers) {
+    Result<std::shared_ptr<PortGroup>> group = enter();
+    ASSERT_TRUE(group.has_value()) << group.error().why;
+    const Fd newcomer = knock();
+    {
+        const FewOpenFiles few(static_cast<rlim_t>(newcomer.get()) + 1);
+        std::vector<Fd> rest;  // Below the limit.
+        for (Fd fd(::dup(0)); fd.valid(); fd = Fd(::dup(0))) rest.push_back(std::move(fd));
+        EXPECT_FALSE((*group)->serve());
+    }
+    EXPECT_TRUE((*group)->serve());
+}
+
 RealHost::Options on_test_port() {
     RealHost::Options out;
     out.port = test_port();

@@ -166,10 +166,9 @@ Result<std::unique_ptr<host::HostPort>> RealHost::open_port_in(
         meddlers.faults = injectors_.back().get();
     }
     if (entry->seat) {
-        seats_.push_back(entry->seat->connection.get());
         return GuestPort::open(std::move(*entry->seat),
                                {network, random_, options_.port, meddlers,
-                                [this](SlotNumber slot) { return seat_again(slot); }});
+                                [this](SlotNumber slot) { return seat_again(slot); }, gate_});
     }
     const Result<SlotNumber> slot =
         claim_slot(*entry->group, entry->group->has_claimed() ? kFurtherPatience : kClaimPatience);
@@ -229,7 +228,6 @@ void RealHost::abandon() {
     abandoned_.store(true, std::memory_order_relaxed);
     // A child that never execs would keep a group alive that nobody serves.
     gate_->abandon();
-    for (const int connection : seats_) ::close(connection);
     if (capture_) capture_->abandon();
 }
 

@@ -95,7 +95,6 @@ private:
     Identity identity_;                           // As we entered the port last.
     std::uint32_t owner_;                         // The user whose UDP port it is.
     std::map<SlotNumber, std::uint64_t> tokens_;  // Of our seats as a guest, by slot.
-    std::vector<int> seats_;  // Connections of our guest ports, to be closed in a child.
     // One a port, so that each is used under one shard's lock.
     std::vector<std::unique_ptr<FaultInjector>> injectors_;
 };

@@ -17,17 +17,18 @@ namespace {
 
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW;
 
-// Where the kernel promises no more memory than there is (vm.overcommit_memory=2), a page that is
-// touched for the first time may be refused, by a signal. So all of them are taken at once.
 bool has_its_pages(int fd) {
-    const Uncancelled calls;
-    const Fd setting(::open("/proc/sys/vm/overcommit_memory", O_RDONLY | O_CLOEXEC));
-    char mode = '0';
-    if (!setting.valid() || ::read(setting.get(), &mode, 1) != 1 || mode != '2') return true;
-    return ::fallocate(fd, 0, 0, static_cast<off_t>(kRingSize)) == 0;
+    return !ring_takes_all_pages() || ::fallocate(fd, 0, 0, static_cast<off_t>(kRingSize)) == 0;
 }
 
 }  // namespace
+
+bool ring_takes_all_pages() {
+    const Uncancelled calls;
+    const Fd setting(::open("/proc/sys/vm/overcommit_memory", O_RDONLY | O_CLOEXEC));
+    char mode = '0';
+    return setting.valid() && ::read(setting.get(), &mode, 1) == 1 && mode == '2';
+}
 
 bool RingFile::map_pages(int fd) {
     ASSERT(memory_ == nullptr);

@@ -6,6 +6,10 @@
 
 namespace feroce::port {
 
+// Where the kernel promises no more memory than there is (vm.overcommit_memory=2), a page that is
+// touched for the first time may be refused, by a signal. So a ring takes all of them at once.
+bool ring_takes_all_pages();
+
 class RingFile {
 public:
     RingFile() = default;

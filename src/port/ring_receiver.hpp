@@ -75,7 +75,7 @@ private:
     SharedSlotSet mapped_;  // Those with a ring. Written under the lock.
     SlotSet hot_;           // Of these; their bits in the door are set.
     SlotSet new_;           // Of these: nothing was read from them.
-    // Since arm() nobody was woken. The door does not say: a writer disarms it before it rings.
+    // Since arm() nobody was woken.
     std::atomic<bool> sleeps_{false};
 };
 

@@ -20,6 +20,8 @@ constexpr std::uint32_t kPatienceMin = 256;
 constexpr std::uint32_t kPatienceMax = 65536;
 // How many runs must find room after one that did not.
 constexpr std::uint32_t kOverflowRuns = 1024;
+// Of a small one, which may not grow: until then it is not used.
+constexpr std::uint32_t kSmallOverflowRuns = 65536;
 
 RingPath ring_path(const Path& path) {
     return {path.source, path.destination, path.traffic_class};
@@ -54,7 +56,7 @@ void RingSender::give_memory(Link& link) {
 }
 
 bool RingSender::grow(Link& link) {
-    if (!link.writer->is_small() || !take_memory(link, kRingSize - kSmallRingSize)) return false;
+    if (!link.writer->is_small() || !take_memory(link, kRingSize - link.memory)) return false;
     link.writer->grow();
     return true;
 }
@@ -81,7 +83,7 @@ std::uint32_t RingSender::send(const TransmitRun& run) {
     Link* const link = open_link(run.path, run.destination_slot);
     if (link == nullptr) return 0;
     const auto path = link->writer->path(ring_path(run.path));
-    if (!path) return 0;
+    if (!path || !takes_all(*link, run)) return 0;
     const std::uint32_t put_there = put(*link, *path, run);
     sent_ += put_there;
     if (put_there < run.packet_count || link->overflow != 0) [[unlikely]]
@@ -90,20 +92,35 @@ std::uint32_t RingSender::send(const TransmitRun& run) {
     return put_there;
 }
 
+// A small ring that may not grow takes a run or nothing, and then nothing for a while: UDP keeps
+// the order that would be lost between the two.
+bool RingSender::takes_all(Link& link, const TransmitRun& run) {
+    if (!link.writer->is_small()) return true;
+    const auto size =
+        static_cast<std::uint32_t>(std::min<std::size_t>(run.segment_size, run.bytes.size()));
+    const bool fits =
+        link.overflow == 0 && (link.writer->has_room(size, run.packet_count) || grow(link));
+    if (!fits) note_overflow(link, link.overflow == 0 ? run.packet_count : 0);
+    return fits;
+}
+
 bool RingSender::has_room(const Path& path, SlotNumber slot, std::uint32_t size) {
     Link* const link = open_link(path, slot);
-    return link != nullptr && link->overflow == 0 && link->writer->path(ring_path(path)) &&
+    if (link == nullptr || link->overflow != 0) return false;
+    const auto number = link->writer->path(ring_path(path));
+    // Kept for place(): the reader may have changed the ring until then.
+    placed_path_ = number.value_or(0);
+    return number &&
            (link->writer->has_room(size) || (grow(*link) && link->writer->has_room(size)));
 }
 
-ByteSpan RingSender::place(const Path& path, SlotNumber slot, std::uint32_t size,
-                           std::uint32_t packets) {
+ByteSpan RingSender::place(SlotNumber slot, std::uint32_t size, std::uint32_t packets) {
     publish();
     RingWriter& writer = *links_[slot].writer;
     touched_.add(slot);
     placed_ = slot;
     ++sent_;
-    return writer.place(*writer.path(ring_path(path)), size, packets);
+    return writer.place(placed_path_, size, packets);
 }
 
 void RingSender::take_back() {
@@ -129,7 +146,8 @@ std::uint32_t RingSender::put(Link& link, std::uint32_t path, const TransmitRun&
 void RingSender::note_overflow(Link& link, std::uint32_t packets) {
     overflowed_ += packets;
     const std::uint32_t before = link.overflow;
-    link.overflow = packets != 0 ? kOverflowRuns : before - 1;
+    const std::uint32_t runs = link.writer->is_small() ? kSmallOverflowRuns : kOverflowRuns;
+    link.overflow = packets != 0 ? runs : before - 1;
     if ((before == 0) != (link.overflow == 0)) ++changes_;
 }
 
@@ -150,7 +168,7 @@ void RingSender::offer(SlotNumber slot) {
     link.patience = link.patience_next;
     link.patience_next = std::min(2 * link.patience_next, kPatienceMax);
     if (reader == 0 || !parts_.table.takes_rings(slot)) return;
-    if (!take_memory(link, kSmallRingSize)) {
+    if (!take_memory(link, ring_takes_all_pages() ? kRingSize : kSmallRingSize)) {
         ++refused_;
         return;
     }
@@ -212,9 +230,8 @@ void RingSender::call(std::uint32_t slot) {
     SlotTable::Door& door = parts_.table.door(slot);
     if (door.pending.has(slot_)) return;
     door.pending.add(slot_);
-    std::uint32_t sleeper = SlotTable::tag_of(links_[slot].reader);
-    if (door.armed.load() == sleeper && door.armed.compare_exchange_strong(sleeper, 0))
-        ring(links_[slot].bell.get());
+    // The door stays armed: one that is stopped before it rings keeps nobody else from ringing.
+    if (door.armed.load() == SlotTable::tag_of(links_[slot].reader)) ring(links_[slot].bell.get());
 }
 
 bool RingSender::reaches(const Path& path, SlotNumber slot) const {

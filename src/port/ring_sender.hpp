@@ -41,8 +41,7 @@ public:
     // One packet, built in the ring by the caller: transport::RunSink. place() only after
     // has_room(). What was put there before is shown first: the reader need not wait for this one.
     bool has_room(const transport::Path& path, SlotNumber slot, std::uint32_t size);
-    ByteSpan place(const transport::Path& path, SlotNumber slot, std::uint32_t size,
-                   std::uint32_t packets);
+    ByteSpan place(SlotNumber slot, std::uint32_t size, std::uint32_t packets);
     void take_back();
     // Shows the readers what send() and place() have put there, and wakes those that sleep.
     void publish();
@@ -88,14 +87,16 @@ private:
     void give_memory(Link& link);
     bool grow(Link& link);  // False: it has grown before, or may not.
     std::uint32_t put(Link& link, std::uint32_t path, const transport::TransmitRun& run);
+    bool takes_all(Link& link, const transport::TransmitRun& run);
     void note_overflow(Link& link, std::uint32_t packets);
     void call(std::uint32_t slot);
 
     Parts parts_;
     SlotNumber slot_;
     std::array<Link, kSlots> links_;
-    SlotSet touched_;        // Sent to since publish().
-    SlotNumber placed_ = 0;  // The slot of the last place().
+    SlotSet touched_;                // Sent to since publish().
+    SlotNumber placed_ = 0;          // The slot of the last place().
+    std::uint32_t placed_path_ = 0;  // The number of the path of the last has_room().
     std::uint64_t changes_ = 0;
     std::uint64_t sent_ = 0;
     std::uint64_t overflowed_ = 0;

@@ -114,14 +114,31 @@ TEST_F(RingSenderTest, WhatTheBudgetRefusesGoesByUdp) {
     table.unlock(kSecond);
 }
 
+// Its packets would overtake those of the run that went by UDP.
+TEST_F(RingSenderTest, ASmallRingThatMayNotGrowTakesARunOrNothing) {
+    RingBudget little{kSmallRingSize};
+    RingSender poor{{table, addresses, random, own_socket.get(), true, little}, kOwn};
+    EXPECT_EQ(poor.send(run), 0U);
+    accept(poor, ::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+    EXPECT_EQ(poor.send(run), 1U);
+    std::array<std::byte, detail::kSmallRingSlots * 1024> many{};
+    transport::TransmitRun large = run;
+    large.bytes = many;
+    large.segment_size = 1024;
+    large.packet_count = detail::kSmallRingSlots;
+    EXPECT_EQ(poor.send(large), 0U);
+    EXPECT_EQ(poor.packets_overflowed(), large.packet_count);
+    for (int i = 0; i < 1000; ++i) ASSERT_EQ(poor.send(run), 0U) << "UDP has the rest, too";
+}
+
 TEST_F(RingSenderTest, APacketIsBuiltWhereItIsRead) {
     EXPECT_FALSE(sender.has_room(run.path, kPeer, 8192)) << "there is no ring";
     accept(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
     ASSERT_TRUE(sender.has_room(run.path, kPeer, 8192));
-    EXPECT_EQ(sender.place(run.path, kPeer, 8192, 2).size(), 8192U);
+    EXPECT_EQ(sender.place(kPeer, 8192, 2).size(), 8192U);
     sender.take_back();
     EXPECT_EQ(sender.packets_sent(), 0U);
-    EXPECT_EQ(sender.place(run.path, kPeer, 4096, 1).size(), 4096U);
+    EXPECT_EQ(sender.place(kPeer, 4096, 1).size(), 4096U);
     EXPECT_TRUE(table.door(kPeer).pending.has(kOwn))
         << "the reader is told of one before the next is built";
     sender.publish();
@@ -165,6 +182,20 @@ TEST_F(RingSenderTest, ALateWriterDoesNotDisarmTheNextOwner) {
     table.door(kPeer).armed.store(SlotTable::tag_of(17));
     sender.publish();
     EXPECT_EQ(table.door(kPeer).armed.load(), SlotTable::tag_of(17));
+}
+
+// It may be stopped before it rings, and another writer must not think that it has.
+TEST_F(RingSenderTest, AWriterLeavesTheDoorArmed) {
+    const Fd bell(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+    EXPECT_EQ(sender.send(run), 0U);
+    accept(::dup(bell.get()));
+    table.door(kPeer).armed.store(SlotTable::tag_of(13));
+    EXPECT_EQ(sender.send(run), 1U);
+    sender.publish();
+    std::uint64_t rings = 0;
+    EXPECT_EQ(::read(bell.get(), &rings, sizeof rings), static_cast<ssize_t>(sizeof rings));
+    EXPECT_EQ(rings, 1U);
+    EXPECT_EQ(table.door(kPeer).armed.load(), SlotTable::tag_of(13));
 }
 
 TEST_F(RingSenderTest, OnlyAnEventfdThatDoesNotBlockIsABell) {

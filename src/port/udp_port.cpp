@@ -137,8 +137,7 @@ bool UdpPort::wait(Instant until) {
         look_.fetch_or(kLookAtBoth, std::memory_order_relaxed);
     }
     if (woken.rare) look_.fetch_or(kLookAtHandedOver, std::memory_order_relaxed);
-    // One that has ended may have disarmed our door and not rung: then nobody else will, and we
-    // must arm it again (models/ring_wakeup.pml).
+    // The next poll reads the rest of the rings of one that has ended, and gives them back.
     const bool arrived = woken.arrived || woken.rare || woken.ended || ring_receiver_.overlooked();
     if (arrived) ring_receiver_.woken();
     return arrived;
@@ -157,8 +156,7 @@ void UdpPort::look_for_deaths(bool somebody_ended) {
     bool again = somebody_ended && ties_.take_ended();
     again |= !ties_.renew(is_watcher());
     // What there is no memory for comes with the next look.
-    if (is_watcher() && !with_memory([&] { again |= membership_.group().look_for_deaths(); }))
-        again = true;
+    if (!with_memory([&] { again |= membership_.group().look_for_deaths(); })) again = true;
     next_look_ = again ? now + kLookGap : kNever;
 }
 
@@ -212,7 +210,9 @@ void UdpPort::transmit(std::span<const transport::TransmitRun> runs) {
         if (by_ring == 0) continue;
         if (by_udp < i) sender_.transmit(runs.subspan(by_udp, i - by_udp));
         by_udp = i + 1;
-        if (by_ring < runs[i].packet_count) transmit_rest(runs[i], by_ring);
+        if (by_ring == runs[i].packet_count) continue;
+        ring_sender_.publish();  // What comes first.
+        transmit_rest(runs[i], by_ring);
     }
     ring_sender_.publish();
     if (by_udp < runs.size()) sender_.transmit(runs.subspan(by_udp));
@@ -222,9 +222,9 @@ bool UdpPort::has_room(const transport::Path& path, SlotNumber slot, std::size_t
     return ring_sender_.has_room(path, slot, static_cast<std::uint32_t>(size));
 }
 
-ByteSpan UdpPort::place(const transport::Path& path, SlotNumber slot, std::size_t size,
+ByteSpan UdpPort::place(const transport::Path&, SlotNumber slot, std::size_t size,
                         std::uint32_t packets) {
-    return ring_sender_.place(path, slot, static_cast<std::uint32_t>(size), packets);
+    return ring_sender_.place(slot, static_cast<std::uint32_t>(size), packets);
 }
 
 // What is left of a run that a ring had no room for.

@@ -92,7 +92,9 @@ Result<Listener> Listener::listen(Loop& loop, const Address& at, int backlog) {
     rdma_cm_id* id = nullptr;
     if (::rdma_create_id(*channel, &id, nullptr, RDMA_PS_TCP) != 0)
         return failure("no id for a listener could be made");
-    Listener out(std::make_unique<Core>(loop, id, static_cast<std::size_t>(std::max(backlog, 1))));
+    // As rdma_listen() takes what is no number of them.
+    const auto most = static_cast<std::size_t>(backlog > 0 ? backlog : 128);
+    Listener out(std::make_unique<Core>(loop, id, most));
     if (::rdma_bind_addr(id, const_cast<sockaddr*>(at.raw())) != 0 ||
         ::rdma_listen(id, backlog) != 0)
         return failure("cannot listen at " + at.text());

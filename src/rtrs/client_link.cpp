@@ -24,6 +24,8 @@ constexpr std::uint32_t kMessageSize = KeyResponse::kSize + kMaxNote;
 // The kernel's server takes the largest queues it can get; more than this gains nothing.
 constexpr std::uint32_t kMaxQueue = 4096;
 
+constexpr Duration kBusyPause = std::chrono::milliseconds(20);
+
 rdma::Error with_errno(const rdma::Error& error) {
     // A refusal of RTRS says why in its private data.
     const auto refusal = ConnectResponse::parse(error.reject_data);
@@ -99,8 +101,14 @@ rdma::Task<rdma::Result<>> ClientLink::resolve() {
 
 // A name may have several addresses, of which the server listens at some.
 rdma::Task<rdma::Result<>> ClientLink::connect_service() {
+    const Instant end = loop_.after(plan_.options->connect_timeout);
     for (;;) {
         auto done = co_await connect_line(0);
+        // Many ask at a time: ours comes later.
+        if (!done && done.error().code == EBUSY && loop_.now() < end) {
+            if (auto slept = co_await loop_.sleep(kBusyPause); !slept) co_return slept;
+            continue;
+        }
         if (done || failed_ || to_.size() == 1) co_return done;
         to_.erase(to_.begin());
     }

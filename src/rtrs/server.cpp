@@ -118,11 +118,13 @@ ServerStatistics Server::State::statistics() {
 
 namespace {
 
+constexpr int kBacklog = 1024;  // All connections of dozens of clients that come at once.
+
 // By default every address of both families, as the kernel's server; IPv4 alone where there is no
 // other.
 rdma::Result<rdma::Listener> listen_at(rdma::Loop& loop, const ServerOptions& options) {
     const auto at = [&](const rdma::Address& address) {
-        return rdma::Listener::listen(loop, address.with_port(options.port));
+        return rdma::Listener::listen(loop, address.with_port(options.port), kBacklog);
     };
     if (!options.address.empty()) {
         const rdma::Address numeric(options.address);

@@ -22,6 +22,16 @@ std::size_t ServerRegistry::shard_of(const Uuid& session) {
     return entry->second.shard;
 }
 
+bool ServerRegistry::hold(const Uuid& session, std::size_t shard) {
+    const std::lock_guard lock(mutex_);
+    const auto [entry, is_new] = entries_.try_emplace(session);
+    if (is_new) {
+        entry->second.shard = shard;
+        ++loads_[shard];
+    }
+    return entry->second.shard == shard;
+}
+
 Result<void> ServerRegistry::has_room() {
     const std::lock_guard lock(mutex_);
     return check_room();

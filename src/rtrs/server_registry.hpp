@@ -38,6 +38,9 @@ public:
 
     // The shard of this session; for one that is not known the shard that has the fewest.
     std::size_t shard_of(const Uuid& session);
+    // A shard is about to make it. False: another has it. It may have been forgotten since
+    // shard_of() was asked.
+    bool hold(const Uuid& session, std::size_t shard);
     // Whether one more would be admitted now.
     Result<void> has_room();
     // Its client has proved to be there, and the shard is about to make its chunks.

@@ -14,6 +14,8 @@ namespace {
 constexpr std::size_t kMaxUnproved = 64;
 // Requests for connections that nobody has looked at; those beyond are refused.
 constexpr std::size_t kMaxNewcomers = 128;
+// Further connections of clients that are there. One of them may repeat its requests.
+constexpr std::size_t kMaxExpected = 1024;
 // How often is looked whether a name has become free.
 constexpr Duration kLook = std::chrono::milliseconds(5);
 }  // namespace
@@ -54,6 +56,16 @@ ServerStatistics ServerShard::statistics() const {
 
 void ServerShard::take(rdma::Request request, const ConnectRequest& asked) {
     Newcomer newest{std::move(request), asked};
+    // The rest of a path whose client is there: no stranger knows its number.
+    const ServerPath* const path = find_path(asked.path);
+    if (path != nullptr && path->proved() && path->identity().incarnation == asked.reconnects) {
+        if (auto fits = path->check(asked); !fits)
+            return turn_away(std::move(newest), fits.error());
+        if (expected_.size() >= kMaxExpected)
+            return turn_away(std::move(newest), {EBUSY, "too many connections at a time"});
+        expected_.push_back(std::move(newest));
+        return arrived_.notify_all();
+    }
     if (newcomers_.size() >= kMaxNewcomers)
         return turn_away(std::move(newest), {EBUSY, "too many clients ask at a time"});
     newcomers_.push_back(std::move(newest));
@@ -64,11 +76,16 @@ void ServerShard::take(rdma::Request request, const ConnectRequest& asked) {
 // already waits for one newcomer at most, however many there are.
 rdma::Task<void> ServerShard::greet() {
     for (;;) {
-        while (newcomers_.empty())
+        while (newcomers_.empty() && expected_.empty())
             if (auto waited = co_await arrived_.wait(); !waited) co_return;
-        Newcomer oldest = std::move(newcomers_.front());
-        newcomers_.pop_front();
-        answer(std::move(oldest));
+        std::deque<Newcomer>& first = expected_.empty() ? newcomers_ : expected_;
+        Newcomer oldest = std::move(first.front());
+        first.pop_front();
+        try {
+            answer(std::move(oldest));
+        } catch (...) {
+            loop_.throw_later(std::current_exception());
+        }
         if (auto others = co_await loop_.yield(); !others) co_return;
     }
 }
@@ -93,7 +110,9 @@ void ServerShard::answer(Newcomer newcomer) {
 
 void ServerShard::turn_away(Newcomer newcomer, const Error& why) {
     const Uuid& session = newcomer.asked.session;
-    if (!sessions_.contains(session)) common_->registry.forget(session, number_);
+    const auto same = [&](const Newcomer& other) { return other.asked.session == session; };
+    if (!sessions_.contains(session) && std::none_of(newcomers_.begin(), newcomers_.end(), same))
+        common_->registry.forget(session, number_);
     ++statistics_.refused;
     statistics_.last_refusal = why.why;
     refuse(std::move(newcomer.request), why.code);
@@ -156,6 +175,8 @@ Result<std::shared_ptr<ServerSession>> ServerShard::session_for(const ConnectReq
     // Anybody can send a request in anybody's name: nothing large is made for it, and it is not
     // counted, before its client has proved to be there.
     if (auto fits = common_->registry.has_room(); !fits) return fits.error();
+    if (!common_->registry.hold(request.session, number_))
+        return Error{ECONNRESET, "the session is served elsewhere by now"};
     auto session = std::make_shared<ServerSession>(
         ServerSession::Identity{request.session, random_.next(), extended, notes, &loop_},
         common_->geometry, ServerSession::Surroundings{&common_->handler, &statistics_, this});

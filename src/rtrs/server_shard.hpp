@@ -98,7 +98,8 @@ private:
     rdma::Loop& loop_;
     RuntimeRandom random_;
     ServerStatistics statistics_;
-    std::deque<Newcomer> newcomers_;  // Oldest first.
+    std::deque<Newcomer> newcomers_;  // Oldest first, as the next.
+    std::deque<Newcomer> expected_;   // Further connections of proved paths; they come first.
     rdma::Signal arrived_;            // One of them.
     Places sessions_;
     std::list<std::unique_ptr<ServerPath>> paths_;
