@@ -102,10 +102,16 @@ private:
     rdma::TaskGroup tasks_;      // Ends first.
 };
 
-// Until a signal asks for the end.
-void serve(rdma::Loop& loop, block::Server& server, Reloader& reloader, const std::string& file) {
+using Disks = std::vector<std::pair<std::string, std::uint64_t>>;  // Names and sizes.
+
+// Until a signal asks for the end. It says that it serves when it can be asked to reload.
+void serve(rdma::Loop& loop, block::Server& server, Reloader& reloader, const std::string& file,
+           const Disks& disks) {
     ExportDoor door(server, file,
                     [&](ExportDoor::Answer answer) { reloader.begin(std::move(answer)); });
+    for (const auto& [name, size] : disks)
+        fmt::print("{}: {} bytes on port {}\n", name, size, server.port());
+    std::fflush(stdout);
     // A signal ends the wait, unless it came just before it.
     constexpr auto kDoorPeriod = std::chrono::milliseconds(100);
     auto next_look = loop.now();
@@ -148,17 +154,14 @@ int serve_exports(const ConfigSource& source) {
     options.chunk_size = config.chunk_size;
     auto exports = open_all(loop, config);
     if (!exports) return complain(exports.error().why);
-    std::vector<std::pair<std::string, std::uint64_t>> disks;
+    Disks disks;
     for (const block::Export& what : *exports)
         disks.emplace_back(what.name, what.backend->shape().size);
     auto server = block::Server::open(loop, std::move(options), *std::move(exports));
     if (!server) return complain(server.error().why);
-    for (const auto& [name, size] : disks)
-        fmt::print("{}: {} bytes on port {}\n", name, size, server->port());
-    std::fflush(stdout);
     {
         Reloader reloader(loop, *server, config, source);
-        serve(loop, *server, reloader, source.file);
+        serve(loop, *server, reloader, source.file, disks);
     }
     const auto stopped = loop.run(server->stop());
     const block::ServerStatistics done = server->statistics();
