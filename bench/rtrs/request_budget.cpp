@@ -105,11 +105,13 @@ void ask(const Channel& child, const Workload& load) {
     for (std::uint32_t i = 0; i < load.depth; ++i) group.spawn(work(requests, over, session, load));
     Turns own(loop);
     const auto turns = [&](Turn turn, std::uint64_t enough) {
+        const std::uint64_t end = requests + enough;
         std::uint64_t count = 0;
-        for (const std::uint64_t before = requests; requests - before < enough; ++count) {
+        while (requests < end) {  // The tasks count them.
             child.send(turn);
             child.receive<Turn>();
             own.take(turn);
+            ++count;
         }
         return count;
     };
