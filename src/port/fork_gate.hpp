@@ -26,9 +26,10 @@ public:
     class Hold {
     public:
         explicit Hold(ForkGate& gate) : lock_(gate.mutex_) {}
+        void end() { lock_.unlock(); }  // Earlier than its life.
 
     private:
-        std::lock_guard<std::recursive_timed_mutex> lock_;
+        std::unique_lock<std::recursive_timed_mutex> lock_;
     };
 
     void add(Holder& holder) {

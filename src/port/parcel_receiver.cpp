@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <optional>
 #include <utility>
 
 #include "port/port_group.hpp"
@@ -62,12 +61,12 @@ bool HandOverReceiver::poll(Instant now, device::Engine& engine, RingMessageSink
     if (!fd_.valid()) return false;
     for (int i = 0; i < kHandOverBatch; ++i) {
         Fd attached;
-        std::optional<ForkGate::Hold> hold(group_.fork_gate());
+        ForkGate::Hold hold(group_.fork_gate());
         const ByteView parcel = receive_from_member(fd_.get(), group_, buffer_, &attached);
         if (parcel.empty()) return i > 0;
         const auto message = parse_ring_message(parcel);
         // The end of a tie must have its holder before a fork. The rest may take long.
-        if (!message || message->kind != RingMessage::Kind::Tie) hold.reset();
+        if (!message || message->kind != RingMessage::Kind::Tie) hold.end();
         if (message && attached.valid())
             rings.take(now, engine, *message, std::move(attached));
         else
