@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <mutex>
+#include <thread>
 #include <vector>
 
 namespace feroce::port {
@@ -29,7 +30,7 @@ public:
         void end() { lock_.unlock(); }  // Earlier than its life.
 
     private:
-        std::unique_lock<std::recursive_timed_mutex> lock_;
+        std::unique_lock<std::recursive_mutex> lock_;
     };
 
     void add(Holder& holder) {
@@ -43,7 +44,15 @@ public:
 
     // Around a fork: in the parent both, in the child the first and then abandon(). A thread that
     // was stopped in the middle of something is not waited for: its descriptors stay open there.
-    void before_fork() { waited_ = mutex_.try_lock_for(kPatience); }
+    void before_fork() {
+        const auto end = std::chrono::steady_clock::now() + kPatience;
+        // By looks: ThreadSanitizer does not see a lock that waits for a time.
+        for (;;) {
+            waited_ = mutex_.try_lock();
+            if (waited_ || std::chrono::steady_clock::now() >= end) return;
+            std::this_thread::sleep_for(kLook);
+        }
+    }
     void after_fork() {
         if (waited_) mutex_.unlock();
     }
@@ -53,9 +62,10 @@ public:
 
 private:
     static constexpr std::chrono::seconds kPatience{1};
+    static constexpr std::chrono::microseconds kLook{50};
 
     // Recursive: who holds it may call what holds it.
-    std::recursive_timed_mutex mutex_;
+    std::recursive_mutex mutex_;
     std::vector<Holder*> holders_;  // Guarded by the mutex.
     bool waited_ = false;           // Of the thread that forks: there is one at a time.
 };
