@@ -64,7 +64,7 @@ private:
     static constexpr std::chrono::seconds kPatience{1};
     static constexpr std::chrono::microseconds kLook{50};
 
-    // Recursive: who holds it may call what holds it.
+    // Recursive: a thread that holds it may call functions that hold it, too.
     std::recursive_mutex mutex_;
     std::vector<Holder*> holders_;  // Guarded by the mutex.
     bool waited_ = false;           // Of the thread that forks: there is one at a time.

@@ -96,7 +96,7 @@ bool SlotTable::has_living_owner(std::uint32_t slot) const {
 std::uint32_t SlotTable::members() const {
     std::uint32_t count = 0;
     for (std::uint32_t slot = 1; slot < slots(); ++slot)
-        // The dead leave their numbers behind; who has none has left, or is about to come.
+        // A dead owner leaves its incarnation behind; 0: the owner has left, or is not there yet.
         if (is_member_slot(slot) && incarnation(slot) != 0 && has_living_owner(slot)) ++count;
     return count;
 }

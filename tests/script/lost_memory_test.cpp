@@ -42,6 +42,13 @@ protected:
         ASSERT_NE(reason, nullptr);
         EXPECT_EQ(reason->region.key, keys.rkey.raw);
     }
+    void expect_gone_for_atomic(Opcode opcode) {
+        pages.unmap(0, 1);
+        ScriptedPeer::Spec spec;
+        spec.extensions.atomic = {address(), keys.rkey, 1, 0};
+        peer.peer_sends(opcode, kReceivePsn, spec);
+        expect_gone();
+    }
 
     ScriptedPeer peer;
     mem::test::Pages pages{1};
@@ -66,20 +73,12 @@ TEST_F(LostMemory, OfAnAtomicWrite) {
     expect_gone();
 }
 
-TEST_F(LostMemory, OfAtomics) {
-    pages.unmap(0, 1);
-    ScriptedPeer::Spec spec;
-    spec.extensions.atomic = {address(), keys.rkey, 1, 0};
-    peer.peer_sends(Opcode::RcFetchAdd, kReceivePsn, spec);
-    expect_gone();
+TEST_F(LostMemory, OfAFetchAndAdd) {
+    expect_gone_for_atomic(Opcode::RcFetchAdd);
 }
 
-TEST_F(LostMemory, OfCompareAndSwap) {
-    pages.unmap(0, 1);
-    ScriptedPeer::Spec spec;
-    spec.extensions.atomic = {address(), keys.rkey, 1, 0};
-    peer.peer_sends(Opcode::RcCompareSwap, kReceivePsn, spec);
-    expect_gone();
+TEST_F(LostMemory, OfACompareAndSwap) {
+    expect_gone_for_atomic(Opcode::RcCompareSwap);
 }
 
 // The request was good when it came. Its answer waits for its turn, and then is not.
