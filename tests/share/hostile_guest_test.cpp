@@ -104,7 +104,8 @@ TEST_F(HostileGuest, DoesNotEndAProcessThatMayHaveNoMoreThreads) {
     Watched watched(victim);
     EXPECT_EQ(watched.look_until_end_of(start_attacker(2000)), 0);
     EXPECT_TRUE(victim_lives());
-    EXPECT_EQ(watched.threads, watched.threads_before + 1);
+    // The one that would start the connection manager; it may end between two looks.
+    EXPECT_LE(watched.threads, watched.threads_before + 1);
 }
 
 TEST_F(HostileGuest, LeavesOtherUsersTheirSlots) {
