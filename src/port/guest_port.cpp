@@ -55,6 +55,7 @@ bool GuestPort::poll(Instant now, device::Engine& engine) {
         link_.store(Link::Up);
     }
     const bool received = receiver_.poll(now, engine);
+    if (received) note_traffic();
     if (receiver_.ended()) {
         link_.store(Link::Lost);
         waiter_.wake();
@@ -77,9 +78,24 @@ bool GuestPort::wait(Instant until) {
     return woken.arrived;
 }
 
-// A relay that is stopped is kept until there is another: it may be continued.
+void GuestPort::note_traffic() {
+    if (traffic_.load(std::memory_order_relaxed) == Traffic::Some) return;
+    if (traffic_.exchange(Traffic::Some) == Traffic::Unwatched) waiter_.wake();
+}
+
 void GuestPort::look_after_relay() {
-    const RelayWatch::Step step = watch_.step(monotonic_now(), seat_.is_unread());
+    for (;;) {
+        step_after_relay();
+        Traffic none = Traffic::None;
+        // Traffic between the step and the rest is seen to before the rest.
+        if (!watch_.rests() || traffic_.compare_exchange_strong(none, Traffic::Unwatched)) return;
+    }
+}
+
+// A relay that is stopped is kept until there is another: it may be continued.
+void GuestPort::step_after_relay() {
+    const bool traffic = traffic_.exchange(Traffic::None) == Traffic::Some;
+    const RelayWatch::Step step = watch_.step(monotonic_now(), seat_.is_unread(), traffic);
     if (step == RelayWatch::Step::Say) seat_.say_something();
     if (step == RelayWatch::Step::Leave && !sit_down_again()) watch_.failed(monotonic_now());
 }
@@ -135,7 +151,10 @@ int GuestPort::requests_fd() {
 void GuestPort::read_requests_at_home() {
     const std::lock_guard lock(mutex_);
     if (!requests_set_.valid()) return;
-    if (!home_) return seat_.want_requests();
+    if (!home_) {
+        seat_.want_requests();
+        return note_traffic();  // Whether the wish is read.
+    }
     if (requests_) return;
     requests_.emplace(*home_, capture_);
     add_to_set(requests_set_.get(), requests_->fd(), EPOLLIN, 0);

@@ -49,7 +49,10 @@ public:
     bool poll_requests(Instant now, device::Engine& engine) override;
     bool interfaces_changed() override;
 
-    void transmit(std::span<const transport::TransmitRun> runs) override { sender_.transmit(runs); }
+    void transmit(std::span<const transport::TransmitRun> runs) override {
+        sender_.transmit(runs);
+        note_traffic();
+    }
     int send_error(const transport::Path& path) const override { return sender_.send_error(path); }
     // The relay carries what is addressed to a slot, and groups are not.
     bool join_group(const Gid&) override { return false; }
@@ -59,13 +62,18 @@ private:
     // Lost: told by poll() to wait(). Found: told by wait() to poll(), with a new connection behind
     // the same fd. The exchange orders nothing else, but is seq_cst for simplicity: it is rare.
     enum class Link : std::uint8_t { Up, Lost, Found };
+    // Unwatched: wait() sleeps without looking after the relay; traffic wakes it. Else its next
+    // look finds whether there was some. seq_cst for simplicity: it changes ten times a second.
+    enum class Traffic : std::uint8_t { Unwatched, None, Some };
 
     GuestPort(RelaySeat seat, Settings settings);
     void abandon() override { seat_.connection.reset(); }
     bool sit_down_again();  // False if there is no seat, or no memory for it.
     bool take_seat();
     void learn_addresses();
+    void note_traffic();
     void look_after_relay();
+    void step_after_relay();
     void read_requests_at_home();
 
     std::shared_ptr<ForkGate> gate_;  // By which a forked child closes the connection.
@@ -77,6 +85,7 @@ private:
     Capture* capture_;
     RelayReceiver receiver_;
     std::atomic<Link> link_{Link::Up};
+    std::atomic<Traffic> traffic_{Traffic::None};
     PortWaiter waiter_;
     RelayWatch watch_;  // The waiting thread's own.
 

@@ -13,37 +13,68 @@ TEST(RelayWatch, SaysAWordAndGoesOnWhileItIsRead) {
     RelayWatch watch;
     Instant now = kStart;
     for (int i = 0; i < 100; ++i) {
-        EXPECT_EQ(watch.step(now, false), Step::Say);
-        EXPECT_EQ(watch.step(now, true), Step::Wait) << "it has time to read";
+        EXPECT_EQ(watch.step(now, false, true), Step::Say);
+        EXPECT_EQ(watch.step(now, true, true), Step::Wait) << "it has time to read";
         EXPECT_EQ(watch.due(), now + RelayWatch::kGap);
         now = watch.due();
     }
 }
 
+TEST(RelayWatch, RestsWithoutTraffic) {
+    RelayWatch watch;
+    EXPECT_TRUE(watch.rests());
+    EXPECT_EQ(watch.step(kStart, false, false), Step::Wait);
+    EXPECT_TRUE(watch.rests());
+    EXPECT_EQ(watch.step(kStart, false, true), Step::Say);
+    const Instant due = watch.due();
+    EXPECT_EQ(watch.step(due - Duration(1), false, false), Step::Wait);
+    EXPECT_EQ(watch.due(), due) << "whether the word was read is not known yet";
+    EXPECT_EQ(watch.step(due, false, false), Step::Wait);
+    EXPECT_TRUE(watch.rests());
+}
+
+// What is unread then was said a moment ago, by a wish of another thread.
+TEST(RelayWatch, BelievesInNoRelaysEndAfterARest) {
+    RelayWatch watch;
+    EXPECT_EQ(watch.step(kStart, true, true), Step::Say);
+    EXPECT_EQ(watch.step(watch.due(), true, false), Step::Leave);
+}
+
+TEST(RelayWatch, AWordIsFollowedByAnotherIfThereWasTrafficBetween) {
+    RelayWatch watch;
+    EXPECT_EQ(watch.step(kStart, false, true), Step::Say);
+    EXPECT_EQ(watch.step(kStart, false, true), Step::Wait);
+    EXPECT_EQ(watch.step(watch.due(), false, false), Step::Say);
+    EXPECT_EQ(watch.step(watch.due(), false, false), Step::Wait);
+    EXPECT_TRUE(watch.rests());
+}
+
 TEST(RelayWatch, LeavesARelayThatDoesNotRead) {
     RelayWatch watch;
-    EXPECT_EQ(watch.step(kStart, false), Step::Say);
-    EXPECT_EQ(watch.step(watch.due(), true), Step::Leave);
+    EXPECT_EQ(watch.step(kStart, false, true), Step::Say);
+    EXPECT_EQ(watch.step(watch.due(), true, false), Step::Leave);
     watch.changed(watch.due());
-    EXPECT_EQ(watch.step(watch.due(), false), Step::Say);
+    EXPECT_EQ(watch.step(watch.due(), false, true), Step::Say);
 }
 
 TEST(RelayWatch, AsksLessAndLessOftenWhereNobodyElseIs) {
     RelayWatch watch;
     Instant now = kStart;
     Duration before{};
-    EXPECT_EQ(watch.step(now, false), Step::Say);
+    EXPECT_EQ(watch.step(now, false, true), Step::Say);
     for (int i = 0; i < 10; ++i) {
         now = watch.due();
-        EXPECT_EQ(watch.step(now, true), Step::Leave);
+        EXPECT_EQ(watch.step(now, true, true), Step::Leave);
         watch.failed(now);
         EXPECT_GE(watch.due() - now, before);
         before = watch.due() - now;
     }
     EXPECT_EQ(before, RelayWatch::kLastPause);
     now = watch.due();
-    EXPECT_EQ(watch.step(now, false), Step::Say) << "it runs again";
+    EXPECT_EQ(watch.step(now, false, false), Step::Say) << "it runs again";
     EXPECT_EQ(watch.due(), now + RelayWatch::kGap);
+    EXPECT_EQ(watch.step(watch.due(), false, false), Step::Wait);
+    EXPECT_TRUE(watch.rests());
 }
 
 }  // namespace

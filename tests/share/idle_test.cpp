@@ -102,7 +102,7 @@ protected:
     bool connect_and_send(std::uint32_t index) {
         ibv_context* context = verbs::open_loopback();
         if (context == nullptr) return false;
-        auto* end = new Endpoint(context);  // For as long as the process lives.
+        end = new Endpoint(context);  // For as long as the process lives.
         LinkReport& own = shared.ends[index];
         LinkReport& far = shared.ends[1 - index];
         own.rkey = end->mr->rkey;
@@ -113,17 +113,29 @@ protected:
         if (end->to_init() != 0 || end->to_rtr(far.qpn) != 0 || end->to_rts() != 0) return false;
         own.rounds = 2;
         if (!await(seconds(30), [&] { return far.rounds >= 2; })) return false;
-        for (int i = 0; i < 100; ++i) {
+        if (!send_some(far)) return false;
+        own.rounds = 3;
+        return await(seconds(30), [&] { return far.rounds >= 3; });
+    }
+    bool send_some(const LinkReport& far) const {
+        for (int i = 0; i < 100; ++i)
             if (end->post(IBV_WR_RDMA_WRITE, end->sge(0, 64), far.address + 64, far.rkey) != 0 ||
                 end->completion().status != IBV_WC_SUCCESS)
                 return false;
-        }
-        own.rounds = 3;
-        return await(seconds(30), [&] { return far.rounds >= 3; });
+        return true;
+    }
+    // Sends, sleeps until it is told to go on, and sends again.
+    bool be_guest(std::uint32_t index) {
+        if (!become_ordinary_user() || !connect_and_send(index)) return false;
+        ++shared.ready;
+        char byte;
+        return ::read(go[0], &byte, 1) == 1 && send_some(shared.ends[1 - index]);
     }
 
     Shared& shared = Shared::make();
     std::vector<pid_t> pids;
+    Endpoint* end = nullptr;  // Of a child.
+    int go[2] = {-1, -1};     // A byte for each guest that is to go on.
 };
 
 TEST_F(Idle, WithoutConnectionsNobodyWakesUp) {
@@ -133,6 +145,24 @@ TEST_F(Idle, WithoutConnectionsNobodyWakesUp) {
     ::kill(pids[1], SIGKILL);
     ::waitpid(pids[1], nullptr, 0);
     pids.erase(pids.begin() + 1);
+    EXPECT_EQ(wake_ups_a_second(), 0);
+}
+
+// Of root's port, by a relay that is killed. They hear of it and go on with another one.
+TEST_F(Idle, GuestsOfAnotherUserSleepToo) {
+    if (::geteuid() != 0) GTEST_SKIP() << "takes root";
+    ASSERT_EQ(::pipe(go), 0);
+    start(open_device);  // Alone so far, hence the relay of both.
+    for (std::uint32_t i = 0; i < 2; ++i) begin([this, i] { return be_guest(i); });
+    ASSERT_TRUE(await(seconds(60), [&] { return shared.ready == 3; }));
+    start(open_device);
+    EXPECT_EQ(wake_ups_a_second(), 0);
+    ::kill(pids[0], SIGKILL);
+    ::waitpid(pids[0], nullptr, 0);
+    pids.erase(pids.begin());
+    EXPECT_EQ(wake_ups_a_second(), 0);
+    ASSERT_EQ(::write(go[1], "go", 2), 2);
+    ASSERT_TRUE(await(seconds(60), [&] { return shared.ready == 6; }));
     EXPECT_EQ(wake_ups_a_second(), 0);
 }
 
