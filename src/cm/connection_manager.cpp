@@ -77,6 +77,7 @@ ConnectionManager::ConnectionManager(const Config& config, RandomSource& random,
                                      EventSink& sink)
     : config_(config),
       random_(random),
+      phase_(draw_phase(config.keepalive, random)),
       port_(port),
       sink_(sink),
       listeners_(config.max_listeners),

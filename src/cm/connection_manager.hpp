@@ -116,6 +116,8 @@ private:
     Connection* find_peer(const Arrival& a, CommId ours, CommId theirs);
 
     // keep_alive.cpp: whether the peer of an idle connection is still there.
+    static Duration draw_phase(Duration keepalive, RandomSource& random);
+    Instant next_turn(Instant now) const;
     void on_alive(const Arrival& a);
     void note_heard(Instant now, Connection& c);
     void keep_alive(Instant now, Connection& c);
@@ -160,6 +162,7 @@ private:
 
     const Config config_;
     RandomSource& random_;
+    const Duration phase_;  // Of the turns of keep-alive.
     MadPort& port_;
     EventSink& sink_;
     ListenerTable listeners_;

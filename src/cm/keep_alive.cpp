@@ -13,22 +13,34 @@ namespace {
 // Questions that must have gone unanswered, however late this process itself comes to look.
 constexpr std::uint8_t kQuestionsMin = 5;
 
-// The next moment at which idle connections are looked at. The same for all of them within a
-// fifteenth of the time, so that a process with many sleeps in between.
-Instant next_turn(Instant now, Duration keepalive) {
-    const Duration pace = std::max(keepalive / 15, Duration(1));
-    const Duration since = (now + keepalive / 3).time_since_epoch();
-    return Instant((since + pace - Duration(1)) / pace * pace);
+Duration pace_of(Duration keepalive) {
+    return std::max(keepalive / 15, Duration(1));
 }
 
 }  // namespace
+
+// Processes of a machine have the same clock: with turns at full seconds, say, hundreds of them
+// would wake up together.
+Duration ConnectionManager::draw_phase(Duration keepalive, RandomSource& random) {
+    if (keepalive == Duration{}) return {};
+    return Duration(static_cast<Duration::rep>(
+        random.next() % static_cast<std::uint64_t>(pace_of(keepalive).count())));
+}
+
+// The next moment at which idle connections are looked at. The same for all of them within a
+// fifteenth of the time, so that a process with many sleeps in between.
+Instant ConnectionManager::next_turn(Instant now) const {
+    const Duration pace = pace_of(config_.keepalive);
+    const Duration since = (now + config_.keepalive / 3 - phase_).time_since_epoch();
+    return Instant((since + pace - Duration(1)) / pace * pace + phase_);
+}
 
 void ConnectionManager::note_heard(Instant now, Connection& c) {
     c.asked = 0;
     c.heard = now;
     if (config_.keepalive == Duration{}) return table_.set_deadline(c, kNever);
     c.packets = sink_.packets_received(c.local_qpn);
-    table_.set_deadline(c, next_turn(now, config_.keepalive));
+    table_.set_deadline(c, next_turn(now));
 }
 
 void ConnectionManager::keep_alive(Instant now, Connection& c) {

@@ -1,6 +1,8 @@
 // Two managers and a network that falls silent: who is asked, who is taken for dead, who is not.
 #include <gtest/gtest.h>
 
+#include <array>
+
 #include "cm/test_net.hpp"
 
 namespace feroce::cm {
@@ -74,6 +76,31 @@ TEST_F(KeepAlive, ManyIdleConnectionsAreLookedAtTogether) {
     EXPECT_LE(wake_ups, 30);
     EXPECT_GE(net.count(wire::CmAttribute::Alive) - before, 40U * 2 * 4);  // Each with its answer.
     EXPECT_EQ(us->count(EventType::Disconnected, id), 0u);
+}
+
+// On one machine, whose clock they share.
+TEST_F(KeepAlive, ManyProcessesHaveTheirTurnsAtDifferentMoments) {
+    constexpr std::uint32_t kProcesses = 250, kParts = 25;
+    connect();
+    const Duration pace = kKeepalive / 15;
+    std::vector<const Node*> nodes;
+    for (std::uint32_t i = 0; i < kProcesses; ++i) {
+        Node& node =
+            net.add(Gid::from_v4(0x0a01'0000 + i), {.ca_guid = kOurKind, .keepalive = kKeepalive});
+        ASSERT_TRUE(node.manager.connect(net.now, node.connect_options(*peer, 0x201 + i)));
+        nodes.push_back(&node);
+    }
+    net.run(net.now + 1s);
+    std::array<std::uint32_t, kParts> turns{};
+    for (const Node* node : nodes) {
+        const Instant turn = node->manager.next_wakeup();
+        EXPECT_GT(turn, net.now + kKeepalive / 3 - 1s);
+        EXPECT_LE(turn, net.now + kKeepalive / 3 + pace);
+        ++turns[static_cast<std::size_t>(turn.time_since_epoch() % pace / (pace / kParts))];
+    }
+    // Ten in each, on average.
+    EXPECT_LE(*std::max_element(turns.begin(), turns.end()), 30u);
+    EXPECT_GE(*std::min_element(turns.begin(), turns.end()), 1u);
 }
 
 TEST_F(KeepAlive, ASilentPeerIsTakenForDead) {
