@@ -5,15 +5,11 @@
 #include <cstring>
 
 #include "base/assert.hpp"
+#include "transport/qp_state.hpp"
 
 namespace feroce::transport {
 
 namespace {
-
-const char* state_name(QpState state) {
-    constexpr const char* kNames[] = {"RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR"};
-    return kNames[static_cast<std::size_t>(state)];
-}
 
 template <class... T>
 std::string print(const char* format, T... values) {
@@ -67,7 +63,7 @@ std::string describe(const Notice& n) {
             return print(
                 "QP 0x%06x is in state %s, where it takes no requests: %u packets from %s were "
                 "dropped, the last with PSN %u",
-                n.qpn.raw, state_name(n.state), n.count, source.c_str(), n.psn.raw());
+                n.qpn.raw, name_of(n.state), n.count, source.c_str(), n.psn.raw());
         case NoticeKind::NoSuchQp:
             return print(
                 "there is no QP 0x%06x (any more): %u packets from %s were dropped, the last with "
@@ -98,7 +94,7 @@ std::string describe(const Notice& n) {
                    describe_send_error(n.error, n.source, n.destination);
         case NoticeKind::CallRefused:
             return print("%s of QP 0x%06x in state %s was refused (%s): %s", n.call, n.qpn.raw,
-                         state_name(n.state), ::strerrorname_np(n.error), n.why);
+                         name_of(n.state), ::strerrorname_np(n.error), n.why);
     }
     ASSERT(false);
     return "";

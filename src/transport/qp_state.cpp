@@ -166,11 +166,6 @@ const char* name_of(QpType type) {
     ASSERT(false);
 }
 
-const char* name_of(QpState state) {
-    constexpr std::array kNames{"RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR"};
-    return kNames[static_cast<std::size_t>(state)];
-}
-
 std::string names_of(AttributeMask attributes) {
     std::string names;
     for (const AttributeText& text : kTexts)
@@ -179,6 +174,11 @@ std::string names_of(AttributeMask attributes) {
 }
 
 }  // namespace
+
+const char* name_of(QpState state) {
+    constexpr std::array kNames{"RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR"};
+    return kNames[static_cast<std::size_t>(state)];
+}
 
 Transition transition(QpType type, QpState from, QpState to) {
     if (to == QpState::Reset) return {true, {}, {}};

@@ -47,6 +47,8 @@ struct Transition {
     AttributeMask optional;
 };
 
+const char* name_of(QpState state);  // As people write it: "RTS".
+
 Transition transition(QpType type, QpState from, QpState to);
 
 // Checks a modify call against the table; the error names what is missing or not allowed.
