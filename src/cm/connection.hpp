@@ -31,8 +31,11 @@ struct Connection {
     bool in_backlog = false;     // Counted by its listener.
     bool is_feroce = false;      // The peer answers ALIVE.
     std::uint8_t asked = 0;      // How often since the peer was heard.
-    Instant heard{};             // When that was. These three are valid while Established.
+    Instant heard{};             // When that was. These six are valid while Established.
     std::uint64_t packets = 0;   // What the sink counted then.
+    std::uint8_t hurried = 0;    // Of those asked: in a hurry, since the network doubts the peer.
+    bool refused_again = false;  // It did so once more after the first of them.
+    Instant next_doubt{};        // What it says before that is not listened to.
     Qpn local_qpn{};             // Ours, as told to the peer; 0 before that.
     Qpn remote_qpn{};            // 0 until known.
     ListenerId listener{};

@@ -19,6 +19,7 @@
 #include "cm/connection_table.hpp"
 #include "cm/farewells.hpp"
 #include "cm/listener_table.hpp"
+#include "cm/suspects.hpp"
 #include "cm/types.hpp"
 
 namespace feroce::cm {
@@ -53,6 +54,9 @@ public:
     void release(Instant now, CommId id);
     // Tells the peer of a process that has died, as well as can be done without an answer.
     void bid_farewell(Instant now, const Bond& bond) { farewells_.add(now, bond); }
+    // Datagrams did not reach these peers, somebody says. Those of them that have idle connections
+    // are asked by run(), at most once in 5 s each, however much is said.
+    void suspect(Instant now, const Suspects& peers);
     // Ends everything on an address of ours that has gone away.
     void remove_address(const Gid& address);
 
@@ -122,6 +126,10 @@ private:
     void note_heard(Instant now, Connection& c);
     void keep_alive(Instant now, Connection& c);
     bool ask_peer(const Connection& c);
+    bool is_given_up(Instant now, const Connection& c) const;
+    void await_life(Instant now, Connection& c);
+    void ask_suspects(Instant now);
+    void doubt(Instant now, Connection& c, bool refused);
     void say_goodbye(const Connection& c);
 
     // progress.cpp: what they share.
@@ -169,6 +177,8 @@ private:
     ConnectionTable table_;
     Farewells farewells_;
     std::deque<Waiting> waiting_;  // In order of `until`: the grace is the same for all.
+    Suspects suspects_;            // Not asked yet.
+    Instant suspects_due_{};       // When they may be: all connections are looked at for them.
     Counters counters_;
 };
 

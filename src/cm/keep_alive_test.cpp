@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <utility>
 
 #include "cm/test_net.hpp"
 
@@ -272,6 +273,178 @@ TEST_F(KeepAlive, StrangersAreNotBelieved) {
         net.run(net.now + 1s);
     }
     EXPECT_EQ(us->count(EventType::Disconnected, id), 1u);
+}
+
+// What the network says of the peer's address: a hint that anybody can forge.
+class Hints : public KeepAlive {
+protected:
+    static constexpr Duration kLong = 1h;
+
+    void connect_for_long(std::uint64_t guid_of_peer = kOurKind) { connect(guid_of_peer, kLong); }
+    void hint(bool refused = true) {
+        Suspects peers;
+        peers.add({peer->address(), refused});
+        us->manager.suspect(net.now, peers);
+    }
+    // Nobody is left at the peer's: its machine refuses whatever is sent there.
+    void refuse_all() {
+        net.fate = [this](const Datagram& d) {
+            refused_ |= d.destination == peer->address();
+            return Fate::Drop;
+        };
+    }
+    void run_refused(Instant until) {
+        while (net.now < until) {
+            net.run(net.now + 10ms);
+            if (std::exchange(refused_, false)) hint();
+        }
+    }
+    std::size_t asked() const { return net.count(wire::CmAttribute::Alive); }
+    std::size_t ends() const { return us->count(EventType::Disconnected, id); }
+
+private:
+    bool refused_ = false;
+};
+
+TEST_F(Hints, ThePeerIsAskedAtOnce) {
+    connect_for_long();
+    net.run(began + 1s);
+    ASSERT_EQ(asked(), 0u);
+    hint(false);
+    EXPECT_EQ(us->manager.next_wakeup(), net.now);
+    net.run(net.now + 10ms);
+    EXPECT_EQ(asked(), 2u) << "a question and its answer";
+    net.run(net.now + 10min);
+    EXPECT_EQ(asked(), 2u);
+    EXPECT_EQ(us->manager.state(id), State::Established);
+}
+
+// However the network insists.
+TEST_F(Hints, APeerThatAnswersIsKept) {
+    connect_for_long();
+    for (int i = 0; i < 60'000; ++i) {
+        hint(i % 3 != 0);
+        net.run(net.now + 1ms);
+    }
+    EXPECT_EQ(us->manager.state(id), State::Established);
+    EXPECT_LE(asked(), 2u * 13) << "one question in 5 s";
+    EXPECT_GE(asked(), 2u * 12);
+}
+
+TEST_F(Hints, APeerThatIsRefusedAndDoesNotAnswerIsTakenForDead) {
+    connect_for_long();
+    refuse_all();
+    hint();
+    run_refused(began + 4s);
+    EXPECT_EQ(ends(), 0u) << "it may be late";
+    run_refused(began + 6s);
+    EXPECT_EQ(ends(), 1u);
+    EXPECT_EQ(asked(), 8u);
+    EXPECT_EQ(us->silences, 1);
+    EXPECT_TRUE(us->bonds.empty());
+}
+
+TEST_F(Hints, OneAnswerAmongManyRefusalsIsEnough) {
+    connect_for_long();
+    refuse_all();
+    hint();
+    run_refused(began + 4s);
+    ASSERT_EQ(ends(), 0u);
+    net.fate = [](const Datagram&) { return Fate::Deliver; };
+    net.run(began + 10min);
+    EXPECT_EQ(us->manager.state(id), State::Established);
+}
+
+// The questions were lost, but nobody refused them.
+TEST_F(Hints, OneRefusalAndSilenceAreNoDeathYet) {
+    connect_for_long();
+    go_silent();
+    hint();
+    net.run(began + 10min);
+    EXPECT_EQ(us->manager.state(id), State::Established);
+    EXPECT_EQ(ends(), 0u);
+    EXPECT_LE(asked(), 11u) << "after eight, at the usual pace";
+    net.run(began + kLong + kLong / 9);
+    EXPECT_EQ(ends(), 1u);
+}
+
+// A router has no route for a moment: the peer is asked, and not in a hurry.
+TEST_F(Hints, ARouterDoesNotSpeakForThePeer) {
+    connect_for_long();
+    go_silent();
+    for (int i = 0; i < 600; ++i) {
+        hint(false);
+        net.run(net.now + 100ms);
+    }
+    EXPECT_EQ(us->manager.state(id), State::Established);
+    EXPECT_LE(asked(), 13u);
+    EXPECT_EQ(ends(), 0u);
+}
+
+TEST_F(Hints, OnlyConnectionsToThatPeerAreAsked) {
+    connect_for_long();
+    Suspects others;
+    for (std::uint32_t i = 0; i < 2 * Suspects::kMax; ++i)
+        others.add({Gid::from_v4(0x0a01'0000 + i), true});
+    EXPECT_EQ(others.all().size(), Suspects::kMax);
+    us->manager.suspect(net.now, others);
+    net.run(net.now + 10s);
+    EXPECT_EQ(asked(), 0u);
+    EXPECT_GT(us->manager.next_wakeup(), net.now + 10min);
+}
+
+// The whole table is looked at for hints, so that must not happen for each.
+TEST_F(Hints, AreGathered) {
+    connect_for_long();
+    hint(false);
+    net.run(net.now + 1ms);
+    hint(false);
+    EXPECT_EQ(us->manager.next_wakeup(), net.now + 99ms);
+}
+
+TEST_F(Hints, AForeignPeersQueuePairIsAsked) {
+    connect_for_long(kForeign);
+    us->question = Node::Question::Answered;
+    hint();
+    net.run(net.now + 10min);
+    EXPECT_EQ(us->questions, 1);
+    EXPECT_EQ(us->manager.state(id), State::Established);
+    us->question = Node::Question::Unanswered;
+    const Instant doubted = net.now;
+    while (net.now < doubted + 6s) {
+        hint();
+        net.run(net.now + 100ms);
+    }
+    EXPECT_EQ(ends(), 1u);
+    EXPECT_EQ(us->questions, 9);
+}
+
+TEST_F(Hints, AQueuePairWithWorkIsLeftToItsRetries) {
+    connect_for_long(kForeign);
+    us->question = Node::Question::NotAsked;
+    for (int i = 0; i < 600; ++i) {
+        hint();
+        net.run(net.now + 100ms);
+    }
+    EXPECT_EQ(us->manager.state(id), State::Established);
+}
+
+TEST_F(Hints, WithoutKeepAliveTheyAreNotListenedTo) {
+    connect(kOurKind, Duration{});
+    refuse_all();
+    hint();
+    run_refused(began + 10s);
+    EXPECT_EQ(us->manager.state(id), State::Established);
+    EXPECT_EQ(asked(), 0u);
+    EXPECT_EQ(us->manager.next_wakeup(), kNever);
+}
+
+// With the usual time: the first question is refused, and the others follow in a hurry.
+TEST_F(Hints, ARefusedQuestionHurriesTheNext) {
+    connect();
+    refuse_all();
+    run_refused(began + kKeepalive - 3s);
+    EXPECT_EQ(ends(), 1u);
 }
 
 }  // namespace

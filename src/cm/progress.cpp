@@ -82,12 +82,14 @@ void ConnectionManager::send_sidr_rep(Instant now, Connection& c, const SidrRepl
 void ConnectionManager::run(Instant now) {
     expire_waiting(now);
     counters_.sent += farewells_.run(now, port_);
+    ask_suspects(now);
     while (Connection* c = table_.expired(now)) on_deadline(now, *c);
 }
 
 Instant ConnectionManager::next_wakeup() const {
     const Instant waiting = waiting_.empty() ? kNever : waiting_.front().until;
-    return std::min({waiting, table_.next_deadline(), farewells_.next_wakeup()});
+    const Instant suspects = suspects_.empty() ? kNever : suspects_due_;
+    return std::min({waiting, suspects, table_.next_deadline(), farewells_.next_wakeup()});
 }
 
 void ConnectionManager::on_deadline(Instant now, Connection& c) {

@@ -13,6 +13,7 @@
 #include "base/random.hpp"
 #include "base/result.hpp"
 #include "base/time.hpp"
+#include "cm/suspects.hpp"
 #include "device/engine.hpp"
 #include "device/port.hpp"
 #include "host/estate.hpp"
@@ -61,6 +62,11 @@ public:
     virtual bool poll_requests(Instant, device::Engine&) { return false; }
     // True once after addresses or links of the machine have changed, which also ends wait().
     virtual bool interfaces_changed() = 0;
+    // Whether the network has said that packets did not reach peers, which also ends wait(), and
+    // which ones. Anybody can forge that. Told a few times a second at most. The first for the
+    // thread that waits, the other under the shard's lock.
+    virtual bool has_suspects() { return false; }
+    virtual cm::Suspects take_suspects() { return {}; }
 };
 
 // Something that runs beside its creator: a thread, or a fiber of a simulated node.

@@ -26,6 +26,7 @@ Result<std::unique_ptr<host::HostPort>> GuestPort::open(RelaySeat seat, Settings
     std::unique_ptr<GuestPort> out(new GuestPort(std::move(seat), std::move(settings)));
     if (!out->waiter_.open() || !out->waiter_.add_arrivals(out->seat_.connection.get()))
         return Error{errno, "no epoll set for the UDP port"};
+    out->sender_.tell_errors_by(out->waiter_.errors_set());
     out->learn_addresses();
     return std::unique_ptr<host::HostPort>(std::move(out));
 }
@@ -72,7 +73,8 @@ bool GuestPort::wait(Instant until) {
         look_after_relay();
         until = std::min(until, watch_.due());
     }
-    const PortWaiter::Woken woken = waiter_.wait(until);
+    const PortWaiter::Woken woken = waiter_.wait(std::min(until, error_news_.due()));
+    if (woken.errors) (void)error_news_.note();
     // A newcomer for whom there is no memory comes again.
     if (woken.newcomer) (void)with_memory([this] { waiter_.serve(*home_); });
     return woken.arrived;
@@ -137,6 +139,22 @@ bool GuestPort::interfaces_changed() {
 void GuestPort::learn_addresses() {
     (void)with_memory(
         [this] { addresses_.set(network_->run([] { return list_interfaces({}); })); });
+}
+
+void GuestPort::transmit(std::span<const transport::TransmitRun> runs) {
+    sender_.transmit(runs);
+    note_traffic();
+    if (sender_.has_suspects() && error_news_.note()) waiter_.wake();
+}
+
+bool GuestPort::has_suspects() {
+    return error_news_.due() != kNever && error_news_.take(monotonic_now());
+}
+
+cm::Suspects GuestPort::take_suspects() {
+    sender_.look_at_errors();
+    waiter_.watch_errors();
+    return sender_.take_suspects();
 }
 
 int GuestPort::requests_fd() {

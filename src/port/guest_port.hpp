@@ -4,7 +4,7 @@
 // there is none, and stays its own guest there; what was lost meanwhile is sent again as after any
 // loss.
 //
-// All but wait() and wake() under the shard's lock.
+// All but wait(), wake() and has_suspects() under the shard's lock.
 #pragma once
 
 #include <atomic>
@@ -15,6 +15,7 @@
 #include <optional>
 
 #include "host/host.hpp"
+#include "port/error_news.hpp"
 #include "port/parcel_receiver.hpp"
 #include "port/port_entry.hpp"
 #include "port/port_waiter.hpp"
@@ -48,11 +49,10 @@ public:
     int requests_fd() override;
     bool poll_requests(Instant now, device::Engine& engine) override;
     bool interfaces_changed() override;
+    bool has_suspects() override;
+    cm::Suspects take_suspects() override;
 
-    void transmit(std::span<const transport::TransmitRun> runs) override {
-        sender_.transmit(runs);
-        note_traffic();
-    }
+    void transmit(std::span<const transport::TransmitRun> runs) override;
     int send_error(const transport::Path& path) const override { return sender_.send_error(path); }
     // The relay carries what is addressed to a slot, and groups are not.
     bool join_group(const Gid&) override { return false; }
@@ -87,6 +87,7 @@ private:
     std::atomic<Link> link_{Link::Up};
     std::atomic<Traffic> traffic_{Traffic::None};
     PortWaiter waiter_;
+    ErrorNews error_news_;
     RelayWatch watch_;  // The waiting thread's own.
 
     std::mutex mutex_;  // Guards the rest, which wait() changes. Only wait() changes home_.

@@ -7,6 +7,7 @@
 #include <cerrno>
 
 #include "port/address.hpp"
+#include "port/error_queue.hpp"
 #include "port/socket_calls.hpp"
 
 namespace feroce::port {
@@ -36,7 +37,7 @@ void set_multicast_interface(int fd, bool v4, std::uint32_t scope) {
 
 void set_options(int fd, bool v4, std::uint32_t scope) {
     set_option(fd, SOL_SOCKET, SO_SNDBUF, kSendBufferBytes);
-    set_option(fd, SOL_SOCKET, SO_RCVBUF, 0);  // Nobody has a reason to send here.
+    queue_errors(fd, v4);
     set_hop_limit(fd, v4, kDefaultHopLimit);
     if (v4)
         set_option(fd, IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO);

@@ -25,7 +25,7 @@ namespace {
 constexpr Duration kListenerRest = std::chrono::milliseconds(100);
 
 // What woke wait(), in epoll_event::data.
-enum Source : std::uint64_t { kArrivals, kRare, kDoorbell, kListener, kEnds, kChanges };
+enum Source : std::uint64_t { kArrivals, kRare, kDoorbell, kListener, kEnds, kErrors, kChanges };
 
 Fd open_changes() {
     Fd fd(::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, NETLINK_ROUTE));
@@ -51,10 +51,13 @@ bool PortWaiter::open() {
     arrivals_ = Fd(::epoll_create1(EPOLL_CLOEXEC));
     waiting_ = Fd(::epoll_create1(EPOLL_CLOEXEC));
     doorbell_ = Fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    errors_ = Fd(::epoll_create1(EPOLL_CLOEXEC));
     changes_ = open_changes();
-    if (!arrivals_.valid() || !waiting_.valid() || !doorbell_.valid()) return false;
+    if (!arrivals_.valid() || !waiting_.valid() || !doorbell_.valid() || !errors_.valid())
+        return false;
     return add_to_set(waiting_.get(), arrivals_.get(), EPOLLONESHOT, kArrivals) &&
            add_to_set(waiting_.get(), doorbell_.get(), EPOLLIN, kDoorbell) &&
+           add_to_set(waiting_.get(), errors_.get(), EPOLLIN | EPOLLONESHOT, kErrors) &&
            // Without netlink (some sandboxes) changes go unnoticed; nothing else does.
            (!changes_.valid() || add_to_set(waiting_.get(), changes_.get(), EPOLLIN, kChanges));
 }
@@ -109,6 +112,13 @@ void PortWaiter::set_armed(bool armed) {
     ::epoll_ctl(waiting_.get(), EPOLL_CTL_MOD, arrivals_.get(), &event);
 }
 
+void PortWaiter::watch_errors() {
+    epoll_event event{};
+    event.events = EPOLLIN | EPOLLONESHOT;
+    event.data.u64 = kErrors;
+    ::epoll_ctl(waiting_.get(), EPOLL_CTL_MOD, errors_.get(), &event);
+}
+
 void PortWaiter::arm() {
     const std::lock_guard lock(mutex_);
     if (!attached_)
@@ -139,6 +149,8 @@ PortWaiter::Woken PortWaiter::wait(Instant until) {
             woken.newcomer = true;
         } else if (source == kEnds) {
             woken.ended = true;
+        } else if (source == kErrors) {
+            woken.errors = true;
         } else if (source == kRare) {
             woken.rare = true;
         } else if (source == kDoorbell) {

@@ -1,5 +1,6 @@
 // PortWaiter: where the driver's thread sleeps: until packets arrive (while armed), somebody rings,
-// a process wants to share the port, another one has ended, or addresses and links have changed.
+// a process wants to share the port, another one has ended, addresses and links have changed, or
+// the network says that packets did not arrive.
 #pragma once
 
 #include <atomic>
@@ -23,6 +24,10 @@ public:
     bool add_listener(int fd);  // The group's; shared by its members.
     bool add_ends(int fd);      // Readable when another process has ended.
 
+    // An epoll set of sockets whose errors end a wait: once, until they are looked at.
+    int errors_set() const { return errors_.get(); }
+    void watch_errors();
+
     // See host::HostPort.
     void arm();
     void disarm(bool for_long);
@@ -31,6 +36,7 @@ public:
         bool rare = false;
         bool newcomer = false;
         bool ended = false;
+        bool errors = false;
     };
     Woken wait(Instant until);
     void serve(PortGroup& group);  // A newcomer; by the waiting thread.
@@ -48,8 +54,9 @@ private:
     // sender some 0.2 us: disarmed for long, they are in none.
     bool attached_ = false;
     Fd arrivals_;           // The epoll set of sockets_.
-    Fd waiting_;            // The epoll set of arrivals_, doorbell_, changes_ and others.
+    Fd waiting_;            // The epoll set of arrivals_, doorbell_, errors_, changes_ and others.
     Fd doorbell_;           // eventfd behind wake().
+    Fd errors_;             // The epoll set of sockets to send from.
     Fd changes_;            // Netlink: the news of addresses and links.
     bool changed_ = false;  // The waiting thread's own, as are the next two.
     int listener_ = -1;

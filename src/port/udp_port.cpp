@@ -68,8 +68,9 @@ bool UdpPort::uses_rings(const Settings& settings) {
 }
 
 bool UdpPort::open_waiting() {
-    return waiter_.open() && ring_receiver_.open() &&
-           waiter_.add_arrivals(membership_.socket_v4()) &&
+    if (!waiter_.open()) return false;
+    sender_.tell_errors_by(waiter_.errors_set());
+    return ring_receiver_.open() && waiter_.add_arrivals(membership_.socket_v4()) &&
            waiter_.add_arrivals(membership_.socket_v6()) &&
            waiter_.add_arrivals(ring_receiver_.bell()) && waiter_.add_rare(handed_over_.fd()) &&
            waiter_.add_listener(membership_.group().listener()) && waiter_.add_ends(ties_.fd());
@@ -128,7 +129,8 @@ bool UdpPort::poll_requests(Instant now, device::Engine& engine) {
 
 bool UdpPort::wait(Instant until) {
     look_for_deaths(false);
-    const PortWaiter::Woken woken = waiter_.wait(std::min(until, next_look_));
+    const PortWaiter::Woken woken = waiter_.wait(std::min({until, next_look_, error_news_.due()}));
+    if (woken.errors) (void)error_news_.note();
     look_for_deaths(woken.ended);
     // A newcomer for whom there is no memory comes again.
     if (woken.newcomer) (void)with_memory([this] { waiter_.serve(membership_.group()); });
@@ -181,6 +183,16 @@ void UdpPort::learn_addresses() {
     (void)with_memory([this] { addresses_.set(interfaces({})); });
 }
 
+bool UdpPort::has_suspects() {
+    return error_news_.due() != kNever && error_news_.take(monotonic_now());
+}
+
+cm::Suspects UdpPort::take_suspects() {
+    sender_.look_at_errors();
+    waiter_.watch_errors();
+    return sender_.take_suspects();
+}
+
 void UdpPort::take(Instant now, device::Engine& engine, const RingMessage& message, Fd attached) {
     if (message.kind == RingMessage::Kind::Acceptance) {
         hold(message.from);
@@ -208,14 +220,19 @@ void UdpPort::transmit(std::span<const transport::TransmitRun> runs) {
     for (std::size_t i = 0; i < runs.size(); ++i) {
         const std::uint32_t by_ring = ring_sender_.send(runs[i]);
         if (by_ring == 0) continue;
-        if (by_udp < i) sender_.transmit(runs.subspan(by_udp, i - by_udp));
+        if (by_udp < i) send(runs.subspan(by_udp, i - by_udp));
         by_udp = i + 1;
         if (by_ring == runs[i].packet_count) continue;
         ring_sender_.publish();  // What comes first.
         transmit_rest(runs[i], by_ring);
     }
     ring_sender_.publish();
-    if (by_udp < runs.size()) sender_.transmit(runs.subspan(by_udp));
+    if (by_udp < runs.size()) send(runs.subspan(by_udp));
+}
+
+void UdpPort::send(std::span<const transport::TransmitRun> runs) {
+    sender_.transmit(runs);
+    if (sender_.has_suspects() && error_news_.note()) waiter_.wake();
 }
 
 bool UdpPort::has_room(const transport::Path& path, SlotNumber slot, std::size_t size) {
@@ -231,7 +248,7 @@ ByteSpan UdpPort::place(const transport::Path&, SlotNumber slot, std::size_t siz
 void UdpPort::transmit_rest(transport::TransmitRun run, std::uint32_t sent) {
     run.bytes = run.bytes.subspan(std::size_t{sent} * run.segment_size);
     run.packet_count -= sent;
-    sender_.transmit({&run, 1});
+    send({&run, 1});
 }
 
 void UdpPort::tell_destinations() {

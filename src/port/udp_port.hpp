@@ -2,7 +2,7 @@
 // segments of one send), sends through UdpSender, and sleeps in epoll_wait for the driver's thread.
 // Packets between members of the port group go by rings in shared memory instead, once a ring is
 // agreed on (RingSender, RingReceiver).
-// All but wait(), wake() and interfaces_changed() under the shard's lock.
+// All but wait(), wake(), interfaces_changed() and has_suspects() under the shard's lock.
 #pragma once
 
 #include <atomic>
@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "host/host.hpp"
+#include "port/error_news.hpp"
 #include "port/group_membership.hpp"
 #include "port/local_addresses.hpp"
 #include "port/parcel_receiver.hpp"
@@ -50,6 +51,8 @@ public:
     int requests_fd() override;
     bool poll_requests(Instant now, device::Engine& engine) override;
     bool interfaces_changed() override;
+    bool has_suspects() override;
+    cm::Suspects take_suspects() override;
 
     void transmit(std::span<const transport::TransmitRun> runs) override;
     bool has_room(const transport::Path& path, SlotNumber slot, std::size_t size) override;
@@ -83,6 +86,7 @@ private:
               Fd attached) override;
     void hold(std::uint32_t slot);  // The tie to a member that has a ring with us.
     void learn_addresses();
+    void send(std::span<const transport::TransmitRun> runs);
     void transmit_rest(transport::TransmitRun run, std::uint32_t sent);
     bool poll_rings(Instant now, device::Engine& engine, bool somebody_ended);
     void look_for_deaths(bool somebody_ended);
@@ -114,6 +118,7 @@ private:
     std::atomic<std::uint8_t> look_{0};
 
     PortWaiter waiter_;
+    ErrorNews error_news_;
     Ties& ties_;           // To members that share rings with this slot, and to the nearest.
     Instant next_look_{};  // For deaths, by the clock. The waiting thread's own.
     // One is missing, and the thread is woken to make it. The wake-up orders it.

@@ -10,6 +10,8 @@
 #include <cstring>
 
 #include "port/address.hpp"
+#include "port/error_queue.hpp"
+#include "port/event_set.hpp"
 #include "port/socket_calls.hpp"
 
 namespace feroce::port {
@@ -79,13 +81,22 @@ bool blames_segments(int error) {
     return error == EINVAL || error == EIO || error == EMSGSIZE;
 }
 
-// As sendmmsg(), which costs a lone message something, and so do control messages that it lacks.
-int send_some(int fd, std::span<mmsghdr> messages) {
+// sendmmsg() costs a lone message something, and so do control messages that it lacks.
+int send_once(int fd, std::span<mmsghdr> messages) {
     if (messages.size() > 1) return send_messages(fd, messages);
     const msghdr& lone = messages[0].msg_hdr;
     const long sent = lone.msg_controllen == 0 ? send_plain(fd, lone, MSG_DONTWAIT)
                                                : send_message(fd, lone, MSG_DONTWAIT);
     return sent < 0 ? -1 : 1;
+}
+
+// Runs of the connection manager's datagrams, or runs that begin with one. Queue pairs of peers
+// that have no slots have the same one.
+bool is_for_manager(const TransmitRun& run) {
+    constexpr std::size_t kQpnPlace = 4;  // In the BTH, behind eight bits of something else.
+    if (run.destination_slot != 0 || run.bytes.size() < kQpnPlace + 4) return false;
+    const std::uint32_t word = load_be32(ByteView(run.bytes).subspan(kQpnPlace).first<4>());
+    return (word & 0xff'ffff) == kGeneralServicesQpn.raw;
 }
 
 }  // namespace
@@ -135,6 +146,9 @@ bool UdpSender::give_up_address() {
         none_lost_at_ = version;
         return false;
     }
+    // A forked child may have it open still: then it would stay in the set.
+    if (const Outlet& managers = lost->outlets[kSocketsPerAddress]; managers.is_open())
+        ::epoll_ctl(errors_set_, EPOLL_CTL_DEL, managers.fd(), nullptr);
     if (lost != addresses_.end() - 1) *lost = std::move(addresses_.back());
     addresses_.pop_back();
     places_.clear();
@@ -154,7 +168,10 @@ void UdpSender::learn_scope(Address& address) const {
 
 Outlet* UdpSender::outlet_for(Address* address, const TransmitRun& run) {
     if (address == nullptr) return nullptr;
-    Outlet& outlet = address->outlets[run.destination_slot % kSocketsPerAddress];
+    const bool managers = is_for_manager(run);
+    const std::size_t place =
+        managers ? kSocketsPerAddress : run.destination_slot % kSocketsPerAddress;
+    Outlet& outlet = address->outlets[place];
     if (outlet.is_open()) return &outlet;
     Result<Outlet> opened =
         network_->run([&] { return Outlet::open(address->gid, address->scope, random_); });
@@ -163,7 +180,19 @@ Outlet* UdpSender::outlet_for(Address* address, const TransmitRun& run) {
         return nullptr;
     }
     outlet = std::move(*opened);
+    // Errors and nothing else. Without it they are heard of later.
+    if (managers && errors_set_ >= 0)
+        add_to_set(errors_set_, outlet.fd(), 0, static_cast<std::uint64_t>(outlet.fd()));
     return &outlet;
+}
+
+void UdpSender::look_at_errors() {
+    std::array<epoll_event, 16> events;
+    const int count = ::epoll_wait(errors_set_, events.data(), static_cast<int>(events.size()), 0);
+    for (int i = 0; i < count; ++i) {
+        const auto fd = static_cast<int>(events[static_cast<std::size_t>(i)].data.u64);
+        read_errors(fd, port_, suspects_);
+    }
 }
 
 wire::DatagramAddress UdpSender::wire_address(const Outlet& outlet, const TransmitRun& run) const {
@@ -182,8 +211,8 @@ int UdpSender::send_error(const transport::Path& path) const {
 }
 
 void UdpSender::note_refused(const TransmitRun& run, std::size_t bytes, int error) {
-    // Full buffers are the network's ordinary way to lose a packet.
-    if (error == EAGAIN || error == ENOBUFS || error == EINTR) return;
+    // Full buffers are the network's ordinary way to lose a packet. The other is of packets before.
+    if (error == EAGAIN || error == ENOBUFS || error == EINTR || error == ECONNREFUSED) return;
     note_sent(run, bytes);
     if (trouble_count_ < kTroublesMax)
         troubles_[trouble_count_++] = {run.path.source, run.path.destination, error, bytes};
@@ -256,7 +285,7 @@ void UdpSender::send_batch(Outlet& outlet, Segmenter& segmenter, std::span<const
              target(outlet, *sends[i].run), sends[i].bytes, messages[i], headers[i].msg_hdr);
     std::span<mmsghdr> left = std::span(headers).first(sends.size());
     while (!left.empty()) {
-        const int taken = send_some(outlet.fd(), left);
+        const int taken = send_some(outlet, left);
         const int error = errno;
         std::size_t done = 1;
         if (taken > 0) {
@@ -272,6 +301,21 @@ void UdpSender::send_batch(Outlet& outlet, Segmenter& segmenter, std::span<const
         segmenter.advance(done);
         sends = sends.subspan(done);
         left = left.subspan(done);
+    }
+}
+
+// Errors of packets that were sent before fail a send, each one once: it is repeated. Fewer than
+// all may be sent for that reason, too.
+int UdpSender::send_some(const Outlet& outlet, std::span<mmsghdr> messages) {
+    constexpr int kTriesMax = 4;  // For a flood.
+    for (int tries = 1;; ++tries) {
+        const int taken = send_once(outlet.fd(), messages);
+        if (taken == static_cast<int>(messages.size())) return taken;
+        const int error = errno;
+        const bool old = may_be_of_another(error);
+        if (taken > 0 || old) read_errors(outlet.fd(), port_, suspects_);
+        errno = error;
+        if (taken > 0 || !old || tries == kTriesMax) return taken;
     }
 }
 

@@ -3,7 +3,14 @@
 // segments of one send), which the ICRC covers. One source port never serves two slots of a peer at
 // once, or a NIC's receive offload could merge their packets. Under its shard's lock, so it takes
 // no memory after its construction, but for fault injection.
+//
+// The network tells sockets of packets that did not arrive (ICMP). The kernel makes a later send
+// fail for it, which is then repeated: no packet is lost. The peers are remembered as suspects.
+// A socket in an epoll set costs each of its packets some 50 ns, so only those of the connection
+// manager, which sends little, are in one; of others it is heard when they send again.
 #pragma once
+
+#include <sys/socket.h>
 
 #include <array>
 #include <cstdint>
@@ -15,6 +22,7 @@
 
 #include "base/gid.hpp"
 #include "base/random.hpp"
+#include "cm/suspects.hpp"
 #include "port/address.hpp"
 #include "port/capture.hpp"
 #include "port/disturber.hpp"
@@ -47,12 +55,18 @@ public:
     // The errno with which the last packets of this path were refused; 0 if they were not.
     int send_error(const transport::Path& path) const;
     void forget_refusals() { trouble_count_ = 0; }
+    // An epoll set that is ready when the network says something of the connection manager's
+    // packets. Before anything is sent.
+    void tell_errors_by(int set) { errors_set_ = set; }
+    void look_at_errors();  // Of what is ready in that set, a part.
+    bool has_suspects() const { return !suspects_.empty(); }
+    cm::Suspects take_suspects() { return std::exchange(suspects_, {}); }
     // How often all addresses were searched for one that the machine has lost.
     std::uint64_t searches() const { return searches_; }
 
 private:
-    static constexpr std::size_t kSocketsPerAddress = 4;
-    // Addresses to send from, more than a machine has. Some 140 KiB, of which the kernel backs what
+    static constexpr std::size_t kSocketsPerAddress = 4;  // And the connection manager's.
+    // Addresses to send from, more than a machine has. Some 170 KiB, of which the kernel backs what
     // is used.
     static constexpr std::size_t kAddressesMax = 1024;
 
@@ -62,7 +76,7 @@ private:
         // of that version.
         std::uint32_t scope = 0;
         std::uint32_t version = 0;
-        std::array<Outlet, kSocketsPerAddress> outlets;
+        std::array<Outlet, kSocketsPerAddress + 1> outlets;
     };
 
     // A path whose packets the kernel refuses, until it takes one again.
@@ -89,6 +103,7 @@ private:
     void send_batch(Outlet& outlet, Segmenter& segmenter, std::span<const Send> sends);
     // Whether the sends that are left may succeed in another form, which they have from now on.
     bool finds_another_way(Outlet& outlet, Segmenter& segmenter, const Send& refused, int error);
+    int send_some(const Outlet& outlet, std::span<mmsghdr> messages);  // As sendmmsg().
     void seal(const Outlet& outlet, const Send& send, std::uint64_t damage) const;
     void capture(const Outlet& outlet, const Send& send) const;
     wire::DatagramAddress wire_address(const Outlet& outlet,
@@ -109,6 +124,8 @@ private:
     std::uint64_t dropped_packets_ = 0;
     std::array<Trouble, kTroublesMax> troubles_{};
     std::size_t trouble_count_ = 0;
+    int errors_set_ = -1;  // -1: none.
+    cm::Suspects suspects_;
 
     Capture* capture_;  // Or null.
     std::optional<Disturber> disturber_;

@@ -174,6 +174,7 @@ public:
     device::XrcDomains xrc;
     Deaf events;
     std::function<void()> changed = [] {};
+    std::function<void(const cm::Suspects&)> told = [](const cm::Suspects&) {};
     PeerPort peer_port;
     static device::Engine::Config slot_two() {
         device::Engine::Config config;
@@ -186,7 +187,7 @@ public:
     int transmits = 0;
     int acks = 0;
     std::uint32_t seen_before_ack = 0;  // Completions that others could see when an ack left.
-    std::unique_ptr<Shard> shard = *Shard::start({host, memory, xrc, events, changed});
+    std::unique_ptr<Shard> shard = *Shard::start({host, memory, xrc, events, changed, told});
 };
 
 TEST_F(Acknowledge, LeavesBeforeTheCompletionIsThere) {

@@ -322,6 +322,12 @@ void CmServer::on_interfaces_changed() {
     addresses_.swap(present);  // Last: what came before may find no memory, and is called again.
 }
 
+void CmServer::on_suspects(const cm::Suspects& peers) {
+    Session session(*this);
+    session.manager().suspect(session.now(), peers);
+    session.manager().run(session.now());
+}
+
 CmServer::Census CmServer::census() {
     const std::lock_guard lock(mutex_);
     return {owners_.size(), listener_owners_.size(), manager_->connections(),

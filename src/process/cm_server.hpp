@@ -62,7 +62,8 @@ public:
     };
     Census census();
 
-    void on_death();               // Others have left estates. Any thread; never blocks.
+    void on_death();  // Others have left estates. Any thread; never blocks.
+    void on_suspects(const cm::Suspects& peers);
     void on_interfaces_changed();  // Ends what stood on addresses that are gone.
     void finish();                 // At exit: tells the peers of connections that nobody ended.
     void abandon();                // In a forked child.

@@ -60,7 +60,8 @@ Result<void> Process::start_shard() {
                       .memory = memory_,
                       .xrc = xrc_,
                       .events = events_,
-                      .interfaces_changed = options_.interfaces_changed});
+                      .interfaces_changed = options_.interfaces_changed,
+                      .suspects_told = options_.suspects_told});
     if (!shard) return shard.error();
     const std::uint32_t count = shard_count();
     shards_[count] = std::move(*shard);

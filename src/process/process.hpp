@@ -36,6 +36,8 @@ public:
         Error refusal{};             // Not 0: why no device can be opened.
         // Called by a thread of ours when addresses or links of the machine have changed.
         std::function<void()> interfaces_changed = [] {};
+        // Called by a thread of ours when the network says that packets did not reach peers.
+        std::function<void(const cm::Suspects&)> suspects_told = [](const cm::Suspects&) {};
     };
     Process(std::unique_ptr<host::Host> host, device::EventListener& events, Options options);
     virtual ~Process() = default;

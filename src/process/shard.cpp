@@ -266,13 +266,25 @@ void Shard::look_at_interfaces() {
     if (look_again_) look_again_ = !with_memory(parts_.interfaces_changed);
 }
 
+// Outside of the lock: the connection manager takes it to ask them.
+void Shard::look_at_suspects() {
+    if (!port_->has_suspects()) return;
+    cm::Suspects suspects;
+    {
+        const std::lock_guard guard(lock_);
+        suspects = port_->take_suspects();
+    }
+    if (!suspects.empty()) parts_.suspects_told(suspects);
+}
+
 // While there is always more to do the thread never sleeps, but what ends a sleep must be seen to:
-// processes that want to join, rings that are offered, deaths, changes of addresses.
+// processes that want to join, rings that are offered, deaths, changes of addresses, suspects.
 void Shard::look_around() {
     if (++busy_turns_ < kBusyTurnsMax) return;
     busy_turns_ = 0;
     if (port_->wait(Instant{})) armed_.store(false, std::memory_order_relaxed);
     look_at_interfaces();
+    look_at_suspects();
 }
 
 void Shard::body_turn() {
@@ -288,6 +300,7 @@ void Shard::body_turn() {
         if (look_again_) until = std::min(until, parts_.host.now() + kShortage);
         const bool arrived = port_->wait(until);
         look_at_interfaces();
+        look_at_suspects();
         if (arrived) {
             // The port has disarmed itself.
             armed_.store(false, std::memory_order_relaxed);

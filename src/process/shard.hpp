@@ -35,6 +35,7 @@ public:
         device::XrcDomains& xrc;
         device::EventListener& events;
         const std::function<void()>& interfaces_changed;
+        const std::function<void(const cm::Suspects&)>& suspects_told;
     };
 
     static Result<std::unique_ptr<Shard>> start(const Parts& parts);
@@ -88,6 +89,7 @@ private:
     // Of the shard's thread.
     void body();
     void look_at_interfaces();
+    void look_at_suspects();
     void body_turn();
     void look_around();
     void linger();

@@ -40,8 +40,9 @@ public:
     device::XrcDomains xrc;
     Deaf events;
     std::function<void()> changed = [] {};
+    std::function<void(const cm::Suspects&)> told = [](const cm::Suspects&) {};
     device::CompletionQueue cq{64, nullptr, nullptr};
-    std::unique_ptr<Shard> shard = *Shard::start({host, memory, xrc, events, changed});
+    std::unique_ptr<Shard> shard = *Shard::start({host, memory, xrc, events, changed, told});
 };
 
 TEST_F(Shards, LearnThatAProgramComesBackFromItsBatches) {
@@ -86,6 +87,19 @@ TEST_F(Shards, TellOfInterfacesAgainIfThereWasNoMemory) {
     world.interfaces_changed = true;
     for (int i = 0; i < 5; ++i) world.bed.wake(Bed::End::Timeout);
     EXPECT_EQ(calls, 3);
+}
+
+// Outside of the lock, since the connection manager asks them through it.
+TEST_F(Shards, TellOfSuspects) {
+    std::vector<Gid> heard;
+    told = [&](const cm::Suspects& suspects) {
+        Shard::Session session(*shard);
+        for (const cm::Suspect& suspect : suspects.all()) heard.push_back(suspect.peer);
+    };
+    world.suspects.add({Gid::from_v4(0x0a00'0001), true});
+    world.has_suspects = true;
+    for (int i = 0; i < 3; ++i) world.bed.wake(Bed::End::Timeout);
+    EXPECT_EQ(heard, std::vector<Gid>{Gid::from_v4(0x0a00'0001)});
 }
 
 TEST_F(Shards, TakeAtOnceWhatASleeperWaitsFor) {

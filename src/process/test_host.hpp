@@ -59,6 +59,8 @@ struct World {
     std::atomic<int> taken_by_thread{0};
     std::atomic<bool> armed{false};
     std::atomic<bool> interfaces_changed{false};
+    std::atomic<bool> has_suspects{false};
+    cm::Suspects suspects;
     std::thread::id program = std::this_thread::get_id();
     Bed bed;
 };
@@ -86,6 +88,8 @@ public:
     }
     void wake() override {}
     bool interfaces_changed() override { return world_.interfaces_changed.exchange(false); }
+    bool has_suspects() override { return world_.has_suspects.exchange(false); }
+    cm::Suspects take_suspects() override { return world_.suspects; }
     void transmit(std::span<const transport::TransmitRun> runs) override { world_.transmit(runs); }
     bool join_group(const Gid&) override { return false; }
     void leave_group(const Gid&) override {}

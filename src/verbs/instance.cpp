@@ -101,7 +101,8 @@ Instance::Instance(std::unique_ptr<host::Host> host, const Wishes& wishes)
                .keepalive = wishes.keepalive,
                .plays_foreign = wishes.plays_foreign,
                .refusal = wishes.refusal,
-               .interfaces_changed = [this] { on_interfaces_changed(); }}) {
+               .interfaces_changed = [this] { on_interfaces_changed(); },
+               .suspects_told = [this](const cm::Suspects& peers) { on_suspects(peers); }}) {
     make_dead(dead);
 }
 
@@ -170,6 +171,10 @@ void Instance::on_death() {
 void Instance::on_interfaces_changed() {
     refresh_contexts(*this);
     if (process::CmServer* server = cm_.load()) server->on_interfaces_changed();
+}
+
+void Instance::on_suspects(const cm::Suspects& peers) {
+    if (process::CmServer* server = cm_.load()) server->on_suspects(peers);
 }
 
 void Instance::at_exit() {

@@ -63,6 +63,7 @@ public:
 
 private:
     void on_interfaces_changed();
+    void on_suspects(const cm::Suspects& peers);
 
     std::mutex cm_mutex_;
     std::atomic<process::CmServer*> cm_{nullptr};  // Owned. Released when it is ready to be used.

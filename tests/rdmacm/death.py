@@ -3,7 +3,8 @@
 
 death.py --program MORTAL --library DIR
 On one host the peer itself is what has survived. Between two hosts it is a process that only has
-a device open, beside the one that dies; where there is none, the peer notices by itself.
+a device open, beside the one that dies; where there is none, the peer notices by itself: it
+asks, and sooner if what it sends is refused (ICMP).
 FEROCE_TEST_ROUNDS asks for more than one round; the last line says how long the slowest took.
 """
 import argparse
@@ -48,12 +49,15 @@ class Mortal:
             except queue.Empty:
                 sys.exit(f"{self.name}: waited {PATIENCE} s for {word}, heard {heard}")
 
+    def tell(self, word):
+        self.process.stdin.write(word + "\n")
+        self.process.stdin.flush()
+
     def die(self, way):
         if way in SIGNALS:
             self.process.send_signal(SIGNALS[way])
         else:
-            self.process.stdin.write(way + "\n")
-            self.process.stdin.flush()
+            self.tell(way)
 
     def close(self):
         if self.process.poll() is None:
@@ -62,7 +66,8 @@ class Mortal:
         self.process.stdin.close()
 
 
-def one_death(start, way, victim, bystander):
+def one_death(start, way, victim, bystander, then=None):
+    """What the peer does then may be refused by the machine of the dead: it waits for its end."""
     mortals = []
     try:
         if bystander:
@@ -77,11 +82,60 @@ def one_death(start, way, victim, bystander):
         server.expect("accepted")
         dying, peer = (server, client) if victim == "server" else (client, server)
         dying.die(way)
+        if then:
+            dying.process.wait(PATIENCE)
+            peer.tell(then)
         began = time.monotonic()
         peer.expect("RDMA_CM_EVENT_DISCONNECTED")
         seconds = time.monotonic() - began
-        print(f"{way} of the {victim}, told after {seconds:.2f} s", flush=True)
+        what = f"{way} of the {victim}" + (f", {then}" if then else "")
+        print(f"{what}, told after {seconds:.2f} s", flush=True)
         return seconds
+    finally:
+        for mortal in reversed(mortals):
+            mortal.close()
+
+
+def source_ports(side):
+    """From which UDP sockets the client's packets leave, in its namespace."""
+    octets = namespaces.FAMILIES["ipv4"][1].split(".")
+    ours = "".join(f"{int(octet):02X}" for octet in reversed(octets))
+    table = subprocess.run([*side.place(), "cat", "/proc/net/udp"], check=True, text=True,
+                           capture_output=True).stdout
+    locals_ = [line.split()[1].split(":") for line in table.splitlines()[1:]]
+    return [int(port, 16) for address, port in locals_ if address == ours]
+
+
+def one_forgery(start, sides, answers):
+    """A peer that answers is kept, whatever is said in its name for longer than a dead one has. One
+    that is stopped is not, which shows that the forger is heard."""
+    server = start(0, "server")
+    mortals = [server]
+    try:
+        server.expect("listening")
+        client = start(1, "client")
+        mortals.append(client)
+        client.expect("connected")
+        ports = source_ports(sides[1])
+        if not ports:
+            sys.exit("the client sends from no socket of its own")
+        forger = [sys.executable, pathlib.Path(__file__).with_name("forge_unreachable.py")]
+        machine, victim = namespaces.FAMILIES["ipv4"][:2]
+        if not answers:
+            server.process.send_signal(signal.SIGSTOP)
+        said = subprocess.run([*sides[0].place(), *forger, machine, victim, "7"], check=True,
+                              text=True, input="\n".join(map(str, ports)), capture_output=True)
+        if not answers:
+            client.expect("RDMA_CM_EVENT_DISCONNECTED")
+            print(f"{said.stdout.strip()} forged messages in the name of one that is stopped")
+            return
+        if not client.words.empty():
+            sys.exit(f"forged: the client heard {client.words.get()}")
+        client.tell("write")  # The connection is as good as before.
+        client.expect("written")
+        print(f"{said.stdout.strip()} forged messages for {len(ports)} sockets, and no end")
+        server.process.stdin.close()
+        client.expect("RDMA_CM_EVENT_DISCONNECTED")
     finally:
         for mortal in reversed(mortals):
             mortal.close()
@@ -126,6 +180,13 @@ def main():
         one_death(starter("ipv6", False), "SIGKILL", "client", bystander=True)
         print("between two hosts, with nobody left:")
         one_death(starter("ipv4", False, keepalive="3"), "SIGKILL", "server", bystander=False)
+        print("with nobody left, and an hour until the next question:")
+        for family in namespaces.FAMILIES:
+            for then in ("write", "knock"):
+                one_death(starter(family, False, keepalive="10800"), "SIGKILL", "server",
+                          bystander=False, then=then)
+        for answers in (True, False):
+            one_forgery(starter("ipv4", False, keepalive="10800"), sides, answers)
         print(f"the slowest of {ROUNDS} rounds with somebody left took {slowest:.2f} s")
 
 

@@ -6,9 +6,11 @@
 //   mortal bystander              "open": a device, and no rdma_cm
 //
 // Ends by a word on stdin: exit (by _exit), exec (becomes another program that lives on), segv;
-// or at the end of stdin, orderly.
+// or at the end of stdin, orderly. Other words are for a client: write (no bytes; "written" or
+// "failed" follows) and knock (asks for a second connection, and does not wait for an answer).
 #include <infiniband/verbs.h>
 #include <rdma/rdma_cma.h>
+#include <rdma/rdma_verbs.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -27,16 +29,6 @@ void say(const char* word) {
 [[noreturn]] void fail(const char* what) {
     std::perror(what);
     std::exit(1);
-}
-
-void obey() {
-    char line[32];
-    while (std::fgets(line, sizeof line, stdin) != nullptr) {
-        if (std::strncmp(line, "exit", 4) == 0) ::_exit(0);
-        if (std::strncmp(line, "exec", 4) == 0) ::execlp("sleep", "sleep", "60", nullptr);
-        if (std::strncmp(line, "segv", 4) == 0) std::raise(SIGSEGV);
-    }
-    std::exit(0);
 }
 
 void tell_events(rdma_cm_id* id) {
@@ -60,6 +52,44 @@ rdma_cm_id* endpoint(const char* address, const char* port, bool passive) {
     rdma_cm_id* id = nullptr;
     if (rdma_create_ep(&id, found, nullptr, &attributes) != 0) fail("rdma_create_ep");
     return id;
+}
+
+// A second id, which sends a request to the same address.
+void knock(const char* address, const char* port) {
+    rdma_cm_id* id = endpoint(address, port, false);
+    rdma_event_channel* channel = rdma_create_event_channel();
+    if (channel == nullptr || rdma_migrate_id(id, channel) != 0) fail("rdma_migrate_id");
+    if (rdma_connect(id, nullptr) != 0) fail("rdma_connect");
+}
+
+void write_nothing(rdma_cm_id* id) {
+    ibv_send_wr wr{};
+    ibv_send_wr* bad = nullptr;
+    wr.opcode = IBV_WR_RDMA_WRITE;
+    wr.send_flags = IBV_SEND_SIGNALED;
+    if (ibv_post_send(id->qp, &wr, &bad) != 0) fail("ibv_post_send");
+    ibv_wc completion{};
+    if (rdma_get_send_comp(id, &completion) != 1) fail("rdma_get_send_comp");
+    say(completion.status == IBV_WC_SUCCESS ? "written" : "failed");
+}
+
+struct Client {
+    rdma_cm_id* id = nullptr;  // Null for others.
+    const char* address = nullptr;
+    const char* port = nullptr;
+};
+
+void obey(const Client& client = {}) {
+    char line[32];
+    while (std::fgets(line, sizeof line, stdin) != nullptr) {
+        if (std::strncmp(line, "exit", 4) == 0) ::_exit(0);
+        if (std::strncmp(line, "exec", 4) == 0) ::execlp("sleep", "sleep", "60", nullptr);
+        if (std::strncmp(line, "segv", 4) == 0) std::raise(SIGSEGV);
+        if (client.id == nullptr) continue;
+        if (std::strncmp(line, "write", 5) == 0) write_nothing(client.id);
+        if (std::strncmp(line, "knock", 5) == 0) knock(client.address, client.port);
+    }
+    std::exit(0);
 }
 
 // The events of an endpoint come one by one from now on.
@@ -86,7 +116,7 @@ void connect(const char* address, const char* port) {
     if (rdma_connect(id, nullptr) != 0) fail("rdma_connect");
     say("connected");
     watch(id);
-    obey();
+    obey({id, address, port});
 }
 
 void stand_by() {
