@@ -97,7 +97,8 @@ void GuestPort::look_after_relay() {
 // A relay that is stopped is kept until there is another: it may be continued.
 void GuestPort::step_after_relay() {
     const bool traffic = traffic_.exchange(Traffic::None) == Traffic::Some;
-    const RelayWatch::Step step = watch_.step(monotonic_now(), seat_.is_unread(), traffic);
+    const RelayWatch::Step step = watch_.step(monotonic_now(), seat_.is_unread(), traffic,
+                                              [this] { return state_of(seat_.relay); });
     if (step == RelayWatch::Step::Say) seat_.say_something();
     if (step == RelayWatch::Step::Leave && !sit_down_again()) watch_.failed(monotonic_now());
 }
@@ -122,6 +123,7 @@ bool GuestPort::take_seat() {
     waiter_.remove_arrivals(seat_.connection.get());
     if (::dup3(again->seat->connection.get(), seat_.connection.get(), O_CLOEXEC) < 0) return false;
     seat_.owner = again->seat->owner;
+    seat_.relay = again->seat->relay;
     if (!waiter_.add_arrivals(seat_.connection.get())) return false;
     read_requests_at_home();
     link_.store(Link::Found);

@@ -16,6 +16,8 @@ namespace {
 
 // How often a process that waits for more slots looks whether the one that adds them has died.
 constexpr Duration kGrowthGap = std::chrono::milliseconds(50);
+// How long a guest waits for an answer at least.
+constexpr Duration kAnswerGap = std::chrono::milliseconds(300);
 
 void nap(std::uint32_t round) {
     // Longer each time, up to a few milliseconds; different processes drift apart by their pids.
@@ -30,7 +32,7 @@ bool may_change(int code) {
 
 // The port is taken, as `taken` says. Perhaps its owner lets us in as a guest.
 Result<RelaySeat> be_guest(std::uint16_t port, const Identity& identity, FormerSeat before,
-                           Error taken) {
+                           Duration patience, Error taken) {
     const std::optional<std::uint32_t> owner = owner_of_udp_port(port);
     if (!owner || *owner == identity.user) return taken;  // A group of ours that is just dying.
     if (identity.sharing == Sharing::User)
@@ -41,7 +43,7 @@ Result<RelaySeat> be_guest(std::uint16_t port, const Identity& identity, FormerS
         return Error{EACCES,
                      "UDP port 4791 is held by processes of an ordinary user, who could read and "
                      "divert root's packets: end them, or trust them by FEROCE_SHARE=any"};
-    Result<RelaySeat> seat = RelaySeat::ask(port, *owner, before);
+    Result<RelaySeat> seat = RelaySeat::ask(port, *owner, before, patience);
     // Nobody listens by that name: what holds the port is not Feroce.
     return !seat && seat.error().code == ECONNREFUSED ? Result<RelaySeat>(taken) : std::move(seat);
 }
@@ -56,7 +58,10 @@ Result<PortEntry> enter_port(std::uint16_t port, const Identity& identity, Forme
         if (group) return PortEntry{std::move(*group), std::nullopt};
         Error error = group.error();
         if (error.code == EADDRINUSE) {
-            Result<RelaySeat> seat = be_guest(port, identity, before, error);
+            // Where all processes wait for a core, one that soon asks again makes a relay answer
+            // questions that nobody asks any more. But who answers may be stopped then.
+            const Duration left = std::max(kAnswerGap, (deadline - monotonic_now()) / 2);
+            Result<RelaySeat> seat = be_guest(port, identity, before, left, error);
             if (seat) return PortEntry{nullptr, std::move(*seat)};
             error = seat.error();
         }

@@ -25,8 +25,9 @@ namespace feroce::port {
 namespace {
 
 constexpr char kLoopback[] = "lo";
-constexpr Duration kEnterPatience = std::chrono::seconds(3);
-// Longer: on a machine where hundreds start, the one that adds slots may not have a core for long.
+// On a machine where hundreds start, the one that answers, or adds slots, may not have a core for
+// long.
+constexpr Duration kEnterPatience = std::chrono::seconds(10);
 constexpr Duration kClaimPatience = std::chrono::seconds(10);
 // For a process that has a slot already, and can do without another.
 constexpr Duration kFurtherPatience = std::chrono::milliseconds(100);

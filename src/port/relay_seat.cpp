@@ -5,6 +5,8 @@
 #include <sys/socket.h>
 
 #include <cerrno>
+#include <chrono>
+#include <cstring>
 #include <utility>
 
 #include "port/port_group.hpp"
@@ -13,9 +15,39 @@
 
 namespace feroce::port {
 
-Result<RelaySeat> RelaySeat::ask(std::uint16_t port, std::uint32_t owner, FormerSeat before) {
+namespace {
+
+// The kernel says which process sent an answer: any of the group may have.
+ssize_t receive_answer(int connection, GuestMessage& answer, pid_t& sender) {
+    iovec vec{&answer, sizeof answer};
+    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(ucred))];
+    msghdr message{};
+    message.msg_iov = &vec;
+    message.msg_iovlen = 1;
+    message.msg_control = control;
+    message.msg_controllen = sizeof control;
+    const ssize_t n = ::recvmsg(connection, &message, MSG_CMSG_CLOEXEC);
+    const cmsghdr* header = n > 0 ? CMSG_FIRSTHDR(&message) : nullptr;
+    if (header == nullptr || header->cmsg_type != SCM_CREDENTIALS) return n;
+    ucred who;
+    std::memcpy(&who, CMSG_DATA(header), sizeof who);
+    sender = who.pid;
+    return n;
+}
+
+void set_credentials(int connection, int wanted) {
+    ::setsockopt(connection, SOL_SOCKET, SO_PASSCRED, &wanted, sizeof wanted);
+}
+
+}  // namespace
+
+Result<RelaySeat> RelaySeat::ask(std::uint16_t port, std::uint32_t owner, FormerSeat before,
+                                 Duration patience) {
     Result<Fd> connection = connect_to_group(port, owner);
     if (!connection) return connection.error();
+    const auto left = std::chrono::duration_cast<std::chrono::microseconds>(patience);
+    const timeval timeout{left / std::chrono::seconds(1), (left % std::chrono::seconds(1)).count()};
+    ::setsockopt(connection->get(), SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout);
     return ask_over(std::move(*connection), owner, before);
 }
 
@@ -23,10 +55,13 @@ Result<RelaySeat> RelaySeat::ask_over(Fd connection, std::uint32_t owner, Former
     const GuestMessage question{
         .kind = GuestMessage::Kind::Ask, .slot = before.slot, .token = before.token};
     GuestMessage answer;
+    pid_t relay = 0;
+    set_credentials(connection.get(), 1);
     // A refusal may be there before we have asked, and its sender gone.
     (void)!::send(connection.get(), &question, sizeof question, MSG_NOSIGNAL);
-    ssize_t n = ::recv(connection.get(), &answer, sizeof answer, 0);
-    if (n < 0 && errno == ECONNRESET) n = ::recv(connection.get(), &answer, sizeof answer, 0);
+    ssize_t n = receive_answer(connection.get(), answer, relay);
+    if (n < 0 && errno == ECONNRESET) n = receive_answer(connection.get(), answer, relay);
+    set_credentials(connection.get(), 0);  // Parcels do without.
     if (n <= 0) return kSilent;
     if (n != sizeof answer || answer.magic != GuestMessage::kMagic) return kOtherVersion;
     if (answer.refusal == EACCES)
@@ -51,6 +86,7 @@ Result<RelaySeat> RelaySeat::ask_over(Fd connection, std::uint32_t owner, Former
     seat.slot = static_cast<SlotNumber>(answer.slot);
     seat.owner = owner;
     seat.token = answer.token;
+    seat.relay = relay;
     return seat;
 }
 

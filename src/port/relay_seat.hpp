@@ -8,6 +8,7 @@
 
 #include "base/ids.hpp"
 #include "base/result.hpp"
+#include "base/time.hpp"
 #include "port/fd.hpp"
 
 namespace feroce::port {
@@ -23,10 +24,12 @@ struct RelaySeat {
     SlotNumber slot = 0;
     std::uint32_t owner = 0;  // The user whose processes pass our packets on.
     std::uint64_t token = 0;  // What comes with it is from one of them, whatever its user by now.
+    pid_t relay = 0;          // The process that does; 0 if it is in another namespace.
 
-    // `before`: is wanted again. ECONNREFUSED or EAGAIN if nobody answers, which may be different a
-    // moment later.
-    static Result<RelaySeat> ask(std::uint16_t port, std::uint32_t owner, FormerSeat before);
+    // `before`: is wanted again. ECONNREFUSED or EAGAIN if nobody answers within `patience`, which
+    // may be different a moment later.
+    static Result<RelaySeat> ask(std::uint16_t port, std::uint32_t owner, FormerSeat before,
+                                 Duration patience);
     static Result<RelaySeat> ask_over(Fd connection, std::uint32_t owner, FormerSeat before);
 
     // Somebody must read connection requests, of which some are for us.

@@ -10,15 +10,19 @@
 #include <utility>
 
 #include "base/time.hpp"
+#include "port/process_state.hpp"
 
 namespace feroce::port {
 
 class RelayWatch {
 public:
-    // A word that is unread after this long: its reader is stopped. Well within what a peer's
-    // retries last by usual settings (0.5 s at the least), and longer than a busy machine makes a
-    // thread wait. To leave a relay that is only slow costs some packets.
+    // A word that is unread after this long: its reader may be stopped. Well within what a peer's
+    // retries last by usual settings (0.5 s at the least).
     static constexpr Duration kGap = std::chrono::milliseconds(200);
+    // But while the system says that the reader runs, it waits for a core, and to leave it would
+    // make it more work: only one that reads nothing for so long is left. It may be frozen with its
+    // container, which does not show.
+    static constexpr Duration kFrozen = std::chrono::seconds(3);
     // After nobody else could be found, who may be stopped as well; doubles.
     static constexpr Duration kFirstPause = std::chrono::milliseconds(400);
     static constexpr Duration kLastPause = std::chrono::seconds(5);
@@ -26,8 +30,10 @@ public:
     enum class Step { Wait, Say, Leave };
 
     // `unread`: something that was said is not read yet. `traffic`: something was sent or received
-    // since the last step. After Leave comes changed() or failed().
-    Step step(Instant now, bool unread, bool traffic) {
+    // since the last step. `state` gives that of the relay. After Leave comes changed() or
+    // failed().
+    template <class StateOfRelay>
+    Step step(Instant now, bool unread, bool traffic, const StateOfRelay& state) {
         traffic_ |= traffic;
         if (rests()) {
             if (!traffic_) return Step::Wait;
@@ -35,14 +41,18 @@ public:
             return Step::Wait;
         } else if (unread) {
             due_ = now + kGap;
-            return Step::Leave;
+            unread_since_ = std::min(unread_since_, now);
+            const bool runs = state() == ProcessState::Running;
+            return runs && now - unread_since_ < kFrozen ? Step::Wait : Step::Leave;
         }
+        unread_since_ = kNever;
         pause_ = kFirstPause;
         due_ = traffic_ ? now + kGap : kNever;
         return std::exchange(traffic_, false) ? Step::Say : Step::Wait;
     }
     void changed(Instant now) {  // There is a new relay.
         due_ = now + kGap;
+        unread_since_ = kNever;
         pause_ = kFirstPause;
     }
     void failed(Instant now) {
@@ -54,7 +64,8 @@ public:
 
 private:
     Instant due_ = kNever;
-    bool traffic_ = false;  // Since the last word.
+    Instant unread_since_ = kNever;  // When a word was first found unread.
+    bool traffic_ = false;           // Since the last word.
     Duration pause_ = kFirstPause;
 };
 

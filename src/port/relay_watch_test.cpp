@@ -9,8 +9,16 @@ using Step = RelayWatch::Step;
 
 const Instant kStart{std::chrono::hours(1)};
 
+// With a relay in a state that the test sets.
+struct Watched : RelayWatch {
+    ProcessState relay = ProcessState::Stopped;
+    Step step(Instant now, bool unread, bool traffic) {
+        return RelayWatch::step(now, unread, traffic, [this] { return relay; });
+    }
+};
+
 TEST(RelayWatch, SaysAWordAndGoesOnWhileItIsRead) {
-    RelayWatch watch;
+    Watched watch;
     Instant now = kStart;
     for (int i = 0; i < 100; ++i) {
         EXPECT_EQ(watch.step(now, false, true), Step::Say);
@@ -21,7 +29,7 @@ TEST(RelayWatch, SaysAWordAndGoesOnWhileItIsRead) {
 }
 
 TEST(RelayWatch, RestsWithoutTraffic) {
-    RelayWatch watch;
+    Watched watch;
     EXPECT_TRUE(watch.rests());
     EXPECT_EQ(watch.step(kStart, false, false), Step::Wait);
     EXPECT_TRUE(watch.rests());
@@ -35,13 +43,13 @@ TEST(RelayWatch, RestsWithoutTraffic) {
 
 // What is unread then was said a moment ago, by a wish of another thread.
 TEST(RelayWatch, BelievesInNoRelaysEndAfterARest) {
-    RelayWatch watch;
+    Watched watch;
     EXPECT_EQ(watch.step(kStart, true, true), Step::Say);
     EXPECT_EQ(watch.step(watch.due(), true, false), Step::Leave);
 }
 
 TEST(RelayWatch, AWordIsFollowedByAnotherIfThereWasTrafficBetween) {
-    RelayWatch watch;
+    Watched watch;
     EXPECT_EQ(watch.step(kStart, false, true), Step::Say);
     EXPECT_EQ(watch.step(kStart, false, true), Step::Wait);
     EXPECT_EQ(watch.step(watch.due(), false, false), Step::Say);
@@ -50,15 +58,36 @@ TEST(RelayWatch, AWordIsFollowedByAnotherIfThereWasTrafficBetween) {
 }
 
 TEST(RelayWatch, LeavesARelayThatDoesNotRead) {
-    RelayWatch watch;
+    Watched watch;
     EXPECT_EQ(watch.step(kStart, false, true), Step::Say);
     EXPECT_EQ(watch.step(watch.due(), true, false), Step::Leave);
     watch.changed(watch.due());
     EXPECT_EQ(watch.step(watch.due(), false, true), Step::Say);
 }
 
+// On a busy machine. It would only have more to do if all its guests came again.
+TEST(RelayWatch, KeepsARelayThatWaitsForACore) {
+    Watched watch;
+    watch.relay = ProcessState::Running;
+    EXPECT_EQ(watch.step(kStart, false, true), Step::Say);
+    const Instant found = watch.due();
+    while (watch.due() < found + RelayWatch::kFrozen)
+        EXPECT_EQ(watch.step(watch.due(), true, true), Step::Wait);
+    EXPECT_EQ(watch.step(watch.due(), false, true), Step::Say) << "it has read";
+    for (const Instant again = watch.due(); watch.due() < again + RelayWatch::kFrozen;)
+        EXPECT_EQ(watch.step(watch.due(), true, true), Step::Wait);
+    EXPECT_EQ(watch.step(watch.due(), true, true), Step::Leave) << "it is frozen";
+}
+
+TEST(RelayWatch, LeavesARelayOfWhichItKnowsNothing) {
+    Watched watch;
+    watch.relay = ProcessState::Unknown;
+    EXPECT_EQ(watch.step(kStart, false, true), Step::Say);
+    EXPECT_EQ(watch.step(watch.due(), true, false), Step::Leave);
+}
+
 TEST(RelayWatch, AsksLessAndLessOftenWhereNobodyElseIs) {
-    RelayWatch watch;
+    Watched watch;
     Instant now = kStart;
     Duration before{};
     EXPECT_EQ(watch.step(now, false, true), Step::Say);

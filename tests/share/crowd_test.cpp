@@ -186,8 +186,8 @@ TEST_P(Guests, AreManyToo) {
     if (::geteuid() != 0) GTEST_SKIP() << "takes root";
     const std::uint32_t guests = std::min(size / 2, 30u);
     // One process carries all their bytes.
-    board->rounds = std::min(board->rounds, 4u);
-    board->message = 4096;
+    board->rounds = std::min(board->rounds, 16u);
+    board->message = 64 * 1024;
     pids.assign(guests + 1, 0);
     pids[guests] = fork_member(guests, User::Own, &Member::open);
     ASSERT_TRUE(await(kPatience, [&] { return board->members[guests].open.load(); }));
