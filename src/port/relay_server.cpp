@@ -172,6 +172,7 @@ void RelayServer::hear(Id id, Guest& guest) {
     const bool valid = n == sizeof message && message.magic == GuestMessage::kMagic;
     if (!valid || !guest.messages.allows(monotonic_now())) return dismiss(id);
     if (message.kind == GuestMessage::Kind::Ask && guest.slot == 0) return seat(id, guest, message);
+    guest.returns = false;
     if (message.kind == GuestMessage::Kind::AreYouThere && guest.slot != 0) return;
     if (message.kind == GuestMessage::Kind::WantRequests && guest.slot != 0)
         return requests_wanted_();
@@ -264,6 +265,7 @@ bool RelayServer::take(Guest& guest, std::uint32_t slot, bool again, Instant now
         return false;
     }
     guest.has_lock = true;
+    guest.returns = again;
     sit(guest, slot, now);
     if (!again) {
         drain(group_.socket_v4(guest.slot));
@@ -283,6 +285,8 @@ bool RelayServer::take_over(Guest& guest, const GuestMessage& ask, Instant now) 
     if (before != guests_.end()) dismiss(before->first);
     if (!group_.open_sockets(static_cast<SlotNumber>(ask.slot))) return false;
     guest.has_lock = table.try_lock(ask.slot);
+    guest.returns = true;
+    guest.former_token = ask.token;
     sit(guest, ask.slot, now);
     return true;
 }
@@ -407,14 +411,25 @@ void RelayServer::dismiss(Id id) {
         if (group_.has_v6())
             ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, group_.socket_v6(guest.slot), nullptr);
         group_.close_sockets(guest.slot);
-        // Unless another member has taken it over.
-        SlotTable& table = group_.table();
-        if (table.seat(guest.slot).token == guest.token)
-            table.set_seat(guest.slot,
-                           {SlotTable::Guest::Left, guest.user, in_ns(monotonic_now()), 0});
-        if (guest.has_lock) table.unlock(guest.slot);
+        give_up_seat(guest);
+        if (guest.has_lock) group_.table().unlock(guest.slot);
     }
     guests_.erase(found);
+}
+
+// What a guest that may come back finds: its slot, which nobody else gets for a while, or, where
+// another relay holds the lock, the token that it knows.
+void RelayServer::give_up_seat(const Guest& guest) {
+    SlotTable& table = group_.table();
+    // Another member may have taken it over.
+    if (table.seat(guest.slot).token != guest.token) return;
+    SlotTable::Seat after{SlotTable::Guest::Left, guest.user, in_ns(monotonic_now()), 0};
+    if (guest.returns) after.guest = SlotTable::Guest::Orphaned;
+    if (guest.returns && !guest.has_lock) {
+        after.guest = SlotTable::Guest::Seated;
+        after.token = guest.former_token;
+    }
+    table.set_seat(guest.slot, after);
 }
 
 }  // namespace feroce::port

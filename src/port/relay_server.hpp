@@ -66,6 +66,10 @@ private:
         SlotNumber slot = 0;  // 0: has not asked yet.
         std::uint64_t token = 0;
         bool has_lock = false;  // Of its slot: not while a stopped relay holds it.
+        // It had the slot before, by `former_token` if it took that from another relay, and has not
+        // said a word since: it may have given up on the answer, and will ask again.
+        bool returns = false;
+        std::uint64_t former_token = 0;
         MessageRate messages;
         std::optional<UdpReceiver> v4;
         std::optional<UdpReceiver> v6;
@@ -100,6 +104,7 @@ private:
     bool resume(Id id, Guest& guest);  // False: it would be deaf.
     void take_parcels();
     void dismiss(Id id);
+    void give_up_seat(const Guest& guest);
 
     PortGroup& group_;
     RandomSource& random_;

@@ -12,6 +12,7 @@
 
 #include "attacks.hpp"
 #include "port/real_host.hpp"
+#include "port/relay_seat.hpp"
 #include "port/unix_rendezvous.hpp"
 #include "ring.hpp"
 #include "wire/cm_path_messages.hpp"
@@ -127,6 +128,48 @@ TEST_F(Users, GuestsGoOnWhenTheirRelayIsStopped) {
     ASSERT_EQ(::kill(pids[1], SIGKILL), 0);
     EXPECT_TRUE(advances(2, kNext));
     EXPECT_TRUE(advances(3, kBefore));
+}
+
+// Its relay is stopped, and the other one so slow that the guest does not wait for the answer.
+int give_up_on_an_answer(pid_t relay) {
+    using port::GuestMessage;
+    const auto ask = [](port::FormerSeat before) {
+        return port::RelaySeat::ask(kPort, 0, before, seconds(30));
+    };
+    const Result<port::RelaySeat> first = become_ordinary_user() ? ask({}) : Error{EPERM, ""};
+    if (!first || first->relay != relay) return 2;
+    ::raise(SIGSTOP);  // The test stops the relay now.
+    for (int i = 0; i < 2; ++i) {
+        const Result<port::Fd> connection = port::connect_to_group(kPort, 0);
+        const GuestMessage question{
+            .kind = GuestMessage::Kind::Ask, .slot = first->slot, .token = first->token};
+        if (!connection || ::send(connection->get(), &question, sizeof question, MSG_NOSIGNAL) < 0)
+            return 3;
+        pollfd answer{connection->get(), POLLIN, 0};
+        if (::poll(&answer, 1, 30'000) != 1) return 4;
+    }
+    const Result<port::RelaySeat> again = ask({first->slot, first->token});
+    if (!again) return 5;
+    return again->slot == first->slot && again->relay != relay ? 0 : 6;
+}
+
+TEST_F(Users, AGuestThatGaveUpOnAnAnswerGetsItsSlotAllTheSame) {
+    board.size = 1;
+    start_ring(1);
+    const pid_t guest = ::fork();
+    if (guest == 0) ::_exit(give_up_on_an_answer(pids[0]));
+    pids.push_back(guest);
+    int status = 0;
+    ASSERT_EQ(::waitpid(guest, &status, WUNTRACED), guest);
+    ASSERT_TRUE(WIFSTOPPED(status)) << WEXITSTATUS(status);
+    Board& other = Board::make(1);
+    pids.push_back(start_member(other, 0));
+    ASSERT_TRUE(await(seconds(30), [&] { return other.members[0].open.load(); }));
+    ASSERT_EQ(::kill(pids[0], SIGSTOP), 0);
+    ASSERT_EQ(::waitpid(pids[0], nullptr, WUNTRACED), pids[0]);
+    ASSERT_EQ(::kill(guest, SIGCONT), 0);
+    EXPECT_EQ(exit_status(guest), 0);
+    std::erase(pids, guest);
 }
 
 TEST_F(Users, RootIsNobodysGuestUnlessItWishes) {
