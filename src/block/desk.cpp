@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <iterator>
+#include <cstring>
 #include <utility>
 
 #include "base/assert.hpp"
@@ -16,7 +16,6 @@ namespace {
 constexpr std::uint32_t kMaxSpan =
     UINT32_MAX / kSectorSize / 8 * 8;        // Sectors, in 32 bits of bytes.
 constexpr std::uint16_t kMaxSegments = 128;  // The kernel's own limit.
-constexpr std::size_t kMaxWritten = 1024;    // Clients can end without a CLOSE.
 
 // What the request is about must lie on the disk and on the disk's blocks.
 Result<void> check_range(const IoRequest& io, const Shape& shape) {
@@ -89,13 +88,24 @@ ServerStatistics Desk::statistics() const {
 }
 
 int Desk::admit(const rtrs::Visitor& visitor) {
-    Session& session = sessions_[visitor.session];
+    const auto [place, begins] = sessions_.try_emplace(visitor.session);
+    Session& session = place->second;
+    if (begins) {
+        session.client = visitor.uuid;
+        book_.came(visitor.uuid, visitor.returns);
+    }
     for (const auto& [key, device] : session.devices)
         if (!device->disk->guests().admits_address(visitor.peer)) return EACCES;
     session.name = visitor.name;
-    session.client = visitor.uuid;
     session.addresses.insert(visitor.peer);
     return 0;
+}
+
+void Desk::end_session(std::uint64_t session) {
+    const auto found = sessions_.find(session);
+    if (found == sessions_.end()) return;
+    book_.left(found->second.client);
+    sessions_.erase(found);
 }
 
 Desk::Session& Desk::session_of(const rtrs::ServerRequest& request) {
@@ -183,7 +193,9 @@ void Desk::granted(rtrs::ServerRequest& request, Key key, const Opened& opened, 
     if (error != 0) {
         const auto session = sessions_.find(request.session());
         if (session != sessions_.end()) session->second.devices.erase(key);
-        statistics_.last_refusal = "the disk cannot be described, or its writer record not kept";
+        statistics_.last_refusal =
+            std::string("the disk cannot be described, or its writer record not kept: ") +
+            std::strerror(error);
         ++statistics_.refused;
         return request.respond(error);
     }
@@ -192,7 +204,9 @@ void Desk::granted(rtrs::ServerRequest& request, Key key, const Opened& opened, 
         describe(*opened.disk).emit(room.first<OpenResponse::kSize>());
         const auto session = sessions_.find(request.session());
         if (key.handle == 0 && opened.hold != nullptr && session != sessions_.end())
-            remember_written(session->second.client, opened);
+            book_.granted(
+                session->second.client,
+                {opened.asked, key.device, opened.disk->record().store, opened.hold->generation});
     } catch (...) {
         keeper_.tell_exception();
         return granted(request, key, opened, EIO);
@@ -212,29 +226,37 @@ std::shared_ptr<ExportedDisk> Desk::find(const Session& session, const std::stri
     return nullptr;
 }
 
-Result<void> Desk::check_written(const ClientId& client, const std::string& asked,
-                                 const ExportedDisk& disk) const {
-    const std::uint64_t store = disk.record().store;
-    const std::uint32_t device = device_number(disk.what().name);
-    for (const Written& one : written_) {
-        if (one.client != client || one.asked != asked) continue;
-        // A store that has no number is known by its export's name.
-        if (one.store != store || (store == 0 && one.device != device))
-            return Error{ESTALE, "the name means another disk than the client has written"};
+Result<Grant> Desk::held_by(const Session& session, const std::string& asked,
+                            const ExportedDisk& disk) const {
+    const WriterRecord& record = disk.record();
+    const std::uint32_t number = device_number(asked);
+    const auto past =
+        book_.past(session.client, asked, {number, device_number(session.name + "/" + asked)});
+    if (past.unknown && disk.recorded()) {
+        const WriterRecord::Holder holder{session.client, number};
+        const auto& all = record.holders;
+        if (std::find(all.begin(), all.end(), holder) == all.end())
+            return Error{ESTALE,
+                         "a client that comes back, and that this disk's record does not have as "
+                         "its last writer by this name; it must unmap its disks"};
+        return Grant{0, record.store, record.generation};
     }
-    return {};
+    if (!past.open) return Grant{};
+    // A store that has no number is known by its export's name.
+    const bool same = past.open->store == record.store &&
+                      (record.store != 0 || past.open->device == device_number(disk.what().name));
+    if (!same) return Error{ESTALE, "the name means another disk than the client has written"};
+    return Grant{0, past.open->store, past.open->generation};
 }
 
-void Desk::remember_written(const ClientId& client, const Opened& opened) {
-    if (client == ClientId{}) return;
-    const std::uint64_t store = opened.disk->record().store;
-    written_.push_back({client, opened.asked, device_number(opened.disk->what().name), store});
-    const auto newest = std::prev(written_.end());
-    const auto is_older = [&](const Written& one) {
-        return one.client == client && one.asked == opened.asked;
-    };
-    written_.erase(std::remove_if(written_.begin(), newest, is_older), newest);
-    if (written_.size() > kMaxWritten) written_.pop_front();
+Result<std::shared_ptr<ExportedDisk::Hold>> Desk::claim(std::uint64_t id, const OpenRequest& asked,
+                                                        const Grant& held, ExportedDisk& disk) {
+    const Session& session = sessions_[id];
+    if (held.handle != 0) return disk.claim({id, session.name, {}, asked.access, held});
+    const auto known = held_by(session, asked.name, disk);
+    if (!known) return known.error();
+    const WriterRecord::Holder holder{session.client, device_number(asked.name)};
+    return disk.claim({id, session.name, holder, asked.access, *known});
 }
 
 Result<std::shared_ptr<Desk::Opened>> Desk::grant(std::uint64_t id, const OpenRequest& asked,
@@ -250,8 +272,7 @@ Result<std::shared_ptr<Desk::Opened>> Desk::grant(std::uint64_t id, const OpenRe
         TRY(disk->check_store(held));
         return std::make_shared<Opened>(Opened{disk, nullptr, asked.name});
     }
-    if (held.handle == 0) TRY(check_written(session.client, asked.name, *disk));
-    auto hold = disk->claim({id, session.name, session.client, asked.access, held});
+    auto hold = claim(id, asked, held, *disk);
     if (!hold) return hold.error();
     return std::make_shared<Opened>(Opened{disk, *std::move(hold), asked.name});
 }
@@ -282,15 +303,7 @@ Result<void> Desk::close(rtrs::ServerRequest& request, ByteView message) {
     Session& session = session_of(request);
     const auto disk = disks_.find(key.device);
     if (disk != disks_.end() && key.handle == 0) disk->second->closed_by(session.client);
-    const auto left = left_.find(key.device);
-    if (left != left_.end()) {
-        std::erase(left->second.clients, session.client);
-        std::erase(left->second.overtaken, session.client);
-    }
-    if (key.handle == 0)
-        std::erase_if(written_, [&](const Written& one) {
-            return one.client == session.client && one.device == key.device;
-        });
+    if (key.handle == 0) book_.closed(session.client, key.device);
     if (session.devices.erase(key) == 0)
         return Error{ENOTCONN, "this session has no such disk open"};
     request.respond();

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/bytes.hpp"
+#include "block/client_book.hpp"
 #include "block/exported_disk.hpp"
 #include "block/messages.hpp"
 #include "feroce/block/server.hpp"
@@ -41,7 +42,7 @@ public:
 
     // A path of a session: 0, or an errno if a disk that it has open is not for that address.
     int admit(const rtrs::Visitor& visitor);
-    void end_session(std::uint64_t session) { sessions_.erase(session); }
+    void end_session(std::uint64_t session);
     void handle(rtrs::ServerRequest& request);
 
     // For what back ends throw.
@@ -71,22 +72,6 @@ private:
         std::set<std::string> addresses;
         std::map<Key, std::shared_ptr<Opened>> devices;
     };
-    // Writers without generations that had a disk open when it was withdrawn. If the next of its
-    // name has another content they must not write on as if it were the old one. Those that had
-    // been overtaken must not in any case, but for the writer of the next.
-    struct Left {
-        std::uint64_t store = 0;
-        std::vector<ClientId> overtaken;
-        std::vector<ClientId> clients;
-    };
-    // What a writer without generations was granted by a name. Outlives the session, as the client
-    // does; ends with its CLOSE.
-    struct Written {
-        ClientId client{};
-        std::string asked;
-        std::uint32_t device = 0;
-        std::uint64_t store = 0;
-    };
     struct Job final : BackendRequest, ExportedDisk::Waiter {
         void on_kept(int error) override;
 
@@ -108,10 +93,12 @@ private:
     Result<std::shared_ptr<Opened>> grant(std::uint64_t session, const OpenRequest& asked,
                                           const Grant& held);
     void granted(rtrs::ServerRequest& request, Key key, const Opened& opened, int error);
-    // Exports that come and go can make a name mean another disk than the client has written.
-    Result<void> check_written(const ClientId& client, const std::string& asked,
-                               const ExportedDisk& disk) const;
-    void remember_written(const ClientId& client, const Opened& opened);
+    // What a client without generations was granted by that name, as it would send it if it could.
+    // Fails if the name means another disk now, or if nothing says what the client had.
+    Result<Grant> held_by(const Session& session, const std::string& asked,
+                          const ExportedDisk& disk) const;
+    Result<std::shared_ptr<ExportedDisk::Hold>> claim(std::uint64_t id, const OpenRequest& asked,
+                                                      const Grant& held, ExportedDisk& disk);
     std::shared_ptr<ExportedDisk> exported(const std::string& name) const;
     static bool admits(const ExportedDisk& disk, const Session& session);
     // Its own disk of that name comes before everybody's.
@@ -126,8 +113,7 @@ private:
     std::uint32_t max_io_;
     DiskKeeper keeper_;
     std::map<std::uint32_t, std::shared_ptr<ExportedDisk>> disks_;  // By device number.
-    std::map<std::uint32_t, Left> left_;  // By the number of a disk that is not there now.
-    std::deque<Written> written_;         // The newest last.
+    ClientBook book_;
     std::map<std::uint64_t, Session> sessions_;
     std::deque<Job> jobs_;  // All there are; grows to the most that were ever under way.
     rdma::List<BackendRequest> free_;

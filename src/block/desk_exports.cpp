@@ -20,14 +20,7 @@ rdma::Result<> Desk::add(Export what) {
                                        what.name + " have the same name or number; rename one");
     const auto disk = std::make_shared<ExportedDisk>(std::move(what), *std::move(guests), keeper_);
     disks_.emplace(number, disk);
-    const auto left = left_.extract(number);
-    if (!left.empty()) {
-        // Its own writer goes on, if a reload that gave the name another file is taken back.
-        std::erase(left.mapped().overtaken, disk->record().holder);
-        disk->overtake(left.mapped().overtaken);
-        if (left.mapped().store != disk->record().store) disk->overtake(left.mapped().clients);
-    }
-    // A server that is killed before the next grant must not forget them.
+    // A loss that an older export of the store could not keep.
     disk->settle();
     return {};
 }
@@ -42,17 +35,8 @@ std::shared_ptr<ExportedDisk> Desk::withdraw(const std::string& name) {
     if (disk == nullptr) return nullptr;
     const std::uint32_t number = device_number(name);
     disks_.erase(number);
-    const WriterRecord& record = disk->record();
-    Left left{record.store, record.overtaken, {}};
-    // Its session may have been forgotten, or be one of the server before this one.
-    if (record.holder != ClientId{}) left.clients.push_back(record.holder);
-    for (auto& [id, session] : sessions_) {
-        const auto plain = session.devices.find({number, 0});
-        if (plain != session.devices.end() && plain->second->hold != nullptr)
-            left.clients.push_back(session.client);
+    for (auto& [id, session] : sessions_)
         std::erase_if(session.devices, [&](const auto& one) { return one.first.device == number; });
-    }
-    if (!left.clients.empty() || !left.overtaken.empty()) left_[number] = std::move(left);
     return disk;
 }
 

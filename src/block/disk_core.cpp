@@ -116,6 +116,12 @@ rdma::Error DiskCore::refusal(int code) const {
             why +=
                 "another client was granted it since, or its content was replaced; open it again";
             break;
+        case ENOSPC:
+        case EDQUOT:
+            why +=
+                "it has no room to keep the writer record, without which nobody may write; make "
+                "some there";
+            break;
         default:
             why += std::strerror(code);
     }

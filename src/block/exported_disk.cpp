@@ -9,15 +9,15 @@ namespace feroce::block {
 
 namespace {
 
-constexpr std::size_t kMaxOvertaken = 64;
 constexpr Error kOvertaken{ESTALE, "another client was granted the disk in between"};
 
 }  // namespace
 
-ExportedDisk::Hold::Hold(std::shared_ptr<ExportedDisk> of, std::uint64_t with, std::string called)
+ExportedDisk::Hold::Hold(std::shared_ptr<ExportedDisk> of, const Claim& claim)
     : disk(std::move(of)),
-      session(with),
-      name(std::move(called)),
+      session(claim.session),
+      name(claim.name),
+      client(claim.holder.client),
       generation(disk->record_.generation) {
     disk->holds_.push_back(this);
 }
@@ -44,11 +44,6 @@ ExportedDisk::ExportedDisk(Export what, GuestList guests, DiskKeeper& keeper)
     };
 }
 
-bool ExportedDisk::is_overtaken(const ClientId& client) const {
-    const auto& all = record_.overtaken;
-    return std::find(all.begin(), all.end(), client) != all.end();
-}
-
 Result<void> ExportedDisk::check_store(const Grant& held) const {
     if (recorded_ && held.store != 0 && held.store != record_.store)
         return Error{ESTALE, "the disk's content was replaced in between"};
@@ -58,13 +53,8 @@ Result<void> ExportedDisk::check_store(const Grant& held) const {
 Result<std::shared_ptr<ExportedDisk::Hold>> ExportedDisk::claim(const Claim& claim) {
     if (what_.read_only) return Error{EROFS, "the disk is exported for reading only"};
     TRY(check_store(claim.held));
-    const bool has_generation = claim.held.handle != 0;
-    const bool comes_back = has_generation
-                                ? claim.held.generation != 0
-                                : claim.client != ClientId{} && claim.client == record_.holder;
-    if (recorded_ && has_generation && comes_back && claim.held.generation != record_.generation)
-        return kOvertaken;
-    if (!has_generation && is_overtaken(claim.client)) return kOvertaken;
+    const bool comes_back = claim.held.generation != 0;
+    if (recorded_ && comes_back && claim.held.generation != record_.generation) return kOvertaken;
     for (Hold* const hold : holds_)
         if (hold->session == claim.session && hold->generation == record_.generation)
             return hold->shared_from_this();
@@ -72,25 +62,32 @@ Result<std::shared_ptr<ExportedDisk::Hold>> ExportedDisk::claim(const Claim& cla
     if (holds_.size() >= (beside ? 2u : 1u))
         return Error{EPERM, "another client has the disk open for writing"};
     const bool joins = beside && !holds_.empty();
-    if (recorded_ && !comes_back && !joins)
-        begin_generation(has_generation ? ClientId{} : claim.client);
-    return std::make_shared<Hold>(shared_from_this(), claim.session, claim.name);
+    if (recorded_ && !comes_back) {
+        if (!joins) begin_generation();
+        add_holder(claim.holder);
+    }
+    return std::make_shared<Hold>(shared_from_this(), claim);
 }
 
-void ExportedDisk::begin_generation(const ClientId& holder) {
+void ExportedDisk::begin_generation() {
     ++record_.generation;
     record_.flush_failed = false;
-    add_overtaken(record_.holder);
-    record_.holder = holder;
+    record_.holders = {};
     changed();
 }
 
-void ExportedDisk::add_overtaken(const ClientId& client) {
-    if (client == ClientId{}) return;
-    auto& overtaken = record_.overtaken;
-    std::erase(overtaken, client);
-    overtaken.push_back(client);
-    if (overtaken.size() > kMaxOvertaken) overtaken.erase(overtaken.begin());
+void ExportedDisk::add_holder(const WriterRecord::Holder& holder) {
+    if (holder.client == ClientId{}) return;
+    const auto is_free = [&](const WriterRecord::Holder& one) {
+        const auto has_it = [&](const Hold* hold) { return hold->client == one.client; };
+        return one.client == ClientId{} || one.client == holder.client ||
+               std::none_of(holds_.begin(), holds_.end(), has_it);
+    };
+    auto& holders = record_.holders;
+    const auto place = std::find_if(holders.begin(), holders.end(), is_free);
+    if (place == holders.end()) return;
+    *place = holder;
+    changed();
 }
 
 void ExportedDisk::set_guests(std::vector<std::string> sessions, std::vector<std::string> addresses,
@@ -100,25 +97,17 @@ void ExportedDisk::set_guests(std::vector<std::string> sessions, std::vector<std
     guests_ = std::move(guests);
 }
 
-void ExportedDisk::overtake(const std::vector<ClientId>& clients) {
-    for (const ClientId& client : clients) {
-        if (is_overtaken(client)) continue;
-        add_overtaken(client);
-        changed();
-    }
-}
-
 void ExportedDisk::evict() {
-    if (recorded_) begin_generation({});
+    if (recorded_) begin_generation();
 }
 
 void ExportedDisk::closed_by(const ClientId& client) {
     if (client == ClientId{}) return;
-    const bool held = record_.holder == client;
-    if (held) record_.holder = {};
-    const bool overtaken = std::erase(record_.overtaken, client) > 0;
-    if (!held && !overtaken) return;
-    changed();
+    for (WriterRecord::Holder& holder : record_.holders) {
+        if (holder.client != client) continue;
+        holder = {};
+        changed();
+    }
     settle();
 }
 

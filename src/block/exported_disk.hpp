@@ -38,10 +38,18 @@ struct DiskKeeper {
 
 class ExportedDisk : public std::enable_shared_from_this<ExportedDisk> {
 public:
+    // A client that wants to write.
+    struct Claim {
+        std::uint64_t session = 0;
+        std::string name;
+        WriterRecord::Holder holder;  // Zeroes: it sends its generation itself.
+        AccessMode access = AccessMode::ReadWrite;
+        Grant held;  // That it comes back with; zeroes of one that comes for the first time.
+    };
     // The right to write, shared by the handles of a session and by their requests in flight: the
     // next writer is granted when the last of these has ended.
     struct Hold : std::enable_shared_from_this<Hold> {
-        Hold(std::shared_ptr<ExportedDisk> of, std::uint64_t session, std::string name);
+        Hold(std::shared_ptr<ExportedDisk> of, const Claim& claim);
         ~Hold();
         Hold(const Hold&) = delete;
         Hold& operator=(const Hold&) = delete;
@@ -49,6 +57,7 @@ public:
         std::shared_ptr<ExportedDisk> disk;
         std::uint64_t session;
         std::string name;  // Of the session.
+        ClientId client;   // Zero: it knows generations.
         std::uint64_t generation;
     };
     // Waits until the record is kept, and lives until then. A part of what waits: an answer that
@@ -60,15 +69,6 @@ public:
     protected:
         ~Waiter() = default;
     };
-    // A client that wants to write.
-    struct Claim {
-        std::uint64_t session = 0;
-        std::string name;
-        ClientId client{};
-        AccessMode access = AccessMode::ReadWrite;
-        Grant held;  // As the client sent it.
-    };
-
     ExportedDisk(Export what, GuestList guests, DiskKeeper& keeper);
 
     const Export& what() const { return what_; }
@@ -76,6 +76,7 @@ public:
     const Shape& shape() const { return shape_; }
     const Shape& look() { return shape_ = what_.backend->shape(); }
     const WriterRecord& record() const { return record_; }
+    bool recorded() const { return recorded_; }  // Else there is nothing that a writer could spoil.
     const std::vector<Hold*>& holds() const { return holds_; }
 
     // A grant that the record does not know yet must not be told before settle() says so.
@@ -84,8 +85,6 @@ public:
     Result<void> check_store(const Grant& held) const;
     void set_guests(std::vector<std::string> sessions, std::vector<std::string> addresses,
                     GuestList guests);
-    // These may not go on writing before they have closed the disk. Durable when settle() says so.
-    void overtake(const std::vector<ClientId>& clients);
     // A client without generations has closed the disk.
     void closed_by(const ClientId& client);
     // Ends the generation: its writer gets ESTALE, and the next is granted when the requests of
@@ -99,11 +98,10 @@ public:
     void settle();
 
 private:
-    bool is_overtaken(const ClientId& client) const;
-    void add_overtaken(const ClientId& client);
     // The record has. That of a disk that is only read is never kept.
     void changed() { dirty_ = dirty_ || (recorded_ && !what_.read_only); }
-    void begin_generation(const ClientId& holder);
+    void begin_generation();
+    void add_holder(const WriterRecord::Holder& holder);
     void keep();
     void kept(int error);
 

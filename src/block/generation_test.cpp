@@ -3,8 +3,7 @@
 #include <cstring>
 #include <stdexcept>
 
-#include "block/messages.hpp"
-#include "block/test_server.hpp"
+#include "block/test_stores.hpp"
 #include "feroce/task_group.hpp"
 #include "rdma/test_until.hpp"
 
@@ -12,91 +11,6 @@ namespace feroce::block {
 namespace {
 
 using namespace std::chrono_literals;
-using Bytes = std::vector<std::byte>;
-
-// Content and record that outlive the back ends on it, as a file's do. What it is told to lose or
-// to fail happens once, as in Linux.
-struct Store {
-    Bytes bytes = Bytes(kTestDiskSize);
-    WriterRecord record{.store = 7};
-    std::uint64_t cache = 1;
-    int failing_flushes = 0;
-    bool holds_writes = false;
-    std::string throws;      // The call that does.
-    bool read_only = false;  // Keeps no record, as the back end of a file that is only read.
-    void call(const std::string& name) const {
-        if (name == throws) throw std::runtime_error(name);
-    }
-    std::vector<BackendRequest*> held;
-};
-
-class StoreBackend final : public Backend {
-public:
-    explicit StoreBackend(Store& store) : store_(store) {}
-    Shape shape() override {
-        store_.call("shape");
-        Shape shape;
-        shape.size = store_.bytes.size();
-        shape.volatile_cache = true;
-        shape.cache_identity = store_.cache;
-        return shape;
-    }
-    std::optional<WriterRecord> writer_record() override { return store_.record; }
-    void keep(RecordRequest& request) override {
-        store_.call("keep");
-        if (store_.read_only) return request.done(request, EROFS);
-        store_.record = request.record;
-        request.done(request, 0);
-    }
-    void submit(BackendRequest& request) override {
-        store_.call("submit");
-        if (store_.holds_writes && request.kind == IoKind::Write)
-            return store_.held.push_back(&request);
-        perform(request);
-    }
-    void perform(BackendRequest& request) {
-        std::byte* const at = store_.bytes.data() + request.offset;
-        const bool flushes = request.kind == IoKind::Flush || request.preflush;
-        if (flushes && store_.failing_flushes > 0) {
-            --store_.failing_flushes;
-            request.lost = true;
-            return request.done(request, EIO);
-        }
-        if (request.kind == IoKind::Read) std::memcpy(request.data.data(), at, request.length);
-        if (request.kind == IoKind::Write) std::memcpy(at, request.data.data(), request.length);
-        request.done(request, 0);
-    }
-
-private:
-    Store& store_;
-};
-
-class Generations : public ServedDisks {
-protected:
-    std::vector<Export> exports() {
-        return {{.name = "data", .backend = std::make_shared<StoreBackend>(store)}};
-    }
-    void restart() {
-        const std::uint16_t port = server->port();
-        stop();
-        serve(exports(), port);
-    }
-    rdma::Result<Disk> open_by(Client& by, const std::string& session,
-                               AccessMode access = AccessMode::ReadWrite) {
-        rtrs::SessionOptions options;
-        options.port = server->port();
-        return loop.run(by.open(session, {{"127.0.0.1"}}, "data", access, options));
-    }
-    int write(const Disk& disk, char value, WriteOptions options = {}) {
-        page.assign(4096, static_cast<std::byte>(value));
-        return code_of(disk.write(0, page, options));
-    }
-    char content() const { return static_cast<char>(store.bytes[0]); }
-
-    Store store;
-    Bytes page;
-    Client other{loop};
-};
 
 rdma::Task<void> write_late(Disk disk, std::span<const std::byte> page, int& code) {
     const auto done = co_await disk.write(0, page);
@@ -413,6 +327,28 @@ TEST_F(Generations, WhatABackEndThrowsFailsItsOwnRequest) {
     EXPECT_EQ(thrown, 4);
 }
 
+TEST_F(Generations, WithoutRoomForTheRecordNobodyIsGranted) {
+    serve(exports());
+    const Disk first = open("data", AccessMode::ReadWrite, "first");
+    ASSERT_EQ(write(first, 'a'), 0);
+    expect_done(first.close());
+    const WriterRecord before = store.record;
+    store.full = true;
+    const auto refused = open_by(other, "second");
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code, ENOSPC);
+    EXPECT_NE(refused.error().why.find("no room to keep the writer record"), std::string::npos)
+        << refused.error().why;
+    EXPECT_NE(server->statistics().last_refusal.find("record not kept: No space left"),
+              std::string::npos);
+    EXPECT_TRUE(server->writers().empty());
+    EXPECT_EQ(store.record, before);
+    store.full = false;
+    const Disk second = open_by(other, "second").value();
+    EXPECT_EQ(write(second, 'b'), 0);
+    EXPECT_GT(store.record.generation, before.generation);
+}
+
 TEST_F(Generations, WorkersAndChunksThatDisksCannotUseAreRefused) {
     rtrs::ServerOptions options;
     options.workers = {&loop};
@@ -422,231 +358,6 @@ TEST_F(Generations, WorkersAndChunksThatDisksCannotUseAreRefused) {
         odd.chunk_size = size;
         EXPECT_EQ(Server::open(loop, odd, exports()).error().code, EINVAL) << size;
     }
-}
-
-// A client that speaks as the kernel's: it opens a disk again when its session is back, with no
-// CLOSE before, and knows no generations.
-class KernelClient : public Generations {
-protected:
-    void connect(const std::string& name = "kernel") {
-        rtrs::SessionOptions options;
-        options.port = server->port();
-        options.extension = false;
-        session = loop.run(sessions.open(name, {{"127.0.0.1"}}, options)).value();
-    }
-    template <class Message>
-    Bytes bytes_of(const Message& message) {
-        Bytes out(Message::kSize);
-        message.emit(std::span<std::byte, Message::kSize>(out));
-        return out;
-    }
-    Export export_of(const std::string& name, Store& of) {
-        return {
-            .name = name, .backend = std::make_shared<StoreBackend>(of), .read_only = of.read_only};
-    }
-    // As a reload that gives the name another file.
-    void replace(const std::string& name, Store& by) {
-        expect_done(server->withdraw(name));
-        ASSERT_TRUE(server->add(export_of(name, by)));
-    }
-    int open_disk() {
-        Bytes answer(OpenResponse::kSize);
-        const auto done =
-            session->read(bytes_of(OpenRequest{AccessMode::ReadWrite, "data"}), answer).wait();
-        if (done) device = OpenResponse::parse(answer).value().device;
-        return done ? 0 : done.error().code;
-    }
-    int close_disk() {
-        const auto done = session->write(bytes_of(CloseRequest{device}), Bytes{}).wait();
-        return done ? 0 : done.error().code;
-    }
-    int ask(IoKind kind) {
-        IoRequest io;
-        io.device = device;
-        io.kind = kind;
-        io.size = kind == IoKind::Flush ? 0 : 4096;
-        const Bytes data(io.size, std::byte{'K'});
-        Bytes nothing;
-        const auto done = kind == IoKind::Flush ? session->read(bytes_of(io), nothing).wait()
-                                                : session->write(bytes_of(io), data).wait();
-        return done ? 0 : done.error().code;
-    }
-
-    rtrs::Client sessions{loop};
-    std::optional<rtrs::Session> session;
-    std::uint32_t device = 0;
-};
-
-TEST_F(KernelClient, ItsOwnReopenClearsNoFailedFlush) {
-    serve(exports());
-    connect();
-    ASSERT_EQ(open_disk(), 0);
-    ASSERT_EQ(ask(IoKind::Write), 0);
-    store.failing_flushes = 1;
-    EXPECT_EQ(ask(IoKind::Flush), EIO);
-    EXPECT_EQ(ask(IoKind::Flush), EIO);
-    restart();
-    ASSERT_EQ(open_disk(), 0) << "it comes back, and may";
-    EXPECT_EQ(ask(IoKind::Flush), EIO) << "but what it lost is lost";
-    EXPECT_EQ(close_disk(), 0);
-    ASSERT_EQ(open_disk(), 0);
-    EXPECT_EQ(ask(IoKind::Flush), 0);
-}
-
-TEST_F(KernelClient, ItIsToldThatAnotherWasGranted) {
-    serve(exports());
-    connect();
-    ASSERT_EQ(open_disk(), 0);
-    ASSERT_EQ(ask(IoKind::Write), 0);
-    const std::uint16_t port = server->port();
-    stop();
-    ASSERT_TRUE(session->disconnect_path(0));
-    serve(exports(), port);
-    const Disk second = open_by(other, "second").value();
-    ASSERT_EQ(write(second, 'B', {.fua = true}), 0);
-    expect_done(second.close());
-    ASSERT_TRUE(session->reconnect_path(0));
-    EXPECT_EQ(open_disk(), ESTALE);
-    EXPECT_EQ(open_disk(), ESTALE);
-    EXPECT_EQ(ask(IoKind::Write), ENOTCONN);
-    EXPECT_EQ(content(), 'B');
-    EXPECT_EQ(close_disk(), ENOTCONN) << "it gives up,";
-    EXPECT_EQ(open_disk(), 0) << "and begins again";
-    EXPECT_EQ(ask(IoKind::Write), 0);
-}
-
-// Its file system must not land on another content that took the disk's name.
-TEST_F(KernelClient, ItDoesNotGoOnWithADiskThatTookTheName) {
-    for (const bool gives_up_before : {false, true}) {
-        serve(exports());
-        connect(gives_up_before ? "patient" : "kernel");
-        ASSERT_EQ(open_disk(), 0);
-        expect_done(server->withdraw("data"));
-        EXPECT_EQ(ask(IoKind::Write), ENOTCONN);
-        EXPECT_EQ(open_disk(), ENOENT);
-        if (gives_up_before) {
-            EXPECT_EQ(close_disk(), ENOTCONN);
-        }
-        Store next;
-        next.record.store = 9;
-        ASSERT_TRUE(server->add({.name = "data", .backend = std::make_shared<StoreBackend>(next)}));
-        if (!gives_up_before) {
-            EXPECT_EQ(open_disk(), ESTALE);
-            EXPECT_EQ(ask(IoKind::Write), ENOTCONN);
-            EXPECT_EQ(close_disk(), ENOTCONN) << "it gives up,";
-        }
-        EXPECT_EQ(open_disk(), 0) << "and begins again";
-        EXPECT_EQ(ask(IoKind::Write), 0);
-        stop();
-    }
-}
-
-// A record tells of it, also when no session does any more.
-TEST_F(KernelClient, AForgottenSessionDoesNotGoOnWithADiskThatTookTheName) {
-    for (const bool overtaken : {false, true}) {
-        serve(exports());
-        connect(overtaken ? "overtaken" : "kernel");
-        ASSERT_EQ(open_disk(), 0);
-        const std::uint16_t port = server->port();
-        stop();
-        ASSERT_TRUE(session->disconnect_path(0));
-        serve(exports(), port);
-        if (overtaken) expect_done(open_by(other, "second").value().close());
-        Store next;
-        next.record.store = 9;
-        replace("data", next);
-        ASSERT_TRUE(session->reconnect_path(0));
-        EXPECT_EQ(open_disk(), ESTALE) << overtaken;
-        EXPECT_EQ(close_disk(), ENOTCONN) << "it gives up,";
-        EXPECT_EQ(open_disk(), 0) << "and begins again";
-        stop();
-    }
-}
-
-TEST_F(KernelClient, ARestartForgetsNoClientThatMayNotGoOn) {
-    serve(exports());
-    connect();
-    ASSERT_EQ(open_disk(), 0);
-    Store next;
-    next.record.store = 9;
-    replace("data", next);
-    EXPECT_EQ(next.record.overtaken.size(), 1u) << "no grant is needed for that";
-    const std::uint16_t port = server->port();
-    stop();
-    serve({export_of("data", next)}, port);
-    EXPECT_EQ(open_disk(), ESTALE);
-}
-
-TEST_F(KernelClient, ItGoesOnWhenAReloadIsTakenBack) {
-    serve(exports());
-    connect();
-    ASSERT_EQ(open_disk(), 0);
-    Store next;
-    next.record.store = 9;
-    replace("data", next);
-    EXPECT_EQ(open_disk(), ESTALE);
-    replace("data", store);
-    ASSERT_EQ(open_disk(), 0);
-    EXPECT_EQ(ask(IoKind::Write), 0);
-    EXPECT_EQ(content(), 'K');
-}
-
-TEST_F(KernelClient, ItDoesNotGoOnWithADiskThatAReadOnlyOneAnnounced) {
-    serve(exports());
-    connect();
-    ASSERT_EQ(open_disk(), 0);
-    Store next;
-    next.record.store = 9;
-    next.read_only = true;
-    replace("data", next);
-    EXPECT_TRUE(open_by(other, "reader", AccessMode::ReadOnly)) << "it has no record to keep";
-    EXPECT_EQ(open_disk(), ESTALE);
-    next.read_only = false;
-    replace("data", next);
-    EXPECT_EQ(open_disk(), ESTALE);
-}
-
-TEST_F(KernelClient, ItMayOpenADiskWithoutARecordWhenItHasClosedTheOldOne) {
-    serve(exports());
-    connect();
-    ASSERT_EQ(open_disk(), 0);
-    expect_done(server->withdraw("data"));
-    ASSERT_TRUE(server->add({.name = "data", .backend = null_backend(kTestDiskSize)}));
-    EXPECT_EQ(open_disk(), ESTALE);
-    EXPECT_EQ(close_disk(), ENOTCONN);
-    EXPECT_EQ(open_disk(), 0);
-}
-
-// "kernel/data" comes before "data" for the session "kernel".
-TEST_F(KernelClient, ADiskOfItsOwnDoesNotTakeThePlaceOfTheOneItWrites) {
-    serve(exports());
-    connect();
-    ASSERT_EQ(open_disk(), 0);
-    Store own;
-    own.record.store = 9;
-    ASSERT_TRUE(server->add(export_of("kernel/data", own)));
-    EXPECT_EQ(open_disk(), ESTALE);
-    EXPECT_EQ(ask(IoKind::Write), 0) << "the one that it has open is still there";
-    EXPECT_EQ(own.bytes[0], std::byte{0});
-    EXPECT_EQ(close_disk(), 0);
-    ASSERT_EQ(open_disk(), 0);
-    EXPECT_EQ(ask(IoKind::Write), 0);
-    EXPECT_EQ(own.bytes[0], std::byte{'K'});
-    expect_done(server->withdraw("kernel/data"));
-    EXPECT_EQ(open_disk(), ESTALE) << "nor does everybody's take the place of its own";
-    EXPECT_EQ(close_disk(), ENOTCONN);
-    EXPECT_EQ(open_disk(), 0);
-}
-
-// The content counts, not the name that it is exported by.
-TEST_F(KernelClient, ItGoesOnWithItsDiskUnderAnotherName) {
-    serve(exports());
-    connect();
-    ASSERT_EQ(open_disk(), 0);
-    expect_done(server->withdraw("data"));
-    ASSERT_TRUE(server->add(export_of("kernel/data", store)));
-    ASSERT_EQ(open_disk(), 0);
-    EXPECT_EQ(ask(IoKind::Write), 0);
 }
 
 }  // namespace

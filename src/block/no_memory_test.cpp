@@ -1,5 +1,5 @@
-// A client that gets no memory in the middle of an OPEN that it does in the background, a server
-// that gets none for the writer record of one, and one that gets none while it answers.
+// A client that gets no memory in the middle of an OPEN that it does in the background, and a
+// server that gets none while it answers.
 #include <atomic>
 #include <cerrno>
 #include <cstdlib>
@@ -37,14 +37,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-class NoMemory : public ServedDisks {
-protected:
-    rtrs::SessionOptions at_server() const {
-        rtrs::SessionOptions options;
-        options.port = server->port();
-        return options;
-    }
-};
+class NoMemory : public ServedDisks {};
 
 TEST_F(NoMemory, AnOpenInTheBackgroundFailsTheRequestsThatNeedIt) {
     // A copy of it has a size that nothing else has.
@@ -63,34 +56,6 @@ TEST_F(NoMemory, AnOpenInTheBackgroundFailsTheRequestsThatNeedIt) {
     EXPECT_EQ(refused.error().code, ENOMEM) << refused.error().why;
     expect_done(disk.read(0, page).within(20s));
     expect_done(disk.close().within(20s));
-}
-
-TEST_F(NoMemory, AWriterRecordThatCannotBeCopiedFailsTheOpenAndNoLater) {
-    const auto backend = memory_backend(kTestDiskSize, 1).value();
-    RecordRequest request;
-    request.record = backend->writer_record().value();
-    // Again a size that nothing else has.
-    constexpr std::size_t kClients = 43;
-    for (std::size_t i = 0; i < kClients; ++i)
-        request.record.overtaken.push_back({static_cast<std::byte>(i + 1)});
-    request.done = [](RecordRequest&, int) {};
-    backend->keep(request);
-    serve({{.name = "data", .backend = backend}});
-    int thrown = 0;
-    loop.on_exception([&](std::exception_ptr) { ++thrown; });
-    refused_size = kClients * sizeof(ClientId);
-    const auto refused = try_open("data");
-    refused_size = 0;
-    ASSERT_FALSE(refused);
-    EXPECT_EQ(refused.error().code, EIO) << refused.error().why;
-    EXPECT_EQ(thrown, 1);
-    EXPECT_TRUE(server->writers().empty());
-    const auto opened =
-        loop.run(client.open("test", {{"127.0.0.1"}}, "data", AccessMode::ReadWrite, at_server())
-                     .within(20s));
-    ASSERT_TRUE(opened) << opened.error().why;
-    expect_done(opened->close().within(20s));
-    expect_done(server->stop().until(loop.after(20s)));
 }
 
 // Its flushes fail, at a moment when there is no memory for what a desk needs to remember a waiting

@@ -22,7 +22,10 @@ namespace feroce::block {
 
 namespace {
 
-constexpr const char* kTitle = "feroce-writer-record 1";
+constexpr const char* kTitle = "feroce-writer-record 2";
+// Named holders without the name that they had asked for, and those that had been overtaken.
+// Neither may go on: the names may mean other disks by now.
+constexpr const char* kOldTitle = "feroce-writer-record 1";
 
 std::uint64_t mix(std::uint64_t hash, std::uint64_t value) {
     for (int i = 0; i < 8; ++i) hash = (hash ^ (value >> 8 * i & 0xff)) * 0x100000001b3u;
@@ -55,20 +58,28 @@ std::string emit(const WriterRecord& record, std::uint64_t backing) {
     std::ostringstream out;
     out << kTitle << "\nbacking " << backing << "\nstore " << record.store << "\ngeneration "
         << record.generation << "\nflush_failed " << record.flush_failed << '\n';
-    if (record.holder != ClientId{}) out << "holder " << to_text(record.holder) << '\n';
-    for (const ClientId& client : record.overtaken) out << "overtaken " << to_text(client) << '\n';
+    for (const WriterRecord::Holder& holder : record.holders)
+        if (holder.client != ClientId{})
+            out << "holder " << to_text(holder.client) << ' ' << holder.name << '\n';
     out << "end\n";
     return out.str();
 }
 
+bool parse_client(std::istream& in, ClientId& client) {
+    std::string text;
+    return in >> text && from_text(text, client);
+}
+
 // False: it is none, or a part of one.
 bool parse(std::istream& in, WriterRecord& record, std::uint64_t& backing) {
-    std::string line, key, text;
-    if (!std::getline(in, line) || line != kTitle) return false;
+    std::string line, key;
+    if (!std::getline(in, line)) return false;
+    const bool old = line == kOldTitle;
+    if (!old && line != kTitle) return false;
+    std::size_t holders = 0;
     while (in >> key) {
         if (key == "end") return record.store != 0;
         bool fine = true;
-        ClientId client{};
         if (key == "backing") {
             fine = static_cast<bool>(in >> backing);
         } else if (key == "store") {
@@ -77,14 +88,13 @@ bool parse(std::istream& in, WriterRecord& record, std::uint64_t& backing) {
             fine = static_cast<bool>(in >> record.generation);
         } else if (key == "flush_failed") {
             fine = static_cast<bool>(in >> record.flush_failed);
+        } else if (old && (key == "holder" || key == "overtaken")) {
+            ClientId unused{};
+            fine = parse_client(in, unused);
         } else {
-            fine = in >> text && from_text(text, client);
-            if (key == "holder")
-                record.holder = client;
-            else if (key == "overtaken")
-                record.overtaken.push_back(client);
-            else
-                fine = false;
+            fine = key == "holder" && holders < record.holders.size() &&
+                   parse_client(in, record.holders[holders].client) &&
+                   static_cast<bool>(in >> record.holders[holders++].name);
         }
         if (!fine) return false;
     }
@@ -183,7 +193,9 @@ int RecordFile::save(const WriterRecord& record, std::uint64_t backing) const {
     int error = write_all(fd, emit(record, backing));
     ::close(fd);
     if (error == 0 && ::rename(fresh.c_str(), path_.c_str()) != 0) error = errno;
-    return error != 0 ? error : sync_folder(path_);
+    if (error == 0) return sync_folder(path_);
+    ::unlink(fresh.c_str());  // What it takes may be all the room that there is.
+    return error;
 }
 
 }  // namespace feroce::block

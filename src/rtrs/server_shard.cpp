@@ -263,7 +263,7 @@ void ServerShard::let_in(ServerPath& path, const std::string& name) {
     if (common_->options.on_path) {
         place->second.seen = true;
         const Visitor visitor{session.identity().epoch, name, path.peer(),
-                              session.identity().uuid.bytes};
+                              session.identity().uuid.bytes, path.identity().incarnation != 1};
         if (const int error = common_->options.on_path(visitor); error != 0)
             return path.refuse(error, "the server's owner does not let this client in");
     }

@@ -5,7 +5,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <vector>
 
 namespace feroce::block {
 
@@ -49,10 +48,14 @@ struct WriterRecord {
     std::uint64_t generation = 0;  // Goes up with each new grant for writing.
     // Something acknowledged under this generation is lost: no flush of it succeeds any more.
     bool flush_failed = false;
-    // Clients that know no generations, as the kernel's: the one that has the disk open, and those
-    // that had it open when another was granted, newest last.
-    ClientId holder{};
-    std::vector<ClientId> overtaken = {};
+    // Writers of this generation that do not know it, as the kernel's; two while one moves. They
+    // may go on when the server is started again, by the name that they opened the disk by.
+    struct Holder {
+        ClientId client{};
+        std::uint32_t name = 0;  // A number of it.
+        friend bool operator==(const Holder&, const Holder&) = default;
+    };
+    std::array<Holder, 2> holders = {};
 
     friend bool operator==(const WriterRecord&, const WriterRecord&) = default;
 };

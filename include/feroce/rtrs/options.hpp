@@ -89,6 +89,8 @@ struct Visitor {
     // The session as its client names it on the wire: the same when it comes back after its session
     // was forgotten here.
     std::array<std::byte, 16> uuid{};
+    // The path has been connected before: here, or to a server before this one.
+    bool returns = false;
 };
 
 struct ServerOptions {
