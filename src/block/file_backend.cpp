@@ -20,6 +20,7 @@
 #include <cstring>
 #include <fstream>
 #include <memory>
+#include <new>
 #include <optional>
 #include <utility>
 
@@ -186,7 +187,11 @@ rdma::Result<> FileBackend::remember(const std::string& path, const FileOptions&
 void FileBackend::keep(RecordRequest& request) {
     ++in_flight_;
     const auto save = [this, &request] {
-        return record_file_ ? record_file_->save(request.record, identity_) : EROFS;
+        try {
+            return record_file_ ? record_file_->save(request.record, identity_) : EROFS;
+        } catch (const std::bad_alloc&) {
+            return ENOMEM;  // Out of a thread it would end the server.
+        }
     };
     pool_->run(save, [this, &request](int error) {
         --in_flight_;

@@ -58,6 +58,25 @@ TEST_F(NoMemory, AnOpenInTheBackgroundFailsTheRequestsThatNeedIt) {
     expect_done(disk.close().within(20s));
 }
 
+// It is kept by a thread, in which nothing catches what is thrown.
+TEST_F(NoMemory, AWriterRecordThatCannotBeKeptFailsTheOpenAndNoLater) {
+    // Of the record: a copy of it has a size that nothing else has.
+    constexpr std::size_t kSize = 223;
+    const std::string ending = ".feroce";
+    const std::string file =
+        folder + "/" + std::string(kSize - folder.size() - 1 - ending.size(), 'n');
+    std::filesystem::copy_file(path, file);
+    serve({{.name = "data", .backend = file_backend(loop, file).value()}});
+    refused_size = kSize + 1;
+    const auto refused = try_open("data");
+    refused_size = 0;
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code, ENOMEM) << refused.error().why;
+    EXPECT_TRUE(server->writers().empty());
+    expect_done(open("data").close().within(20s));
+    expect_done(server->stop().until(loop.after(20s)));
+}
+
 // Its flushes fail, at a moment when there is no memory for what a desk needs to remember a waiting
 // answer, whatever that takes.
 class FailingFlushes final : public Backend {
