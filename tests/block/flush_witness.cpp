@@ -156,7 +156,7 @@ int main(int count, char** words) {
     rtrs::SessionOptions options;
     // The disk's machine is emulated, and silent for a while now and then.
     options.heartbeat = {.interval = 2s, .misses = 2};
-    options.connect_timeout = 30s;
+    options.connect_timeout = 120s;  // Less than the patience of crash.py.
     auto opened = loop.run(
         client.open("witness", {{words[2]}}, words[3], block::AccessMode::ReadWrite, options));
     if (!opened) {

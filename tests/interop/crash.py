@@ -14,16 +14,19 @@ import os
 import pathlib
 import random
 import re
+import select
 import shutil
 import subprocess
 import sys
 import time
 
-from lab import (ADDRESS, GUEST, PAIR_SECONDS, Failure, GuestJob, Vm, require_host,
-                 wait_until)
+from lab import ADDRESS, GUEST, Failure, GuestJob, Vm, require_host, wait_until
 
 MIB = 1 << 20
 IMAGE_MIB, FILE_MIB = 192, 4
+# Only what hangs takes that long. The guest is emulated, and the host may have much else to do: a
+# check took more than a minute beside a hundred others.
+PATIENCE = 300
 # The guest has a C library of its own, to which these belong.
 OF_LIBC = ("libc.so", "libm.so", "ld-linux", "linux-vdso")
 
@@ -44,7 +47,8 @@ def boot(vm, image, is_new=False):
     vm.call("up", GUEST, "mtu=4200", f"disk={image}")
     copy_program(vm)
     made = "mke2fs -q -b 4096 -t ext4 /dev/vda && " if is_new else ""
-    vm.on_guest(f"modprobe -a virtio_blk ext4 && {made}mkdir /disk && mount -t ext4 /dev/vda /disk")
+    vm.on_guest(f"modprobe -a virtio_blk ext4 && {made}mkdir /disk && mount -t ext4 /dev/vda /disk",
+                PATIENCE)
 
 
 def file_of(number):
@@ -54,7 +58,7 @@ def file_of(number):
 
 def export(vm, *numbers):
     job = GuestJob(vm, "exec /share/bin/feroce export " + " ".join(map(file_of, numbers)))
-    if not wait_until(lambda: "on port" in job.output() or not job.is_running(), PAIR_SECONDS) or \
+    if not wait_until(lambda: "on port" in job.output() or not job.is_running(), PATIENCE) or \
             not job.is_running():
         raise Failure(f"feroce export in the guest: {job.finish(1)}")
 
@@ -65,10 +69,20 @@ def witness(vm, what, number):
             f"disk{number}", str(record)]
 
 
+def last_words(process, number):
+    """What it has said when it has ended."""
+    try:
+        return process.communicate(timeout=PATIENCE)[0]
+    except subprocess.TimeoutExpired:
+        process.kill()
+        raise Failure(f"round {number}: no end after {PATIENCE} s, and it has said: "
+                      f"{process.communicate()[0]}") from None
+
+
 def check(vm, number):
     """How many blocks lost what was not flushed."""
     process = vm.on_host(witness(vm, "check", number))
-    said, _ = process.communicate(timeout=PAIR_SECONDS)
+    said = last_words(process, number)
     if process.returncode != 0:
         raise Failure(f"round {number}: {said}")
     os.remove(vm.work / f"record-{number}")
@@ -80,14 +94,16 @@ def crash_under_load(vm, number):
     (vm.work / f"record-{number}").unlink(missing_ok=True)  # Of a run that failed.
     writer = vm.on_host(witness(vm, "write", number))
     try:
-        said = writer.stdout.readline()
+        begun, _, _ = select.select([writer.stdout], [], [], PATIENCE)
+        said = writer.stdout.readline() if begun else f"has not begun after {PATIENCE} s"
         if said.strip() != "flushing":
-            raise Failure(f"round {number}: {said}{writer.communicate(timeout=PAIR_SECONDS)[0]}")
+            writer.terminate()
+            raise Failure(f"round {number}: {said}{last_words(writer, number)}")
         time.sleep(random.uniform(0, 0.7))
         vm.call("crash", GUEST)
         # `vm ns` has become the writer by exec, through ip.
         writer.terminate()
-        said, _ = writer.communicate(timeout=PAIR_SECONDS)
+        said = last_words(writer, number)
     finally:
         writer.kill()
     if writer.returncode != 0:
@@ -103,7 +119,7 @@ def run(vm, rounds):
     lost = 0
     boot(vm, image, is_new=True)
     for number in range(1, rounds + 1):
-        vm.on_guest(f"truncate -s {FILE_MIB * MIB} /disk/{number} && sync")
+        vm.on_guest(f"truncate -s {FILE_MIB * MIB} /disk/{number} && sync", PATIENCE)
         before = [number - 1] if number > 1 else []
         export(vm, *before, number)
         if before:
