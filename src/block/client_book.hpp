@@ -7,6 +7,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <istream>
 #include <list>
 #include <optional>
 #include <string>
@@ -40,10 +41,16 @@ public:
     // `devices`: the numbers that the name may have had.
     Past past(const ClientId& client, const std::string& asked,
               const std::array<std::uint32_t, 2>& devices) const;
+    // It has opened a disk, and sent no generation; only such clients are in the text.
+    void opened(const ClientId& client);
     void granted(const ClientId& client, Disk disk);
     void closed(const ClientId& client, std::uint32_t device);
 
     std::size_t size() const { return clients_.size(); }
+    std::uint64_t version() const { return version_; }  // Goes up when the text changes.
+    std::string text() const;
+    // False, and the book is as it was: it is no text of a book.
+    bool parse(std::istream& in);
 
 private:
     struct Client {
@@ -51,6 +58,7 @@ private:
         // Known since its first connection: it has nothing open but what is here.
         bool whole = false;
         std::size_t sessions = 0;  // That it has here now.
+        bool plain = false;        // It knows no generations.
         std::vector<Disk> open = {};
         std::vector<std::uint32_t> closed = {};  // Of a client that is not whole; newest last.
     };
@@ -61,6 +69,7 @@ private:
     void limit();
 
     std::list<Client> clients_;  // The one that came last is the last.
+    std::uint64_t version_ = 0;
 };
 
 }  // namespace feroce::block

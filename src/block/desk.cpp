@@ -81,6 +81,18 @@ Desk::~Desk() {
     ASSERT(under_way() == 0);
 }
 
+rdma::Result<> Desk::keep_book(rdma::Loop& loop, std::string path) {
+    auto opened = BookKeeper::open(loop, std::move(path), book_);
+    if (!opened) return opened.error();
+    book_keeper_ = *std::move(opened);
+    return {};
+}
+
+std::size_t Desk::under_way() const {
+    const bool saves = book_keeper_ != nullptr && book_keeper_->saving();
+    return statistics_.under_way + keeper_.keeping + (saves ? 1 : 0);
+}
+
 ServerStatistics Desk::statistics() const {
     ServerStatistics out = statistics_;
     for (const auto& [id, session] : sessions_) out.open += session.devices.size();
@@ -157,6 +169,7 @@ struct Desk::Opening final : ExportedDisk::Waiter {
     Opening(Desk& at, rtrs::ServerRequest& of, Key as, std::shared_ptr<Opened> what)
         : desk(at), request(of), key(as), opened(std::move(what)) {}
     void on_kept(int error) override {
+        if (error == 0 && desk.note(*this)) return;
         const std::unique_ptr<Opening> self(this);
         desk.granted(request, key, *opened, error);
     }
@@ -165,6 +178,7 @@ struct Desk::Opening final : ExportedDisk::Waiter {
     rtrs::ServerRequest& request;
     Key key;
     std::shared_ptr<Opened> opened;
+    bool noted = false;
 };
 
 Result<void> Desk::open(rtrs::ServerRequest& request, ByteView message) {
@@ -189,6 +203,29 @@ Result<void> Desk::open(rtrs::ServerRequest& request, ByteView message) {
     return {};
 }
 
+// After the disk's record: a server that is killed in between has granted nothing that the client
+// knows of, and if the client asks again the record has it as the writer.
+bool Desk::note(Opening& opening) {
+    const auto session = sessions_.find(opening.request.session());
+    if (opening.noted || opening.key.handle != 0 || session == sessions_.end()) return false;
+    opening.noted = true;
+    const ClientId& client = session->second.client;
+    const Opened& opened = *opening.opened;
+    try {
+        book_.opened(client);
+        if (opened.hold != nullptr)
+            book_.granted(client, {opened.asked, opening.key.device, opened.disk->record().store,
+                                   opened.hold->generation});
+    } catch (...) {
+        keeper_.tell_exception();
+        opening.on_kept(EIO);
+        return true;
+    }
+    if (book_keeper_ == nullptr) return false;
+    book_keeper_->settle(opening);
+    return true;
+}
+
 void Desk::granted(rtrs::ServerRequest& request, Key key, const Opened& opened, int error) {
     if (error != 0) {
         const auto session = sessions_.find(request.session());
@@ -202,11 +239,6 @@ void Desk::granted(rtrs::ServerRequest& request, Key key, const Opened& opened, 
     const std::span<std::byte> room = request.data();
     try {
         describe(*opened.disk).emit(room.first<OpenResponse::kSize>());
-        const auto session = sessions_.find(request.session());
-        if (key.handle == 0 && opened.hold != nullptr && session != sessions_.end())
-            book_.granted(
-                session->second.client,
-                {opened.asked, key.device, opened.disk->record().store, opened.hold->generation});
     } catch (...) {
         keeper_.tell_exception();
         return granted(request, key, opened, EIO);
@@ -304,6 +336,7 @@ Result<void> Desk::close(rtrs::ServerRequest& request, ByteView message) {
     const auto disk = disks_.find(key.device);
     if (disk != disks_.end() && key.handle == 0) disk->second->closed_by(session.client);
     if (key.handle == 0) book_.closed(session.client, key.device);
+    if (book_keeper_ != nullptr) book_keeper_->settle();
     if (session.devices.erase(key) == 0)
         return Error{ENOTCONN, "this session has no such disk open"};
     request.respond();

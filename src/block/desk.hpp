@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/bytes.hpp"
+#include "block/book_keeper.hpp"
 #include "block/client_book.hpp"
 #include "block/exported_disk.hpp"
 #include "block/messages.hpp"
@@ -45,12 +46,15 @@ public:
     void end_session(std::uint64_t session);
     void handle(rtrs::ServerRequest& request);
 
+    // From now on the book is in that file, with what it had before.
+    rdma::Result<> keep_book(rdma::Loop& loop, std::string path);
+
     // For what back ends throw.
     void on_exception(std::function<void(std::exception_ptr)> handler) {
         keeper_.on_exception = std::move(handler);
     }
 
-    std::size_t under_way() const { return statistics_.under_way + keeper_.keeping; }
+    std::size_t under_way() const;
     ServerStatistics statistics() const;
 
 private:
@@ -92,6 +96,8 @@ private:
     Result<void> start(rtrs::ServerRequest& request, ByteView message);
     Result<std::shared_ptr<Opened>> grant(std::uint64_t session, const OpenRequest& asked,
                                           const Grant& held);
+    // Whether the OPEN waits for the book: what a client without generations has open.
+    bool note(Opening& opening);
     void granted(rtrs::ServerRequest& request, Key key, const Opened& opened, int error);
     // What a client without generations was granted by that name, as it would send it if it could.
     // Fails if the name means another disk now, or if nothing says what the client had.
@@ -114,6 +120,7 @@ private:
     DiskKeeper keeper_;
     std::map<std::uint32_t, std::shared_ptr<ExportedDisk>> disks_;  // By device number.
     ClientBook book_;
+    std::unique_ptr<BookKeeper> book_keeper_;  // Null: the book ends with the desk.
     std::map<std::uint64_t, Session> sessions_;
     std::deque<Job> jobs_;  // All there are; grows to the most that were ever under way.
     rdma::List<BackendRequest> free_;

@@ -2,6 +2,8 @@
 // it must not, also after its server was started again with other exports.
 #include <cerrno>
 #include <filesystem>
+#include <fstream>
+#include <sstream>
 
 #include "block/client_book.hpp"
 #include "block/test_stores.hpp"
@@ -365,6 +367,108 @@ TEST_F(KernelClient, TheOneThatAMachineMovedToGoesOnAfterARestart) {
     EXPECT_EQ(content(), 'K');
     std::swap(session, from);
     EXPECT_EQ(open_disk(), ESTALE) << "it has closed it, and nothing here says so any more";
+}
+
+// Without a book nothing tells its first OPEN of a disk from one that it repeats.
+TEST_F(KernelClient, ItMayOpenAFurtherDiskAfterARestartIfTheServerHasABook) {
+    for (const bool has_book : {false, true}) {
+        if (has_book) book = folder + "/book";
+        Store next;
+        next.record.store = 9;
+        serve({export_of("data", store), export_of("next", next)});
+        connect(has_book ? "known" : "unknown");
+        ASSERT_EQ(open_disk(), 0);
+        restart_with({export_of("data", store), export_of("next", next)});
+        EXPECT_EQ(open_disk("next"), has_book ? 0 : ESTALE);
+        EXPECT_EQ(open_disk(), 0);
+        EXPECT_EQ(close_disk(), 0);
+        restart_with({export_of("data", store), export_of("next", next)});
+        EXPECT_EQ(open_disk(), has_book ? 0 : ESTALE) << "it had closed it";
+        stop();
+    }
+}
+
+TEST_F(KernelClient, ABookKnowsWhatItHadUnderWhichName) {
+    book = folder + "/book";
+    Store next;
+    next.record.store = 9;
+    serve({export_of("data", store), export_of("next", next)});
+    connect();
+    ASSERT_EQ(open_disk("next"), 0);
+    ASSERT_EQ(open_disk("data"), 0);
+    restart_with({export_of("data", next), export_of("next", store)});
+    EXPECT_EQ(open_disk("data"), ESTALE);
+    EXPECT_EQ(open_disk("next"), ESTALE);
+    Store third;
+    third.record.store = 11;
+    restart_with(
+        {export_of("data", store), export_of("next", third), export_of("kernel/more", next)});
+    EXPECT_EQ(open_disk("next"), ESTALE);
+    EXPECT_EQ(open_disk("more"), 0) << "by this name it had nothing";
+    EXPECT_EQ(open_disk("data"), 0);
+    const std::uint16_t port = server->port();
+    stop();
+    ASSERT_TRUE(session->disconnect_path(0));
+    serve(exports(), port);
+    another_writes();
+    stop();
+    serve(exports(), port);
+    ASSERT_TRUE(session->reconnect_path(0));
+    EXPECT_EQ(open_disk("data"), ESTALE) << "another was granted since";
+}
+
+// A server that is killed between the record and the book leaves the same.
+TEST_F(KernelClient, ItIsGrantedNothingThatTheBookDoesNotKnow) {
+    book = folder + "/state/book";
+    std::filesystem::create_directory(folder + "/state");
+    serve(exports());
+    std::filesystem::remove_all(folder + "/state");
+    connect();
+    EXPECT_EQ(open_disk(), ENOENT) << "there is no place for the book";
+    EXPECT_TRUE(server->writers().empty());
+    EXPECT_EQ(store.record.generation, 1u) << "but the record has it";
+    std::filesystem::create_directory(folder + "/state");
+    restart();
+    EXPECT_EQ(open_disk(), 0);
+    EXPECT_EQ(store.record.generation, 1u);
+    EXPECT_EQ(ask(IoKind::Write), 0);
+}
+
+TEST_F(KernelClient, ABookThatIsNoneIsRefused) {
+    book = folder + "/book";
+    serve(exports());
+    connect();
+    ASSERT_EQ(open_disk(), 0);
+    stop();
+    std::ostringstream whole;
+    whole << std::ifstream(book).rdbuf();
+    EXPECT_NE(whole.str().find("disk "), std::string::npos);
+    for (std::size_t size = 0; size + 1 < whole.str().size(); ++size) {
+        std::istringstream part(whole.str().substr(0, size));
+        EXPECT_FALSE(ClientBook().parse(part)) << size;
+    }
+    std::ofstream(book) << "feroce-client-book 2\nend\n";
+    const auto opened = Server::open(loop, {.address = "127.0.0.1"}, exports(), book);
+    ASSERT_FALSE(opened);
+    EXPECT_NE(opened.error().why.find("is no client book"), std::string::npos)
+        << opened.error().why;
+}
+
+TEST_F(KernelClient, ABookHasOneServer) {
+    book = folder + "/book";
+    serve(exports());
+    rtrs::ServerOptions options;
+    options.address = "127.0.0.1";
+    options.port = 0;
+    auto second = Server::open(loop, options, {}, book);
+    ASSERT_TRUE(second) << "it goes without";
+    expect_done(second->stop());
+    connect();
+    ASSERT_EQ(open_disk(), 0);
+    EXPECT_TRUE(std::filesystem::exists(book));
+    EXPECT_TRUE(std::filesystem::exists(book + ".lock")) << "the second has left it alone";
+    stop();
+    EXPECT_FALSE(std::filesystem::exists(book + ".lock"));
 }
 
 TEST(ClientBook, AClientThatIsHereIsNotForgotten) {

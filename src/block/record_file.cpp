@@ -5,18 +5,16 @@
 #include <linux/fs.h>
 #include <sys/ioctl.h>
 #include <sys/statfs.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <charconv>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
+
+#include "block/durable_file.hpp"
 
 namespace feroce::block {
 
@@ -32,42 +30,20 @@ std::uint64_t mix(std::uint64_t hash, std::uint64_t value) {
     return hash;
 }
 
-std::string to_text(const ClientId& client) {
-    std::string out;
-    std::array<char, 3> two{};
-    for (const std::byte byte : client) {
-        std::snprintf(two.data(), two.size(), "%02x", static_cast<unsigned>(byte));
-        out += two.data();
-    }
-    return out;
-}
-
-bool from_text(const std::string& text, ClientId& out) {
-    if (text.size() != 2 * out.size()) return false;
-    for (std::size_t i = 0; i < out.size(); ++i) {
-        unsigned value = 0;
-        const char* const at = text.data() + 2 * i;
-        const auto read = std::from_chars(at, at + 2, value, 16);
-        if (read.ec != std::errc() || read.ptr != at + 2) return false;
-        out[i] = static_cast<std::byte>(value);
-    }
-    return true;
-}
-
 std::string emit(const WriterRecord& record, std::uint64_t backing) {
     std::ostringstream out;
     out << kTitle << "\nbacking " << backing << "\nstore " << record.store << "\ngeneration "
         << record.generation << "\nflush_failed " << record.flush_failed << '\n';
     for (const WriterRecord::Holder& holder : record.holders)
         if (holder.client != ClientId{})
-            out << "holder " << to_text(holder.client) << ' ' << holder.name << '\n';
+            out << "holder " << to_hex(holder.client) << ' ' << holder.name << '\n';
     out << "end\n";
     return out.str();
 }
 
 bool parse_client(std::istream& in, ClientId& client) {
     std::string text;
-    return in >> text && from_text(text, client);
+    return in >> text && from_hex(text, client);
 }
 
 // False: it is none, or a part of one.
@@ -99,34 +75,6 @@ bool parse(std::istream& in, WriterRecord& record, std::uint64_t& backing) {
         if (!fine) return false;
     }
     return false;
-}
-
-int write_all(int fd, const std::string& text) {
-    std::size_t at = 0;
-    while (at < text.size()) {
-        const ssize_t wrote = ::write(fd, text.data() + at, text.size() - at);
-        if (wrote < 0 && errno == EINTR) continue;
-        if (wrote <= 0) return wrote < 0 ? errno : EIO;
-        at += static_cast<std::size_t>(wrote);
-    }
-    return ::fsync(fd) == 0 ? 0 : errno;
-}
-
-int sync_folder(const std::string& of) {
-    const std::string folder = std::filesystem::path(of).parent_path();
-    const int fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0) return errno;
-    const int error = ::fsync(fd) == 0 ? 0 : errno;
-    ::close(fd);
-    return error;
-}
-
-std::string state_folder() {
-    // As systemd's StateDirectory= gives it; the first of several.
-    const char* const given = ::secure_getenv("STATE_DIRECTORY");
-    if (given == nullptr || *given == 0) return "/var/lib/feroce";
-    const std::string all = given;
-    return all.substr(0, all.find(':'));
 }
 
 }  // namespace
@@ -186,16 +134,7 @@ rdma::Result<std::optional<WriterRecord>> RecordFile::load(std::uint64_t backing
 }
 
 int RecordFile::save(const WriterRecord& record, std::uint64_t backing) const {
-    const std::string fresh = path_ + ".new";
-    const int fd =
-        ::open(fresh.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (fd < 0) return errno;
-    int error = write_all(fd, emit(record, backing));
-    ::close(fd);
-    if (error == 0 && ::rename(fresh.c_str(), path_.c_str()) != 0) error = errno;
-    if (error == 0) return sync_folder(path_);
-    ::unlink(fresh.c_str());  // What it takes may be all the room that there is.
-    return error;
+    return save_durably(path_, emit(record, backing));
 }
 
 }  // namespace feroce::block

@@ -1,11 +1,15 @@
 // See server.hpp; what requests mean is in desk.hpp.
 #include "feroce/block/server.hpp"
 
+#include <unistd.h>
+
 #include <cerrno>
+#include <filesystem>
 #include <optional>
 #include <utility>
 
 #include "block/desk.hpp"
+#include "block/durable_file.hpp"
 
 namespace feroce::block {
 
@@ -132,13 +136,21 @@ rdma::Task<rdma::Result<>> Server::State::wait_for_back_ends() {
     co_return rdma::Result<>{};
 }
 
+std::string default_book(std::uint16_t port) {
+    const std::string folder = state_folder();
+    std::error_code ignored;
+    std::filesystem::create_directories(folder, ignored);
+    if (port == 0 || ::access(folder.c_str(), W_OK | X_OK) != 0) return {};
+    return folder + "/clients-" + std::to_string(port);
+}
+
 Server::Server(std::unique_ptr<State> state) : state_(std::move(state)) {}
 Server::Server(Server&&) noexcept = default;
 Server& Server::operator=(Server&&) noexcept = default;
 Server::~Server() = default;
 
 rdma::Result<Server> Server::open(rdma::Loop& loop, rtrs::ServerOptions options,
-                                  std::vector<Export> exports) {
+                                  std::vector<Export> exports, const std::string& book) {
     if (!options.workers.empty())
         return rdma::Error(EINVAL, "disks are served by one loop; leave the workers out");
     // Of memory for reads and writes around the cache.
@@ -149,6 +161,11 @@ rdma::Result<Server> Server::open(rdma::Loop& loop, rtrs::ServerOptions options,
                            "the chunk size, and what its header leaves of it, must be multiples "
                            "of 4096 bytes");
     auto state = std::make_unique<State>(loop, options.chunk_size - options.header_size);
+    if (!book.empty()) {
+        // In another server's hands: that has other clients, of which this book would know nothing.
+        auto kept = state->desk().keep_book(loop, book);
+        if (!kept && kept.error().code != EBUSY) return kept.error();
+    }
     for (Export& what : exports)
         if (auto added = state->desk().add(std::move(what)); !added) return added.error();
     if (auto listening = state->listen(std::move(options)); !listening) return listening.error();

@@ -40,7 +40,7 @@ protected:
         options.address = "127.0.0.1";
         options.port = port;
         options.queue_depth = 16;
-        auto opened = Server::open(loop, options, std::move(exports));
+        auto opened = Server::open(loop, options, std::move(exports), book);
         ASSERT_TRUE(opened) << opened.error().why;
         server = *std::move(opened);
     }
@@ -74,6 +74,7 @@ protected:
     rdma::Loop loop{runtime};
     std::string folder;
     std::string path;
+    std::string book;  // Of the server; empty: it has none.
     std::optional<Server> server;
     Client client{loop};
 };

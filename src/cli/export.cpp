@@ -157,7 +157,8 @@ int serve_exports(const ConfigSource& source) {
     Disks disks;
     for (const block::Export& what : *exports)
         disks.emplace_back(what.name, what.backend->shape().size);
-    auto server = block::Server::open(loop, std::move(options), *std::move(exports));
+    const std::string book = block::default_book(config.port);
+    auto server = block::Server::open(loop, std::move(options), *std::move(exports), book);
     if (!server) return complain(server.error().why);
     {
         Reloader reloader(loop, *server, config, source);

@@ -57,10 +57,18 @@ struct ServerStatistics {
     rtrs::ServerStatistics sessions;
 };
 
+// The book of the server of this port: in the folder that systemd gives ($STATE_DIRECTORY), or in
+// /var/lib/feroce. Empty if that cannot be written.
+std::string default_book(std::uint16_t port);
+
 class Server {
 public:
+    // `book`: a file in which the server keeps what clients without generations, as the kernel's,
+    // have open; one that another server has is not used. Without it such a client can go on with
+    // its disks after a restart of the server, but open no further ones for writing in the same
+    // session.
     static rdma::Result<Server> open(rdma::Loop& loop, rtrs::ServerOptions options,
-                                     std::vector<Export> exports);
+                                     std::vector<Export> exports, const std::string& book = {});
     Server(Server&&) noexcept;
     Server& operator=(Server&&) noexcept;
     // After stop(), or when nothing is under way in the back ends.
