@@ -5,6 +5,7 @@
 #include <linux/fs.h>
 #include <sys/ioctl.h>
 #include <sys/statfs.h>
+#include <sys/sysmacros.h>
 
 #include <algorithm>
 #include <array>
@@ -20,10 +21,12 @@ namespace feroce::block {
 
 namespace {
 
-constexpr const char* kTitle = "feroce-writer-record 2";
+constexpr const char* kRecordTitle = "feroce-writer-record 2";
 // Named holders without the name that they had asked for, and those that had been overtaken.
 // Neither may go on: the names may mean other disks by now.
-constexpr const char* kOldTitle = "feroce-writer-record 1";
+constexpr const char* kOldRecordTitle = "feroce-writer-record 1";
+
+constexpr std::uint64_t kHashBasis = 0xcbf29ce484222325u;
 
 std::uint64_t mix(std::uint64_t hash, std::uint64_t value) {
     for (int i = 0; i < 8; ++i) hash = (hash ^ (value >> 8 * i & 0xff)) * 0x100000001b3u;
@@ -32,7 +35,7 @@ std::uint64_t mix(std::uint64_t hash, std::uint64_t value) {
 
 std::string emit(const WriterRecord& record, std::uint64_t backing) {
     std::ostringstream out;
-    out << kTitle << "\nbacking " << backing << "\nstore " << record.store << "\ngeneration "
+    out << kRecordTitle << "\nbacking " << backing << "\nstore " << record.store << "\ngeneration "
         << record.generation << "\nflush_failed " << record.flush_failed << '\n';
     for (const WriterRecord::Holder& holder : record.holders)
         if (holder.client != ClientId{})
@@ -50,8 +53,8 @@ bool parse_client(std::istream& in, ClientId& client) {
 bool parse(std::istream& in, WriterRecord& record, std::uint64_t& backing) {
     std::string line, key;
     if (!std::getline(in, line)) return false;
-    const bool old = line == kOldTitle;
-    if (!old && line != kTitle) return false;
+    const bool old = line == kOldRecordTitle;
+    if (!old && line != kRecordTitle) return false;
     std::size_t holders = 0;
     while (in >> key) {
         if (key == "end") return record.store != 0;
@@ -79,11 +82,32 @@ bool parse(std::istream& in, WriterRecord& record, std::uint64_t& backing) {
 
 }  // namespace
 
+std::uint64_t device_identity(dev_t number, const std::string& sysfs) {
+    std::uint64_t hash = mix(kHashBasis, number);
+    const std::string folder =
+        sysfs + "/dev/block/" + std::to_string(major(number)) + ":" + std::to_string(minor(number));
+    const auto take = [&](const std::string& path) {
+        std::ifstream in(path);
+        std::string line;
+        if (!std::getline(in, line)) return false;
+        for (const char c : line) hash = mix(hash, static_cast<unsigned char>(c));
+        return true;
+    };
+    // A partition has no name of its own.
+    const bool is_part = take(folder + "/partition");
+    if (is_part) take(folder + "/start");
+    const std::string whole = is_part ? folder + "/.." : folder;
+    for (const char* const name : {"wwid", "device/wwid", "dm/uuid", "md/uuid", "serial",
+                                   "device/serial", "loop/backing_file"})
+        take(whole + "/" + name);
+    return hash;
+}
+
 std::uint64_t backing_identity(int fd) {
     struct stat status {};
     if (::fstat(fd, &status) != 0) return 0;
-    std::uint64_t hash = 0xcbf29ce484222325u;
-    if (S_ISBLK(status.st_mode)) return mix(hash, status.st_rdev);
+    if (S_ISBLK(status.st_mode)) return device_identity(status.st_rdev);
+    std::uint64_t hash = kHashBasis;
     struct statfs system {};
     if (::fstatfs(fd, &system) == 0) {
         std::array<std::uint32_t, 2> id{};

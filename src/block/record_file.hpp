@@ -14,8 +14,12 @@
 namespace feroce::block {
 
 // What tells a backing store from any other, also from one that took its name or its inode: the
-// file system, the inode with its generation and the time of its birth; of a device its number.
+// file system, the inode with its generation and the time of its birth; of a device its number and
+// what it says of itself.
 std::uint64_t backing_identity(int fd);
+// Numbers of devices are given out again at every boot, perhaps in another order: what names the
+// device itself (WWID, UUID, serial number, the file of a loop device) is a part of its identity.
+std::uint64_t device_identity(dev_t number, const std::string& sysfs = "/sys");
 
 class RecordFile {
 public:

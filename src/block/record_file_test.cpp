@@ -2,12 +2,14 @@
 #include "block/record_file.hpp"
 
 #include <gtest/gtest.h>
+#include <sys/sysmacros.h>
 
 #include <cerrno>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
+#include <utility>
 
 namespace feroce::block {
 namespace record_file_test {
@@ -78,6 +80,41 @@ TEST_F(RecordFiles, TheOlderFormIsRead) {
         client + "\novertaken " + client + "\novertaken " + client + "\nend\n");
     const WriterRecord expected{.store = 5, .generation = 9, .flush_failed = true};
     EXPECT_EQ(file().load(kBacking).value(), expected);
+}
+
+// As sysfs shows a disk of a WWID under a number, with a partition of the next number.
+void plug_in(const std::string& sysfs, int number, const std::string& wwid) {
+    const std::string disk = sysfs + "/devices/" + std::to_string(number);
+    const std::string part = disk + "/part";
+    std::filesystem::create_directories(disk + "/device");
+    std::filesystem::create_directories(part);
+    std::filesystem::create_directories(sysfs + "/dev/block");
+    std::ofstream(disk + "/device/wwid") << wwid << '\n';
+    std::ofstream(part + "/partition") << "1\n";
+    for (const auto& [minor, at] : {std::pair(number, disk), std::pair(number + 1, part)}) {
+        const std::string link = sysfs + "/dev/block/8:" + std::to_string(minor);
+        std::filesystem::remove(link);
+        std::filesystem::create_directory_symlink(at, link);
+    }
+}
+
+TEST_F(RecordFiles, AnotherDeviceOfTheSameNumberIsAnotherStore) {
+    const std::string sysfs = folder + "/sys";
+    const auto identity = [&](unsigned minor) { return device_identity(makedev(8, minor), sysfs); };
+    const std::uint64_t unknown = identity(16);
+    plug_in(sysfs, 16, "naa.5000");
+    plug_in(sysfs, 32, "naa.6000");
+    const std::uint64_t disk = identity(16), part = identity(17);
+    EXPECT_NE(disk, unknown);
+    EXPECT_NE(disk, part);
+    EXPECT_EQ(identity(16), disk);
+    plug_in(sysfs, 16, "naa.6000");
+    plug_in(sysfs, 32, "naa.5000");
+    EXPECT_NE(identity(16), disk) << "they came in another order";
+    EXPECT_NE(identity(17), part);
+    plug_in(sysfs, 16, "naa.5000");
+    EXPECT_EQ(identity(16), disk);
+    EXPECT_EQ(identity(17), part);
 }
 
 TEST_F(RecordFiles, AFolderThatIsGoneIsTold) {
