@@ -129,10 +129,9 @@ void ConnectionManager::say_goodbye(const Connection& c) {
 bool ConnectionManager::ask_peer(const Connection& c) {
     if (!c.is_feroce) return sink_.ask_peer(c.local_qpn);
     ++counters_.sent;
+    const wire::CmAlive question{.local_id = c.local_id, .remote_id = c.remote_id};
     // Not the last message of the connection: that is kept for a peer that repeats its own.
-    port_.send(c.path.local, c.path.remote,
-               wire::make_cm_mad(c.local_id.raw,
-                                 wire::CmAlive{.local_id = c.local_id, .remote_id = c.remote_id}));
+    port_.send(c.path.local, c.path.remote, wire::make_cm_mad(c.local_id.raw, question));
     return true;
 }
 
