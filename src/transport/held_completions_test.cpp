@@ -129,5 +129,53 @@ TEST_F(HeldCompletionsTest, AFlushNeedsNoPlace) {
     }
 }
 
+// Of several queue pairs in turn: those that wait stay in order, and so does what follows them.
+TEST_F(HeldCompletionsTest, WhatWaitsStaysInOrder) {
+    const PacketNumber later = PacketNumber::first(Psn(0)) + (1u << 30);
+    const auto hold = [&](QueuePair& qp, CompletionList& sink, std::uint64_t wr_id) {
+        Completion completion;
+        completion.wr_id = wr_id;
+        b.held.hold(qp, later, sink, completion);
+    };
+    hold(c.qp, c.received, 1);
+    hold(b.qp, b.received, 2);
+    hold(c.qp, c.received, 3);
+    hold(b.qp, b.received, 4);
+    c.fail();
+    EXPECT_EQ(b.held.release(), nullptr);
+    ASSERT_EQ(c.received.list.size(), 2u);
+    EXPECT_EQ(c.received.list[1].wr_id, 3u);
+    EXPECT_TRUE(b.received.list.empty());
+    b.post_receive(5, b.sge(0, 8));
+    b.fail();
+    EXPECT_TRUE(b.received.list.empty()) << "a flush does not overtake";
+    EXPECT_EQ(b.qp.completions_held(), 3u);
+    EXPECT_EQ(b.held.release(), nullptr);
+    ASSERT_EQ(b.received.list.size(), 3u);
+    for (const std::size_t i : {0u, 1u}) {
+        EXPECT_EQ(b.received.list[i].wr_id, 2 * i + 2);
+        EXPECT_EQ(b.received.list[i].status, WcStatus::Success);
+    }
+    EXPECT_EQ(b.received.list[2].wr_id, 5u);
+    EXPECT_EQ(b.received.list[2].status, WcStatus::FlushError);
+    EXPECT_TRUE(b.held.empty());
+}
+
+// An XRC target completes into queues that it does not count as used.
+TEST_F(HeldCompletionsTest, WhatIsHeldForAQueueThatGoesIsForgotten) {
+    const PacketNumber later = PacketNumber::first(Psn(0)) + (1u << 30);
+    CompletionList other;
+    b.held.hold(b.qp, later, b.received, {});
+    b.held.hold(b.qp, later, other, {});
+    b.held.hold(b.qp, later, b.received, {});
+    b.held.drop(b.received);
+    EXPECT_EQ(b.qp.completions_held(), 1u);
+    b.fail();
+    EXPECT_EQ(b.held.release(), nullptr);
+    EXPECT_TRUE(b.received.list.empty());
+    EXPECT_EQ(other.list.size(), 1u);
+    EXPECT_EQ(b.qp.completions_held(), 0u);
+}
+
 }  // namespace
 }  // namespace feroce::transport::held_completions

@@ -67,6 +67,13 @@ TEST(Reason, SentenceNamesRequestPsnRuleAndSyndrome) {
                                             "(IBV_WC_REM_ACCESS_ERR): the peer named memory that "
                                             "it may not use: ") +
                                     mem::to_string(mem::Fault::WrongPd));
+
+    reason.rule = Rule::MtuMismatch;
+    reason.fault = mem::Fault::None;
+    reason.path_mtu = 1024;
+    reason.length = 4096;
+    EXPECT_NE(describe(reason).find("here it is 1024, and a packet with 4096 bytes came"),
+              std::string::npos);
 }
 
 template <class Enum>

@@ -82,6 +82,50 @@ TEST_F(RcInvariants, ARequestThatGrowsIsNoticed) {
     EXPECT_STREQ(broken(a), "the bytes in flight are not those of the packets in flight");
 }
 
+TEST_F(RcInvariants, ARequestThatMovesIsNoticed) {
+    write(600);
+    write(8);
+    a.pump();
+    SendQueue& queue = a.qp.send_queue();
+    SendWqe& second = queue.at(queue.head() + 1);
+    second.first_packet = second.first_packet + 1;
+    EXPECT_STREQ(broken(a), "there is a gap in the requests' numbers");
+}
+
+TEST_F(RcInvariants, AnAnsweredRequestThatStaysIsNoticed) {
+    write(600);
+    a.pump();
+    SendWqe& wqe = a.qp.send_queue().at(a.qp.send_queue().head());
+    wqe.first_packet = wqe.first_packet - wqe.packets;
+    EXPECT_STREQ(broken(a), "an answered request is not retired");
+}
+
+TEST_F(RcInvariants, AFlightThatNobodyWatchesIsNoticed) {
+    a.change_attributes([](QpAttributes& attributes) { attributes.timeout = 0; });
+    write(600);
+    a.pump();
+    EXPECT_EQ(broken(a), nullptr) << "a timeout of 0 is for ever";
+    a.change_attributes([](QpAttributes& attributes) { attributes.timeout = 14; });
+    EXPECT_STREQ(broken(a), "packets in flight without a timer");
+}
+
+TEST_F(RcInvariants, HoldWhileAReadIsAnswered) {
+    SendWr wr;
+    wr.op = SendOp::Read;
+    wr.signaled = true;
+    wr.remote_address = b.address(0);
+    wr.rkey = b.keys.rkey;
+    a.send(wr, a.sge(0, 1000));
+    for (const SentPacket& packet : a.pump()) b.receive(packet);
+    for (int i = 0; i < 4; ++i) {
+        EXPECT_EQ(broken(b), nullptr);
+        for (const SentPacket& answer : b.pump(1)) a.receive(answer);
+        EXPECT_EQ(broken(a), nullptr);
+    }
+    ASSERT_EQ(a.sent.list.size(), 1u);
+    EXPECT_EQ(a.sent.list[0].status, WcStatus::Success);
+}
+
 TEST_F(RcInvariants, AnErrorThatStopsNothingIsNoticed) {
     write(600);
     a.pump();

@@ -299,5 +299,23 @@ TEST_F(UcMachineTest, LocalInvalidateOfAStrangersKeyGoesToSqe) {
     EXPECT_EQ(a.reasons.find(a.sent.list[0].reason)->rule, Rule::InvalidateRefused);
 }
 
+TEST_F(UcMachineTest, AMessageThatVanishesHalfwayIsNoticed) {
+    a.send(request(SendOp::Write), a.sge(0, 600));
+    EXPECT_EQ(a.pump(1).size(), 1U);
+    EXPECT_EQ(a.qp.machine().check_invariants(), nullptr);
+    a.qp.send_queue().clear();
+    EXPECT_STREQ(a.qp.machine().check_invariants(), "a message was begun that is gone");
+}
+
+TEST_F(UcMachineTest, ADrainThatIsWaitedForOutsideOfSqdIsNoticed) {
+    a.send(request(SendOp::Write), a.sge(0, 600));
+    EXPECT_EQ(a.pump(1).size(), 1U);
+    a.change_attributes([](QpAttributes& attributes) { attributes.drain_notify = true; });
+    a.move(QpState::Sqd);
+    EXPECT_EQ(a.qp.machine().check_invariants(), nullptr);
+    a.qp.set_state(QpState::Rts);
+    EXPECT_STREQ(a.qp.machine().check_invariants(), "waits for a drain outside of SQD");
+}
+
 }  // namespace
 }  // namespace feroce::transport
