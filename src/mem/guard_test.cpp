@@ -11,6 +11,8 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <thread>
 #include <vector>
@@ -119,6 +121,18 @@ TEST(Guard, SurvivesLostMemory) {
     application_saw = 0;
     expect_survival();
     EXPECT_EQ(application_saw, 0);
+}
+
+// Then the first piece fails, of whichever size the address wants.
+TEST(Guard, SurvivesCopiesThatBeginInAHole) {
+    ASSERT_EQ(guard_recheck(), GuardMode::Direct);
+    test::Pages pages(1);
+    pages.protect(0, 1, PROT_NONE);
+    std::byte bytes[200] = {};
+    for (std::size_t at = 0; at < 16; ++at) {
+        EXPECT_FALSE(read_memory({pages.at(0) + at, 200}, bytes)) << at;
+        EXPECT_FALSE(write_memory({pages.at(0) + at, 200}, bytes)) << at;
+    }
 }
 
 TEST(Guard, ApplicationStillCatchesItsOwnFaults) {
@@ -241,6 +255,45 @@ TEST(Guard, OneThreadsRecheckMakesAllLook) {
     step.notify_one();
     other.join();
     EXPECT_EQ(guard_recheck(), GuardMode::Direct);
+}
+
+TEST(Guard, ALookNowAndThenFindsAHandlerThatWasReplaced) {
+    using namespace std::chrono_literals;
+    const Instant start{1h};
+    guard_keep_fresh(start);
+    ASSERT_EQ(guard_recheck(), GuardMode::Direct);
+    struct sigaction theirs {};
+    struct sigaction ours {};
+    theirs.sa_handler = SIG_DFL;
+    ASSERT_EQ(sigaction(SIGSEGV, &theirs, &ours), 0);
+    guard_keep_fresh(start + 5ms);
+    EXPECT_TRUE(guard_is_direct()) << "it looked a moment ago";
+    guard_keep_fresh(start + 6ms);
+    EXPECT_FALSE(guard_is_direct());
+    ASSERT_EQ(sigaction(SIGSEGV, &ours, nullptr), 0);
+    guard_keep_fresh(start);  // As a simulated clock does that starts again.
+    EXPECT_TRUE(guard_is_direct());
+}
+
+volatile sig_atomic_t plain_saw = 0;
+
+void plain_handler(int) {
+    plain_saw = plain_saw + 1;
+}
+
+// Of a program that asked for no siginfo. In a process of its own: the guard remembers what it
+// found when it came.
+TEST(GuardDeathTest, APlainHandlerOfTheApplicationIsCalled) {
+    testing::FLAGS_gtest_death_test_style = "threadsafe";
+    EXPECT_EXIT(
+        {
+            ::signal(SIGBUS, plain_handler);
+            guard_install();
+            raise(SIGBUS);
+            std::exit(plain_saw == 1 ? 0 : 1);
+        },
+        testing::ExitedWithCode(0), "");
+    testing::FLAGS_gtest_death_test_style = "fast";
 }
 
 // Copies while `change(round)` takes the memory away and brings it back, until both outcomes were

@@ -11,7 +11,12 @@
 #include <thread>
 #include <vector>
 
+#include "mem/guard.hpp"
 #include "mem/test_pages.hpp"
+// Under another name: the linker keeps one copy of a function, but the fix-ups of both.
+#define word word_of_the_test
+#include "mem/word.hpp"
+#undef word
 
 namespace feroce::mem {
 namespace {
@@ -57,6 +62,29 @@ TEST(Touch, CopiesEveryAlignmentAndLengthAndNothingElse) {
             for (std::size_t size = 0; size <= 170; ++size)
                 copy_both_ways(64 + at, 64 + own_at, size);
 }
+
+#if defined(__x86_64__)
+// What processors use that may tear sixteen bytes; few machines have one.
+TEST(Touch, ABlockGoesByWordsWhereSixteenBytesAreNotOne) {
+    constexpr std::size_t kAt = 64, kOwnAt = 67;
+    Buffers b;
+    for (std::size_t i = 0; i < word_of_the_test::kBlock; ++i) b.own[kOwnAt + i] = pattern(i);
+    ASSERT_TRUE(word_of_the_test::write_by_8(b.registered + kAt, b.own + kOwnAt));
+    expect_only(b.registered, kAt, word_of_the_test::kBlock);
+    std::memset(b.own, 0xee, sizeof b.own);
+    ASSERT_TRUE(word_of_the_test::read_by_8(b.registered + kAt, b.own + kOwnAt));
+    expect_only(b.own, kOwnAt, word_of_the_test::kBlock);
+
+    ASSERT_EQ(guard_recheck(), GuardMode::Direct);
+    test::Pages pages(2);
+    pages.unmap(1, 1);
+    for (std::size_t good = 0; good < word_of_the_test::kBlock; good += 8) {
+        EXPECT_FALSE(word_of_the_test::read_by_8(pages.at(1) - good, b.own)) << good;
+        EXPECT_FALSE(word_of_the_test::write_by_8(pages.at(1) - good, b.own)) << good;
+    }
+    EXPECT_TRUE(word_of_the_test::read_by_8(pages.at(1) - word_of_the_test::kBlock, b.own));
+}
+#endif
 
 TEST(Touch, ZeroLengthTouchesNothing) {
     auto* const nowhere = reinterpret_cast<std::byte*>(8);

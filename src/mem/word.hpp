@@ -1,5 +1,6 @@
 // The machine instructions that touch registered memory, each with an entry in the fix-up table: a
-// fault between labels 1 and 2 resumes at the C label `fault`. touch.cpp alone includes this.
+// fault between labels 1 and 2 resumes at the C label `fault`. touch.cpp alone includes this,
+// and its test under another name.
 //
 // Written as assembly because the contract of touch.hpp is about instructions: a compiler may
 // split, repeat or fuse C++ accesses, and it does not know that they may fault. Sanitizers do not
