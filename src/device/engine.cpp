@@ -106,10 +106,11 @@ void Engine::destroy_qp(QueuePair& qp) {
 Result<void> Engine::modify_qp(Instant now, QueuePair& qp, const QpAttributes& attributes,
                                AttributeMask mask) {
     const QpState from = qp.state();
-    if (mask.has(Attribute::CurrentState) && attributes.current_state != from)
-        return Error{EINVAL, "the queue pair is not in the state that cur_qp_state says"};
     const QpState to = mask.has(Attribute::State) ? attributes.state : from;
-    Result<void> allowed = transport::check_modify(qp.type(), from, to, mask);
+    Result<void> allowed;
+    if (mask.has(Attribute::CurrentState) && attributes.current_state != from)
+        allowed = Error{EINVAL, "the queue pair is not in the state that cur_qp_state says"};
+    if (allowed) allowed = transport::check_modify(qp.type(), from, to, mask);
     if (allowed) allowed = check_values(attributes, mask);
     if (!allowed) {
         note_refusal("ibv_modify_qp", qp, allowed.error());

@@ -88,9 +88,9 @@ Result<void> SendQueue::post(const SendWr& wr, std::uint32_t length) {
     wqe.fence = wr.fence;
     wqe.inlined = wr.inlined;
     if (!wr.sges.empty()) wqe.first_sge = wr.sges.front();
-    store_rest(slot, wr);
     if (!store_lists(slot, wr))
         return Error{EFAULT, "there is no memory where the inline data should be"};
+    store_rest(slot, wr);  // Remembers the queue that it names: only of what is taken.
     ++tail_;
     return {};
 }

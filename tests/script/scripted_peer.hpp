@@ -53,12 +53,18 @@ public:
     bool has_room(const transport::Path&, SlotNumber, std::size_t) override { return ring_room; }
     ByteSpan place(const transport::Path&, SlotNumber, std::size_t size, std::uint32_t) override;
     void take_back() override { placed.clear(); }
+    bool hand_over(const device::Datagram&) override { return hands_over; }
+    std::uint64_t ring_changes() const override { return changes; }
+    int send_error(const transport::Path&) const override { return refusal; }
 
     std::deque<SentPacket> sent;
     bool tells_destinations = false;
     bool joins_groups = true;
-    bool has_ring = false;   // Packets may go by memory,
-    bool ring_room = false;  // where there is room.
+    bool has_ring = false;      // Packets may go by memory,
+    bool ring_room = false;     // where there is room.
+    std::uint64_t changes = 0;  // Of what goes by memory.
+    bool hands_over = false;    // To another shard or process.
+    int refusal = 0;            // Of the kernel, for what was sent last.
     std::vector<std::byte> placed;
 
 private:
