@@ -215,5 +215,79 @@ TEST(RcCompleter, WhatIsForAnotherKindOfQueuePairIsDropped) {
     for (ScriptedPeer* peer : {&connected, &target, &initiator}) peer->expect_silence();
 }
 
+// Requests that are executed in order: an answer to a later one answers those before it.
+TEST(RcCompleter, AResponseAcknowledgesTheMessagesBeforeIt) {
+    for (const SendOp op : {SendOp::Read, SendOp::FetchAdd}) {
+        ScriptedPeer peer;
+        peer.post(SendOp::Write, 8, 1);
+        peer.post(SendOp::Write, 2 * kMtu, 2);
+        peer.post(op, 8, 3);
+        if (op == SendOp::Read)
+            peer.peer_sends(Opcode::RcReadResponseOnly, sent(3), {.payload_size = 8});
+        else
+            peer.peer_sends(Opcode::RcAtomicAck, sent(3));
+        for (const std::uint64_t wr_id : {1U, 2U, 3U})
+            peer.expect_completion(wr_id, WcStatus::Success);
+    }
+}
+
+// After an RNR NAK the requester is to send again, later. An acknowledgement that comes meanwhile
+// says that it need not.
+TEST(RcCompleter, AnAcknowledgementWhileItWaitsToSendAgainSparesIt) {
+    ScriptedPeer peer({.rnr_retry = 7});
+    peer.post(SendOp::Write, 8, 1);
+    peer.post(SendOp::Send, 8, 2);
+    peer.post(SendOp::Send, 8, 3);
+    peer.port.sent.clear();
+    peer.peer_rnr(sent(1), 14);  // 1.28 ms.
+    peer.expect_completion(1, WcStatus::Success);
+    peer.peer_acks(sent(1));
+    peer.expect_completion(2, WcStatus::Success);
+    peer.expect_no_completion();
+    peer.expect_silence();
+    peer.after(2ms);
+    peer.expect_sent(Opcode::RcSendOnly, sent(2));
+    peer.expect_silence();
+    peer.peer_acks(sent(2));
+    peer.expect_completion(3, WcStatus::Success);
+}
+
+class RcProbe : public ::testing::Test {
+protected:
+    // A message whose acknowledgement does not come: its first packet is sent again early.
+    RcProbe() {
+        peer.post(SendOp::Write, 8, 1);
+        peer.expect_sent(Opcode::RcWriteOnly, sent(0));
+        peer.now += 10us;
+        peer.peer_acks(sent(0));  // The round trip is known now.
+        peer.expect_completion(1, WcStatus::Success);
+        peer.post(SendOp::Write, 3 * kMtu, 2);
+        peer.expect_sent(Opcode::RcWriteFirst, sent(1));
+        peer.expect_sent(Opcode::RcWriteMiddle, sent(2));
+        peer.expect_sent(Opcode::RcWriteLast, sent(3));
+        peer.after(4ms);
+        peer.expect_sent(Opcode::RcWriteFirst, sent(1));
+        peer.expect_silence();
+    }
+    ScriptedPeer peer;
+};
+
+TEST_F(RcProbe, WhereNoMoreThanItIsAcknowledgedTheRestIsSentAgain) {
+    peer.peer_acks(sent(1));
+    peer.expect_sent(Opcode::RcWriteMiddle, sent(2));
+    peer.expect_sent(Opcode::RcWriteLast, sent(3));
+    peer.expect_silence();
+    peer.peer_acks(sent(3));
+    peer.expect_completion(2, WcStatus::Success);
+}
+
+TEST_F(RcProbe, WhereMoreIsAcknowledgedThePeerWasSlow) {
+    peer.peer_acks(sent(2));
+    peer.expect_silence();
+    peer.peer_acks(sent(3));
+    peer.expect_silence();
+    peer.expect_completion(2, WcStatus::Success);
+}
+
 }  // namespace
 }  // namespace feroce::script::rc_completer_test

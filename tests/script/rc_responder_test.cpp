@@ -286,6 +286,47 @@ TEST(RcResponder, AtomicWriteAndFlushAreAnsweredByAnEmptyRead) {
     peer.expect_sent(Opcode::RcReadResponseOnly, asked(1));
 }
 
+// Its eight bytes are those of the payload, whatever length it names, and need the key.
+TEST(RcResponder, AnAtomicWriteNeedsItsKeyWhateverLengthItNames) {
+    for (const std::uint32_t length : {0U, 1U, 8U}) {
+        ScriptedPeer peer;
+        const std::uint64_t before = word(peer);
+        ScriptedPeer::Spec spec = write(peer, length, 8);
+        spec.extensions.reth.rkey.raw ^= 1;
+        peer.peer_sends(Opcode::RcAtomicWrite, asked(0), spec);
+        peer.expect_nak(asked(0), NakCode::RemoteAccess);
+        EXPECT_EQ(word(peer), before);
+    }
+    ScriptedPeer peer;  // The last byte of the region, and seven behind it.
+    ScriptedPeer::Spec spec = write(peer, 1, 8);
+    spec.extensions.reth.address += ScriptedPeer::kMemoryBytes - 1;
+    peer.peer_sends(Opcode::RcAtomicWrite, asked(0), spec);
+    peer.expect_nak(asked(0), NakCode::RemoteAccess);
+}
+
+// Whoever asks again for more than it may ask for at once waits, and asks once more.
+TEST(RcResponder, AsManyAnswersAreRepeatedAsMayBeAskedFor) {
+    ScriptedPeer peer;  // dest_read_atomic_max 2.
+    ScriptedPeer::Spec read;
+    read.extensions.reth = peer.reth(8);
+    peer.peer_sends(Opcode::RcReadRequest, asked(0), read);
+    peer.peer_sends(Opcode::RcFetchAdd, asked(1), add(peer, 1));
+    peer.port.sent.clear();
+    for (const std::uint32_t n : {2U, 3U, 4U})
+        peer.peer_delivers(Opcode::RcReadRequest, asked(n), read);
+    peer.peer_delivers(Opcode::RcReadRequest, asked(0), read);
+    peer.peer_delivers(Opcode::RcFetchAdd, asked(1), add(peer, 1));
+    EXPECT_EQ(peer.engine.counters()[DropReason::DuplicateReadBusy], 2U);
+    peer.run();
+    for (const std::uint32_t n : {2U, 3U, 4U})
+        peer.expect_sent(Opcode::RcReadResponseOnly, asked(n));
+    peer.expect_silence();
+    peer.peer_sends(Opcode::RcReadRequest, asked(0), read);
+    peer.expect_sent(Opcode::RcReadResponseOnly, asked(0));
+    peer.peer_sends(Opcode::RcFetchAdd, asked(1), add(peer, 1));
+    peer.expect_sent(Opcode::RcAtomicAck, asked(1));
+}
+
 // Half of all PSNs count as duplicates: a READ that was never asked for must not end the
 // connection.
 TEST(RcResponder, ADuplicateReadWithAWrongKeyIsDropped) {

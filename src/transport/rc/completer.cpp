@@ -125,19 +125,15 @@ void Requester::on_rnr(Instant now, PacketNumber number, std::uint8_t timer) {
     rnr_until_ = now + std::chrono::microseconds(wire::rnr_timer_us(timer));
 }
 
-// The READ or atomic that the packet belongs to, if it is the next one that must be answered.
+// The READ or atomic that the packet belongs to, if it is the next one that must be answered. The
+// packet was sent and is not answered, so a request in the queue has its number.
 SendWqe* Requester::awaiting_response(PacketNumber number) {
     SendQueue& queue = qp_.send_queue();
-    for (std::uint64_t i = queue.head(); i != queue.tail(); ++i) {
+    for (std::uint64_t i = queue.head();; ++i) {
         SendWqe& wqe = queue.at(i);
-        if (!wqe.numbered || number < wqe.first_packet) return nullptr;
-        if (wqe.end() <= number) {
-            if (needs_response(wqe.op)) return nullptr;  // An earlier one is still open.
-            continue;
-        }
-        return needs_response(wqe.op) ? &wqe : nullptr;
+        if (number < wqe.end()) return needs_response(wqe.op) ? &wqe : nullptr;
+        if (needs_response(wqe.op)) return nullptr;  // An earlier one is still open.
     }
-    return nullptr;
 }
 
 void Requester::on_read_response(Instant now, PacketNumber number, std::uint32_t packets,
