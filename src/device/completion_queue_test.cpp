@@ -135,6 +135,31 @@ TEST(CompletionQueue, ResizeRefusesToLoseAndThenBounds) {
 
 // Producers name themselves by QPN. Every completion must reach exactly one poller, and each poller
 // must see each producer's in order.
+// Its queue pairs may outlive it by a moment, where another thread is at work for them.
+TEST(CompletionQueue, AClosedOneTakesNothingAndTellsNobody) {
+    Listener listener;
+    CompletionQueue cq(3, &listener, nullptr);
+    EXPECT_TRUE(cq.push(with_id(1)));
+    cq.arm(Arm::Next);
+    cq.close();
+    EXPECT_TRUE(cq.empty());
+    EXPECT_FALSE(cq.push(with_id(2)));
+    EXPECT_TRUE(drain(cq).empty());
+    EXPECT_EQ(cq.capacity(), 0u);
+    EXPECT_FALSE(cq.overflowed());
+    EXPECT_EQ(listener.events, 0);
+    EXPECT_EQ(listener.overflows, 0);
+}
+
+TEST(CompletionQueue, RemembersEveryShardThatItServes) {
+    CompletionQueue cq(3, nullptr, nullptr);
+    EXPECT_EQ(cq.shards(), 0u);
+    cq.add_shards(4);
+    cq.add_shards(1);
+    cq.add_shards(4);
+    EXPECT_EQ(cq.shards(), 5u);
+}
+
 TEST(CompletionQueue, ManyProducersManyPollers) {
     constexpr std::uint32_t kProducers = 3;
     constexpr std::uint64_t kEach = 20'000;

@@ -56,5 +56,12 @@ TEST(QueueMemory, BlocksAreApartAndComeAgain) {
         EXPECT_TRUE(small.contains(memory.allocate(700, 64))) << "what was freed comes first";
 }
 
+// A block goes back to where it came from, never to another engine's.
+TEST(QueueMemory, NoTwoAreTheSame) {
+    QueueMemory one, other;
+    EXPECT_TRUE(one.is_equal(one));
+    EXPECT_FALSE(one.is_equal(other));
+}
+
 }  // namespace
 }  // namespace feroce::device
