@@ -327,6 +327,27 @@ TEST(RcResponder, AsManyAnswersAreRepeatedAsMayBeAskedFor) {
     peer.expect_sent(Opcode::RcAtomicAck, asked(1));
 }
 
+// A peer that grows impatient gets one answer: the first is on its way out, or half of it is.
+TEST(RcResponder, AReadThatIsBeingAnsweredIsNotAnsweredTwice) {
+    ScriptedPeer peer;
+    constexpr std::uint32_t kTwoTurns = 100;  // Packets: one turn is 64.
+    ScriptedPeer::Spec read;
+    read.extensions.reth = peer.reth(kTwoTurns * kMtu);
+    peer.peer_delivers(Opcode::RcReadRequest, asked(0), read);
+    peer.peer_delivers(Opcode::RcReadRequest, asked(0), read);
+    EXPECT_EQ(peer.engine.counters()[DropReason::DuplicateReadBusy], 1U);
+    peer.engine.run(peer.now);
+    const auto done = static_cast<std::uint32_t>(peer.port.sent.size());
+    ASSERT_TRUE(done > 0 && done < kTwoTurns) << done;
+    read.extensions.reth = peer.reth((kTwoTurns - done) * kMtu, done * kMtu);
+    peer.peer_delivers(Opcode::RcReadRequest, asked(done), read);
+    EXPECT_EQ(peer.engine.counters()[DropReason::DuplicateReadBusy], 2U);
+    peer.run();
+    EXPECT_EQ(peer.port.sent.size(), kTwoTurns);
+    for (std::uint32_t n = 0; n < kTwoTurns; ++n)
+        EXPECT_EQ(peer.port.sent[n].packet.bth.psn, asked(n)) << n;
+}
+
 // Half of all PSNs count as duplicates: a READ that was never asked for must not end the
 // connection.
 TEST(RcResponder, ADuplicateReadWithAWrongKeyIsDropped) {
