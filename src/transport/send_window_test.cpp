@@ -400,6 +400,22 @@ TEST_F(Driven, LongRoundTripsAloneTakeNothingBelowTheStart) {
     EXPECT_TRUE(window.may_send(now + 1s));
 }
 
+// A loss says how much queueing this path takes, and the path may change.
+TEST_F(Driven, WhatALossTaughtIsForgottenInTime) {
+    round(100us);
+    for (int i = 0; i < 2; ++i) window.on_rtt(now, 700us);
+    window.on_loss(now);
+    const std::uint32_t start = window.size();
+    for (int i = 0; i < 100; ++i) round(3ms);
+    const std::uint32_t small = window.size();
+    EXPECT_LT(small, start / 2);
+    for (int i = 0; i < 2000; ++i) {
+        round(3ms);
+        if (i % 100 == 0) round(100us);  // The path is as short as ever.
+    }
+    EXPECT_GT(window.size(), 2 * small);
+}
+
 TEST_F(Driven, PacesAfterADecreaseAndNotBefore) {
     round(800us);
     for (int i = 0; i < 40; ++i) {
