@@ -53,6 +53,7 @@ void Engine::expect(ByteView packet) {
 
 void Engine::receive(Instant now, const Datagram& datagram) {
     counters_.add(Counter::ReceivedPackets);
+    counters_.add(Counter::ReceivedBytes, datagram.bytes.size());
     wire::Packet packet;
     if (const wire::ParseError error = wire::parse_packet(datagram.bytes, packet);
         error != wire::ParseError::None)

@@ -9,7 +9,7 @@
 namespace feroce::process {
 namespace {
 
-constexpr std::uint32_t kMagic = 0x4645'0006;  // Changes with the layout.
+constexpr std::uint32_t kMagic = 0x4645'0007;  // Changes with the layout.
 constexpr std::size_t kTextMax = 1024;
 
 class Writer {
@@ -86,6 +86,15 @@ StateResources get_resources(Reader& in) {
     return resources;
 }
 
+StateError get_error(Reader& in) {
+    StateError error;
+    error.status = in.text();
+    error.cause = in.text();
+    error.at_responder = in.get<std::uint8_t>() != 0;
+    error.count = in.get<std::uint64_t>();
+    return error;
+}
+
 StateReason get_reason(Reader& in) {
     StateReason reason;
     reason.qpn = in.get<std::uint32_t>();
@@ -124,6 +133,13 @@ std::vector<std::byte> encode(const StateSnapshot& snapshot) {
         out.put(counter.name);
         out.put(counter.value);
     }
+    out.put_count(snapshot.errors.size());
+    for (const StateError& error : snapshot.errors) {
+        out.put(error.status);
+        out.put(error.cause);
+        out.put(static_cast<std::uint8_t>(error.at_responder));
+        out.put(error.count);
+    }
     out.put_count(snapshot.reasons.size());
     for (const StateReason& reason : snapshot.reasons) {
         out.put(reason.qpn);
@@ -158,6 +174,7 @@ std::optional<StateSnapshot> decode(ByteView bytes) {
         counter.value = in.get<std::uint64_t>();
         out.counters.push_back(std::move(counter));
     });
+    in.list([&] { out.errors.push_back(get_error(in)); });
     in.list([&] { out.reasons.push_back(get_reason(in)); });
     out.qps_left_out = in.get<std::uint32_t>();
     in.list([&] { out.qps.push_back(in.get<StateQp>()); });

@@ -40,6 +40,30 @@ void add_counters(const transport::Counters& counters, std::vector<StateCounter>
             counters.drops[i]);
 }
 
+void add_error(const StateError& error, std::vector<StateError>& into) {
+    const auto same = [&error](const StateError& e) {
+        return e.at_responder == error.at_responder && e.cause == error.cause &&
+               e.status == error.status;
+    };
+    const auto found = std::find_if(into.begin(), into.end(), same);
+    if (found != into.end())
+        found->count += error.count;
+    else
+        into.push_back(error);
+}
+
+void add_errors(const transport::ErrorCounts& counts, std::vector<StateError>& into) {
+    for (const bool at_responder : {false, true})
+        for (std::size_t r = 0; r < transport::ErrorCounts::kRules; ++r)
+            for (std::size_t s = 0; s < transport::ErrorCounts::kStatuses; ++s) {
+                const auto rule = static_cast<transport::Rule>(r);
+                const auto status = static_cast<transport::WcStatus>(s);
+                if (const std::uint64_t count = counts.of(at_responder, rule, status); count > 0)
+                    add_error({transport::name(status), transport::name(rule), at_responder, count},
+                              into);
+            }
+}
+
 // A packet or two that come again are the network's daily loss.
 constexpr std::uint32_t kRepeatsMin = 3;
 
@@ -243,6 +267,7 @@ void StateExport::collect(Shard& shard, EngineMemory& memory, StateSnapshot& out
     });
     if (!seen) return;
     add_counters(memory.counters, out.counters);
+    add_errors(memory.log.counts(), out.errors);
     for (StateReason& reason : reasons_of(memory)) out.reasons.push_back(std::move(reason));
 }
 

@@ -93,6 +93,14 @@ struct StateReason {
     std::string sentence;
 };
 
+// How often work requests failed for one cause, since the process began.
+struct StateError {
+    std::string status;         // IBV_WC_...
+    std::string cause;          // A word for the rule that was broken.
+    bool at_responder = false;  // The peer's request, which we refused.
+    std::uint64_t count = 0;
+};
+
 // Whether a reason of the other end is its part of a failure: it refused just that packet, or it
 // knows why there was no answer.
 bool answers(const StateReason& reason, const StateReason& failure);
@@ -106,6 +114,7 @@ struct StateSnapshot {
     std::uint64_t network = 0;      // Its network namespace, within which slots differ.
     std::vector<SlotNumber> slots;  // In this process's QPNs.
     std::vector<StateCounter> counters;
+    std::vector<StateError> errors;    // Those that happened.
     std::vector<StateReason> reasons;  // Oldest first.
     std::vector<StateQp> qps;
     std::uint32_t qps_left_out = 0;  // There are more than fit.

@@ -26,6 +26,8 @@ StateSnapshot example() {
     s.resources = {
         {.device = "feroce_lo", .contexts = 1, .pds = 2, .cqs = 3, .regions = 4, .srqs = 5}};
     s.counters = {{"sent_pkts", 7}, {"rcvd_pkts", 8}};
+    s.errors = {
+        {.status = "IBV_WC_X", .cause = "of_x", .at_responder = true, .count = 0x1'0000'0001}};
     s.reasons = {
         {.qpn = 5, .peer_qpn = 6, .psn = 9, .kind = StateReasonKind::Refusal, .sentence = "why"}};
     s.qps.resize(3);
@@ -44,6 +46,11 @@ TEST(StateEncoding, RoundTrip) {
     EXPECT_EQ(back->resources[0].contexts, 1u);
     EXPECT_EQ(back->resources[0].srqs, 5u);
     EXPECT_EQ(back->counters[1].value, 8u);
+    ASSERT_EQ(back->errors.size(), 1u);
+    EXPECT_EQ(back->errors[0].status, "IBV_WC_X");
+    EXPECT_EQ(back->errors[0].cause, "of_x");
+    EXPECT_TRUE(back->errors[0].at_responder);
+    EXPECT_EQ(back->errors[0].count, 0x1'0000'0001u);
     EXPECT_EQ(back->reasons[0].sentence, "why");
     EXPECT_EQ(back->reasons[0].kind, StateReasonKind::Refusal);
     EXPECT_EQ(back->qps[2].qpn, 0x12'3456u);

@@ -1,61 +1,54 @@
 #include "transport/counters.hpp"
 
+#include <iterator>
+
 #include "base/assert.hpp"
 
 namespace feroce::transport {
 
+namespace {
+
+// In the order of Counter; rxe's hw_counters names where it has one.
+constexpr const char* kCounterNames[] = {
+    "sent_pkts",
+    "rcvd_pkts",
+    "duplicate_request",
+    "out_of_seq_request",
+    "rcvd_rnr_err",
+    "send_rnr_err",
+    "rcvd_seq_err",
+    "ack_deferred",
+    "retry_exceeded_err",
+    "retry_rnr_exceeded_err",
+    "completer_retry_err",
+    "send_err",
+    "link_downed",
+    "rdma_sends",
+    "rdma_recvs",
+    "retransmitted_pkts",
+    "rcvd_cnp",
+    "sent_bytes",
+    "rcvd_bytes",
+    "ack_timeouts",
+    "implied_naks",
+    "resent_by_timeout",
+    "resent_by_probe",
+    "resent_by_nak_seq",
+    "resent_by_rnr",
+    "resent_by_lost_response",
+    "handed_over",
+    "ring_sent_pkts",
+    "ring_rcvd_pkts",
+    "ring_full_pkts",
+    "ring_memory_bytes",
+    "ring_refused",
+};
+static_assert(std::size(kCounterNames) == static_cast<std::size_t>(Counter::Count));
+
+}  // namespace
+
 const char* name(Counter counter) {
-    switch (counter) {
-        case Counter::SentPackets:
-            return "sent_pkts";
-        case Counter::ReceivedPackets:
-            return "rcvd_pkts";
-        case Counter::DuplicateRequest:
-            return "duplicate_request";
-        case Counter::OutOfSequenceRequest:
-            return "out_of_seq_request";
-        case Counter::ReceivedRnr:
-            return "rcvd_rnr_err";
-        case Counter::SentRnr:
-            return "send_rnr_err";
-        case Counter::ReceivedSequenceError:
-            return "rcvd_seq_err";
-        case Counter::AckDeferred:
-            return "ack_deferred";
-        case Counter::RetryExceeded:
-            return "retry_exceeded_err";
-        case Counter::RnrRetryExceeded:
-            return "retry_rnr_exceeded_err";
-        case Counter::CompleterRetry:
-            return "completer_retry_err";
-        case Counter::SendError:
-            return "send_err";
-        case Counter::LinkDowned:
-            return "link_downed";
-        case Counter::RdmaSends:
-            return "rdma_sends";
-        case Counter::RdmaReceives:
-            return "rdma_recvs";
-        case Counter::Retransmitted:
-            return "retransmitted_pkts";
-        case Counter::CongestionNotifications:
-            return "rcvd_cnp";
-        case Counter::HandedOver:
-            return "handed_over";
-        case Counter::RingSentPackets:
-            return "ring_sent_pkts";
-        case Counter::RingReceivedPackets:
-            return "ring_rcvd_pkts";
-        case Counter::RingFull:
-            return "ring_full_pkts";
-        case Counter::RingMemory:
-            return "ring_memory_bytes";
-        case Counter::RingRefused:
-            return "ring_refused";
-        case Counter::Count:
-            break;
-    }
-    ASSERT(false);
+    return kCounterNames[static_cast<std::size_t>(counter)];
 }
 
 const char* name(DropReason reason) {

@@ -25,7 +25,17 @@ enum class Counter : std::uint8_t {
     RdmaReceives,
     Retransmitted,
     CongestionNotifications,
-    HandedOver,  // Landed here but were another process's.
+    SentBytes,      // From the BTH to the ICRC, as port counters of a card count them.
+    ReceivedBytes,  // Likewise, of all packets, those that are dropped too.
+    AckTimeouts,    // Of the length that the program chose.
+    ImpliedNaks,    // A response was missing, which a later answer told.
+    // Packets sent again, by what made the sender do it: parts of Retransmitted.
+    ResentByTimeout,
+    ResentByProbe,  // Of the oldest packet, long before that timeout; or what its answer told.
+    ResentBySequence,
+    ResentByRnr,
+    ResentByResponse,  // See ImpliedNaks.
+    HandedOver,        // Landed here but were another process's.
     RingSentPackets,
     RingReceivedPackets,
     RingFull,     // Packets that a ring had no room for; they went by UDP.

@@ -25,6 +25,36 @@ constexpr const char* kStatusNames[] = {
 };
 static_assert(std::size(kStatusNames) == static_cast<std::size_t>(WcStatus::GeneralError) + 1);
 
+// In the order of Rule.
+constexpr const char* kRuleNames[] = {
+    "none",
+    "retry_limit",
+    "rnr_limit",
+    "peer_refused",
+    "local_key",
+    "local_memory_gone",
+    "response_malformed",
+    "remote_key",
+    "remote_memory_gone",
+    "operation_not_enabled",
+    "operation_sequence",
+    "mtu_mismatch",
+    "message_length",
+    "receive_too_small",
+    "receive_key",
+    "receive_queue_gone",
+    "misaligned",
+    "too_many_reads",
+    "invalidate_refused",
+    "bind_refused",
+    "completion_overflow",
+    "moved_to_error",
+    "message_too_long",
+    "peer_silent",
+    "process_forked",
+};
+static_assert(std::size(kRuleNames) == ErrorCounts::kRules);
+
 // What is known when nothing is heard.
 std::string silence(const Reason& reason) {
     if (reason.send_error != 0)
@@ -104,9 +134,27 @@ const char* text(Rule rule) {
     ASSERT(false);
 }
 
+const char* name(Rule rule) {
+    return kRuleNames[static_cast<std::size_t>(rule)];
+}
+
+const char* name(WcStatus status) {
+    return kStatusNames[static_cast<std::size_t>(status)];
+}
+
+void ErrorCounts::count(const Reason& reason) {
+    ++counts_[reason.at_responder ? 1 : 0][static_cast<std::size_t>(reason.rule)]
+             [static_cast<std::size_t>(reason.status)];
+}
+
+std::uint64_t ErrorCounts::of(bool at_responder, Rule rule, WcStatus status) const {
+    return counts_[at_responder ? 1 : 0][static_cast<std::size_t>(rule)]
+                  [static_cast<std::size_t>(status)];
+}
+
 std::string describe(const Reason& reason) {
     char head[160];
-    const char* status = kStatusNames[static_cast<std::size_t>(reason.status)];
+    const char* status = name(reason.status);
     const unsigned long long wr_id = reason.wr_id;
     if (reason.at_responder) {
         std::snprintf(head, sizeof head,
@@ -137,6 +185,7 @@ std::uint32_t ReasonLog::record(Reason reason) {
     reason.id = next_id_++;
     if (next_id_ == 0) next_id_ = 1;  // 0 means "no reason" in a completion.
     reasons_[reason.id % kCapacity] = reason;
+    counts_.count(reason);
     return reason.id;
 }
 

@@ -46,6 +46,8 @@ enum class Rule : std::uint8_t {
 };
 
 const char* text(Rule rule);
+const char* name(Rule rule);        // One word, for counters.
+const char* name(WcStatus status);  // As programs print it.
 
 struct Reason {
     std::uint32_t id = 0;
@@ -70,6 +72,20 @@ struct Reason {
 
 std::string describe(const Reason& reason);  // One sentence for a person.
 
+// How often each rule failed a work request, or made us refuse one of the peer, by status. What was
+// flushed after it is not counted: it is the same trouble.
+class ErrorCounts {
+public:
+    static constexpr std::size_t kRules = static_cast<std::size_t>(Rule::ProcessForked) + 1;
+    static constexpr std::size_t kStatuses = static_cast<std::size_t>(WcStatus::GeneralError) + 1;
+
+    void count(const Reason& reason);
+    std::uint64_t of(bool at_responder, Rule rule, WcStatus status) const;
+
+private:
+    std::array<std::array<std::array<std::uint64_t, kStatuses>, kRules>, 2> counts_{};
+};
+
 // The last reasons of one engine, addressed by id. Old ones are overwritten.
 class ReasonLog {
 public:
@@ -79,10 +95,13 @@ public:
     const Reason* find(std::uint32_t id) const;  // Null when unknown or overwritten.
     std::uint32_t last_id() const { return next_id_ - 1; }
 
+    const ErrorCounts& counts() const { return counts_; }  // Of all, the overwritten too.
+
     NoticeLog notices;  // What failed nothing here.
 
 private:
     std::array<Reason, kCapacity> reasons_{};
+    ErrorCounts counts_;
     std::uint32_t next_id_ = 1;
 };
 

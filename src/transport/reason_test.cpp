@@ -90,6 +90,28 @@ TEST(Reason, EveryRuleHasASentenceOfItsOwn) {
         EXPECT_TRUE(sentences.insert(text(static_cast<Rule>(rule))).second) << rule;
 }
 
+TEST(Reason, EveryRuleHasAWordOfItsOwn) {
+    std::set<std::string> words;
+    for (std::size_t rule = 0; rule < ErrorCounts::kRules; ++rule)
+        EXPECT_TRUE(words.insert(name(static_cast<Rule>(rule))).second) << rule;
+}
+
+TEST(Reason, LogCountsWhatItNoLongerRemembers) {
+    ReasonLog log;
+    Reason reason;
+    reason.rule = Rule::RetryLimit;
+    reason.status = WcStatus::RetryExceededError;
+    for (std::size_t i = 0; i <= ReasonLog::kCapacity; ++i) log.record(reason);
+    reason.at_responder = true;
+    log.record(reason);
+    const auto count = [&log](bool at_responder, Rule rule) {
+        return log.counts().of(at_responder, rule, WcStatus::RetryExceededError);
+    };
+    EXPECT_EQ(count(false, Rule::RetryLimit), ReasonLog::kCapacity + 1);
+    EXPECT_EQ(count(true, Rule::RetryLimit), 1U);
+    EXPECT_EQ(count(false, Rule::RnrLimit), 0U);
+}
+
 TEST(Counters, EachHasItsOwnName) {
     expect_distinct_names(Counter::Count);
     expect_distinct_names(DropReason::Count);

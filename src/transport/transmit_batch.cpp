@@ -38,6 +38,7 @@ ByteSpan TransmitBatch::append(const Path& path, Qpn destination, std::size_t si
         runs_.push_back({path, packet, static_cast<std::uint32_t>(size), 1, slot});
     }
     ++packets_sent_;
+    bytes_sent_ += size;
     placed_last_ = false;
     return packet;
 }
@@ -56,11 +57,13 @@ ByteSpan TransmitBatch::place(const Path& path, Qpn destination, std::size_t siz
     ASSERT(packet.size() == size);
     placed_ = placed_last_ = true;
     ++packets_sent_;
+    bytes_sent_ += size;
     return packet;
 }
 
 void TransmitBatch::retract(std::size_t size) {
     --packets_sent_;
+    bytes_sent_ -= size;
     if (placed_last_) {
         placed_last_ = false;
         return sink_.take_back();

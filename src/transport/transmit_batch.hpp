@@ -64,6 +64,7 @@ public:
     void flush();
     int send_error(const Path& path) const { return sink_.send_error(path); }
     std::uint64_t packets_sent() const { return packets_sent_; }
+    std::uint64_t bytes_sent() const { return bytes_sent_; }
 
 private:
     void send();
@@ -74,6 +75,7 @@ private:
     std::size_t used_ = 0;
     std::vector<TransmitRun> runs_;  // Capacity reserved: never grows past it.
     std::uint64_t packets_sent_ = 0;
+    std::uint64_t bytes_sent_ = 0;
     bool placed_ = false;       // Something since the last transmit().
     bool placed_last_ = false;  // The last packet, and not appended.
     bool refused_ = false;      // There was no room since flush(): the next find none either.

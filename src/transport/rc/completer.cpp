@@ -83,7 +83,8 @@ void Requester::on_ack(Instant now, PacketNumber number, wire::Aeth aeth) {
     // IBTA 9.7.5.1.2: acknowledging past an unanswered READ means its response was lost.
     gap_reported_ = true;
     qp_.services().counters.add(Counter::CompleterRetry);
-    go_back(now, Rule::RetryLimit, WcStatus::RetryExceededError, aeth.syndrome.raw);
+    qp_.services().counters.add(Counter::ImpliedNaks);
+    go_back(now, Counter::ResentByResponse, Rule::RetryLimit, aeth.syndrome.raw);
 }
 
 void Requester::update_credits(wire::Aeth aeth) {
@@ -102,7 +103,7 @@ void Requester::on_nak(Instant now, PacketNumber number, wire::Syndrome syndrome
     if (sequence || reach != number) {
         qp_.services().counters.add(Counter::ReceivedSequenceError);
         qp_.window()->on_loss(now);
-        return go_back(now, Rule::PeerRefused, WcStatus::RetryExceededError, syndrome.raw);
+        return go_back(now, Counter::ResentBySequence, Rule::PeerRefused, syndrome.raw);
     }
     fail_head(now, Rule::PeerRefused, status_of(syndrome.nak_code()), syndrome.raw);
 }
@@ -121,7 +122,7 @@ void Requester::on_rnr(Instant now, PacketNumber number, std::uint8_t timer) {
         }
         --rnr_left_;
     }
-    rewind();
+    rewind(Counter::ResentByRnr);
     rnr_until_ = now + std::chrono::microseconds(wire::rnr_timer_us(timer));
 }
 
@@ -149,8 +150,9 @@ void Requester::on_read_response(Instant now, PacketNumber number, std::uint32_t
         if (qp_.state() == QpState::Err) return;
         gap_reported_ = true;
         qp_.services().counters.add(Counter::CompleterRetry);
+        qp_.services().counters.add(Counter::ImpliedNaks);
         qp_.window()->on_loss(now);
-        return go_back(now, Rule::RetryLimit, WcStatus::RetryExceededError, 0);
+        return go_back(now, Counter::ResentByResponse, Rule::RetryLimit, 0);
     }
     SendWqe* wqe = awaiting_response(number);
     const bool is_atomic =
@@ -218,11 +220,11 @@ void Requester::advance(Instant now, PacketNumber to) {
     if (qp_.state() == QpState::Err) return;
     if (is_lost && flight_.bytes > 0) {
         qp_.window()->on_loss(now);
-        rewind();
+        rewind(Counter::ResentByProbe);
     }
     // An answer to what was sent before a rewind may overtake the position: nothing to resend
     // there.
-    if (sent_before < flight_.una) rewind();
+    if (sent_before < flight_.una) rewind(position_.resend_cause);
     if (flight_.bytes > 0) arm(now);
 }
 
@@ -289,7 +291,8 @@ void Requester::retire_finished(Instant now) {
 }
 
 // The position goes back to una. What was in flight is forgotten: all of it will be sent again.
-void Requester::rewind() {
+void Requester::rewind(Counter cause) {
+    position_.resend_cause = cause;
     qp_.window()->on_forgotten(flight_.bytes);
     flight_.bytes = 0;
     flight_.read_ends.clear();
@@ -309,13 +312,13 @@ void Requester::seek_unanswered() {
         position_.packet = static_cast<std::uint32_t>(flight_.una - wqe.first_packet);
 }
 
-void Requester::go_back(Instant now, Rule rule, WcStatus status, std::uint8_t syndrome) {
+void Requester::go_back(Instant now, Counter cause, Rule rule, std::uint8_t syndrome) {
     if (retries_left_ == 0) {
         qp_.services().counters.add(Counter::RetryExceeded);
-        return fail_head(now, rule, status, syndrome);
+        return fail_head(now, rule, WcStatus::RetryExceededError, syndrome);
     }
     --retries_left_;
-    rewind();
+    rewind(cause);
 }
 
 void Requester::on_timer(Instant now) {
@@ -325,8 +328,9 @@ void Requester::on_timer(Instant now) {
     qp_.services().counters.add(Counter::CompleterRetry);
     gap_reported_ = false;
     if (timed_out) {
+        qp_.services().counters.add(Counter::AckTimeouts);
         qp_.window()->on_loss(now);
-        return go_back(now, Rule::RetryLimit, WcStatus::RetryExceededError, 0);
+        return go_back(now, Counter::ResentByTimeout, Rule::RetryLimit, 0);
     }
     probe_.deadline = kNever;
     probe_.due = flight_.bytes > 0;

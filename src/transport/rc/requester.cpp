@@ -353,6 +353,12 @@ bool Requester::wants_ack(bool last, std::uint32_t packet_cost) {
     return asks;
 }
 
+void Requester::count_resent() {
+    Counters& counters = qp_.services().counters;
+    counters.add(Counter::Retransmitted);
+    counters.add(probe_.sending ? Counter::ResentByProbe : position_.resend_cause);
+}
+
 // Appends the packet, fills it, and accounts for it. `packets` is how many PSNs it uses: more than
 // one for a READ request, whose responses own the rest, and for a wide packet.
 bool Requester::transmit(Instant now, SendWqe& wqe, PacketSpec& spec, std::uint32_t packets) {
@@ -380,7 +386,7 @@ bool Requester::transmit(Instant now, SendWqe& wqe, PacketSpec& spec, std::uint3
     }
     const std::uint32_t bytes = cost(wqe, position_.packet, position_.packet + packets);
     const bool resent = number < flight_.sent_end;
-    if (resent) services.counters.add(Counter::Retransmitted);
+    if (resent) count_resent();
     if (probe_.sending) {
         arm(now);
         return true;

@@ -57,6 +57,7 @@ private:
     struct Position {
         std::uint64_t index = 0;
         std::uint32_t packet = 0;
+        Counter resend_cause = Counter::ResentByTimeout;  // Of the last rewind.
     };
     // A resend long before the acknowledgement timeout, when round trips are known to be short: the
     // oldest packet again, alone, since the peer may only be slow. It is not counted: retry_count
@@ -131,15 +132,16 @@ private:
     void note_progress();
     bool rest_is_lost(PacketNumber to) const;
     void retire_finished(Instant now);
-    void rewind();
+    void rewind(Counter cause);
     void seek_unanswered();
-    void go_back(Instant now, Rule rule, WcStatus status, std::uint8_t syndrome);
+    void go_back(Instant now, Counter cause, Rule rule, std::uint8_t syndrome);
     void fail_head(Instant now, Rule rule, WcStatus status, std::uint8_t syndrome,
                    mem::Fault fault = mem::Fault::None);
     void fail_head(Instant now, Reason reason);  // PSN and work request are filled in.
     void fail_response(Instant now, std::size_t length, std::uint64_t expected);
     void fail_if_faulty_head(Instant now);
     void arm(Instant now);
+    void count_resent();
 
     // invariants.cpp
     const char* check_stopped() const;
