@@ -13,6 +13,7 @@
 #include "cli/export.hpp"
 #include "cli/export_door.hpp"
 #include "cli/launch.hpp"
+#include "cli/metrics/metrics.hpp"
 #include "cli/output.hpp"
 #include "cli/run.hpp"
 #include "cli/session.hpp"
@@ -32,6 +33,7 @@ struct Arguments {
     std::string config;
     ExportConfig exports;
     AttachOptions attached;
+    MetricsOptions measured;
     bool writers = false;
     std::string evicted;
     bool reload = false;
@@ -110,6 +112,17 @@ void add_disk_commands(CLI::App& app, Arguments& arguments, int& status) {
     leave->callback([&] { status = detach(arguments.which); });
 }
 
+void add_metrics(CLI::App& app, Arguments& arguments, int& status) {
+    MetricsOptions& measured = arguments.measured;
+    CLI::App* command =
+        app.add_subcommand("metrics", "counters of live processes, for Prometheus and its kin");
+    command->add_option("--format", measured.format, "openmetrics if left out, or text");
+    command->add_option("--processes", measured.processes_max,
+                        "so many have series of their own; 32");
+    command->add_option("--qps", measured.qps_max, "so many queue pairs have; none");
+    command->callback([&] { status = metrics(measured); });
+}
+
 void add_commands(CLI::App& app, Arguments& arguments, int& status) {
     app.add_subcommand("run", "run -- CMD ARGS: an unmodified RDMA program on the soft device");
     app.add_subcommand(
@@ -149,6 +162,7 @@ void add_commands(CLI::App& app, Arguments& arguments, int& status) {
     looks->fallthrough();
     looks->add_option("program", arguments.which, "also whether this one would use Feroce");
     looks->callback([&] { status = doctor(arguments.which, arguments.options); });
+    add_metrics(app, arguments, status);
     add_disk_commands(app, arguments, status);
 }
 

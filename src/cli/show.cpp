@@ -12,23 +12,6 @@
 namespace feroce::cli {
 namespace {
 
-const char* type_name(std::uint8_t type) {
-    switch (type) {
-        case 2:
-            return "RC";
-        case 3:
-            return "UC";
-        case 4:
-            return "UD";
-        case 9:
-            return "XRC_INI";
-        case 10:
-            return "XRC_TGT";
-        default:
-            return "UNKNOWN";
-    }
-}
-
 const char* migration_name(std::uint8_t state) {
     constexpr const char* kNames[] = {"MIGRATED", "REARM", "ARMED"};
     return state < std::size(kNames) ? kNames[state] : "UNKNOWN";
@@ -45,10 +28,6 @@ Json link_record(const std::vector<DeviceInfo>& devices, const std::string& name
     Json record = device_record(devices, name);
     record["port"] = 1;
     return record;
-}
-
-std::string device_of(const process::StateSnapshot& process, const process::StateQp& qp) {
-    return qp.device < process.devices.size() ? process.devices[qp.device] : "";
 }
 
 void add_peer(const process::StateQp& qp, Json& record) {

@@ -34,6 +34,27 @@ std::vector<process::StateSnapshot> live_processes() {
     return out;
 }
 
+std::string device_of(const process::StateSnapshot& process, const process::StateQp& qp) {
+    return qp.device < process.devices.size() ? process.devices[qp.device] : "";
+}
+
+const char* type_name(std::uint8_t type) {
+    switch (type) {
+        case 2:
+            return "RC";
+        case 3:
+            return "UC";
+        case 4:
+            return "UD";
+        case 9:
+            return "XRC_INI";
+        case 10:
+            return "XRC_TGT";
+        default:
+            return "UNKNOWN";
+    }
+}
+
 const char* state_name(std::uint8_t state) {
     constexpr const char* kNames[] = {"RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR"};
     return state < std::size(kNames) ? kNames[state] : "UNKNOWN";

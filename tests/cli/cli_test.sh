@@ -139,6 +139,11 @@ test_usage() {
     refused trace
     refused trace /no/such/file
     refused trace /etc/passwd
+    refused metrics --format xml
+    refused metrics --processes 1001
+    refused metrics --processes many
+    refused metrics --qps -1
+    refused metrics feroce_lo
     contains "$("$feroce" --help)" "explain"
     contains "$("$feroce" --version)" "feroce "
 }
