@@ -120,6 +120,9 @@ void add_metrics(CLI::App& app, Arguments& arguments, int& status) {
     command->add_option("--processes", measured.processes_max,
                         "so many have series of their own; 32");
     command->add_option("--qps", measured.qps_max, "so many queue pairs have; none");
+    command->add_option("--listen", measured.listen,
+                        "[ADDRESS:]PORT: serve /metrics there by HTTP; 127.0.0.1 if left out");
+    command->add_option("--host", measured.hosts, "a further name that clients may use");
     command->callback([&] { status = metrics(measured); });
 }
 

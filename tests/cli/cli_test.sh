@@ -144,6 +144,11 @@ test_usage() {
     refused metrics --processes many
     refused metrics --qps -1
     refused metrics feroce_lo
+    refused metrics --listen host
+    refused metrics --listen 10.0.0.1
+    refused metrics --listen 65536
+    refused metrics --listen 0 --format text
+    refused metrics --host name
     contains "$("$feroce" --help)" "explain"
     contains "$("$feroce" --version)" "feroce "
 }

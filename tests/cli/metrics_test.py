@@ -3,6 +3,8 @@
 metrics_test.py NAME FOLDER_OF_FEROCE. Exit status 77: not here."""
 import contextlib
 import os
+import signal
+import socket
 import subprocess
 import sys
 import time
@@ -153,6 +155,136 @@ def test_errors(feroce):
         assert metrics.value("feroce_process_errors_total", pid=str(child.pid)) == 1
     finally:
         programs.end()
+
+
+OPEN = "application/openmetrics-text; version=1.0.0"
+
+
+class Server:
+    def __init__(self, feroce, *options):
+        self.process = subprocess.Popen([feroce, "metrics", "--listen", "0", *options], text=True,
+                                        stdout=subprocess.PIPE)
+        line = self.process.stdout.readline()
+        assert line.startswith("metrics at http://127.0.0.1:"), line
+        self.port = int(line.split(":")[2].split("/")[0])
+
+    def connect(self):
+        return socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE)
+
+    def raw(self, request):
+        """The status that the request gets, and what follows the headers; (0, "") if it was closed
+        without a word."""
+        with self.connect() as stream:
+            answer = b""
+            with contextlib.suppress(ConnectionError):
+                stream.sendall(request)
+                while part := stream.recv(65536):
+                    answer += part
+        head, _, body = answer.decode().partition("\r\n\r\n")
+        return (int(head.split()[1]), body) if head else (0, "")
+
+    def get(self, path="/metrics", method="GET", host="127.0.0.1", accept=OPEN):
+        return self.raw(f"{method} {path} HTTP/1.1\r\nHost: {host}\r\n"
+                        f"Accept: {accept}\r\n\r\n".encode())
+
+    def metrics(self, accept=OPEN):
+        status, body = self.get(accept=accept)
+        assert status == 200, (status, body)
+        return Metrics(body, "openmetrics" if accept == OPEN else "text")
+
+    def memory(self):
+        with open(f"/proc/{self.process.pid}/status", encoding="ascii") as lines:
+            return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS"))
+
+    def end(self):
+        self.process.send_signal(signal.SIGTERM)
+        status = self.process.wait(PATIENCE)
+        assert status == 0, f"the server ended with {status}"
+
+
+@contextlib.contextmanager
+def serving(feroce, *options):
+    server = Server(feroce, *options)
+    try:
+        yield server
+        server.end()
+    finally:
+        server.process.kill()
+        server.process.wait()
+
+
+def test_http(feroce):
+    name = socket.gethostname()
+    with serving(feroce, "--host", "front.example") as server:
+        for host in "127.0.0.1", f"127.0.0.1:{server.port}", "localhost", name, "front.example:80":
+            assert server.get(host=host)[0] == 200, host
+        for host in "evil.example", f"evil.example:{server.port}", "", "127.0.0.1.evil.example":
+            status, body = server.get(host=host)
+            assert status in (400, 403) and "feroce" not in body, (host, status)
+        assert server.raw(b"GET /metrics HTTP/1.0\r\n\r\n")[0] == 400, "no Host at all"
+        assert server.get("/")[0] == server.get("/metrics/x")[0] == 404
+        assert server.get(method="POST")[0] == server.get(method="DELETE")[0] == 405
+        assert server.get(method="HEAD") == (200, "")
+        # Both formats, as the client takes them; programs come and go.
+        with running_pair(feroce) as pair:
+            await_true("the server sees them",
+                       lambda: server.metrics().value("feroce_processes") == 2)
+            check_pair(server.metrics(), *pair)
+            check_pair(server.metrics("text/plain"), *pair)
+            moved = server.metrics().value("rdma_sent_pkts_total", **DEVICE)
+        await_true("they are gone", lambda: server.metrics().value("feroce_processes") == 0)
+        later = server.metrics()
+        assert later.value("rdma_sent_pkts_total", **DEVICE) >= moved, "a counter never falls"
+        assert not later.all("feroce_process_sent_bytes_total")
+        # A second one cannot have the port.
+        second = subprocess.run([feroce, "metrics", "--listen", str(server.port)], text=True,
+                                capture_output=True, timeout=PATIENCE, check=False)
+        assert second.returncode == 1 and second.stdout == "", second
+        assert second.stderr == (f"feroce: metrics cannot listen on 127.0.0.1:{server.port}: "
+                                 "Address already in use\n"), second
+
+
+def test_hostile_clients(feroce):
+    with serving(feroce) as server:
+        server.metrics()
+        before = server.memory()
+        # On a busy machine their time may be over before ours has come.
+        for _ in range(5):
+            slow, beside = look_beside_slow_clients(server)
+            if beside:
+                break
+        assert beside, "the server answered only when the slow clients were gone"
+        await_true("each ends in time", lambda: all(is_over(stream) for stream in slow))
+        assert server.raw(b"GET /metrics HTTP/1.1\r\nX: " + b"a" * 1_000_000)[0] in (0, 413, 431)
+        assert server.raw(b"POST /metrics HTTP/1.1\r\nHost: localhost\r\n"
+                          b"Content-Length: 1000000000\r\n\r\n" + b"a" * 1_000_000)[0] in (0, 405)
+        assert server.raw(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n"
+                          b"Content-Length: 1000000000\r\n\r\n" + b"a" * 1_000_000)[0] in (0, 400)
+        assert server.raw(b"\0" * 100_000)[0] in (0, 400, 413, 414, 431)
+        server.metrics()
+        assert server.memory() - before < 16 * 1024, f"{before} to {server.memory()} KiB"
+        for stream in slow:
+            stream.close()
+
+
+def look_beside_slow_clients(server):
+    slow = [server.connect() for _ in range(200)]
+    for stream in slow:
+        with contextlib.suppress(ConnectionError):
+            stream.sendall(b"GET /metrics HTTP/1.1\r\nHost: 127.0")
+    for _ in range(20):
+        server.metrics()
+    return slow, is_over(slow[0]) and not is_over(slow[-1])
+
+
+def is_over(stream):
+    stream.setblocking(False)
+    try:
+        return stream.recv(65536) == b"" or is_over(stream)
+    except BlockingIOError:
+        return False
+    except ConnectionError:
+        return True
 
 
 def enter_own_network():

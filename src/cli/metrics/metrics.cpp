@@ -7,6 +7,7 @@
 #include "cli/complain.hpp"
 #include "cli/devices.hpp"
 #include "cli/metrics/families.hpp"
+#include "cli/metrics/http_server.hpp"
 #include "cli/output.hpp"
 #include "cli/state.hpp"
 
@@ -23,6 +24,10 @@ void check(const MetricsOptions& options) {
     if (options.processes_max > kLabelledMax || options.qps_max > kLabelledMax)
         throw UsageError(fmt::format(
             "metrics has series of at most {} processes and as many queue pairs", kLabelledMax));
+    if (!options.listen.empty() && !options.format.empty())
+        throw UsageError("metrics has no --format with --listen: each client says what it takes");
+    if (options.listen.empty() && !options.hosts.empty())
+        throw UsageError("metrics has --host only with --listen");
 }
 
 int print(const MetricsOptions& options) {
@@ -45,6 +50,7 @@ std::vector<Family> Collector::families() {
 
 int metrics(const MetricsOptions& options) {
     check(options);
+    if (!options.listen.empty()) return serve_metrics(options);
     return print(options);
 }
 

@@ -17,6 +17,8 @@ struct MetricsOptions {
     std::string format;  // openmetrics (if empty) or text.
     std::size_t processes_max = 32;
     std::size_t qps_max = 0;
+    std::string listen;              // [ADDRESS:]PORT: serve them there.
+    std::vector<std::string> hosts;  // Names that clients may call us by, beyond our own.
 };
 
 int metrics(const MetricsOptions& options);  // The exit status.
