@@ -48,6 +48,7 @@ stages=(
     "soak|function|disks600|disks20 for 10 minutes, and a 1 GiB image there and back"
     "soak|function|crash50|the same 50 times"
     "soak|function|cycles|a disk is attached and detached 1,000 times: none refused, memory flat"
+    "soak|function|exporters|promtool and node_exporter read what feroce metrics gives"
     "soak|function|includes|every source compiles without precompiled headers"
     "soak|function|coverage|lines and branches that unit, golden, script and sim tests run, by room"
     "soak|function|zeroes|write zeroes from the RNBD client of a newer kernel, Debian's backport"
@@ -501,6 +502,12 @@ stage_chroot() {
     need_tests
     "${try[@]}" bookworm readme packages container userns
     "${try[@]}" trixie packages tests
+}
+
+stage_exporters() {
+    set_up exporters
+    need_tests
+    /usr/bin/python3 "$root/tests/cli/exporters_test.py" "$build/bin"
 }
 
 stage_cross() {

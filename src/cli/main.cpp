@@ -123,6 +123,9 @@ void add_metrics(CLI::App& app, Arguments& arguments, int& status) {
     command->add_option("--listen", measured.listen,
                         "[ADDRESS:]PORT: serve /metrics there by HTTP; 127.0.0.1 if left out");
     command->add_option("--host", measured.hosts, "a further name that clients may use");
+    command->add_option("--sysfs", measured.sysfs,
+                        "a folder to get them as files, for exporters that read sysfs");
+    command->add_option("--every", measured.every, "seconds; once if left out");
     command->callback([&] { status = metrics(measured); });
 }
 

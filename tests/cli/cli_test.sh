@@ -149,6 +149,9 @@ test_usage() {
     refused metrics --listen 65536
     refused metrics --listen 0 --format text
     refused metrics --host name
+    refused metrics --sysfs "$scratch/tree" --listen 0
+    refused metrics --sysfs "$scratch/tree" --every 3601
+    refused metrics --every 5
     contains "$("$feroce" --help)" "explain"
     contains "$("$feroce" --version)" "feroce "
 }

@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 
 from prometheus_client import parser
@@ -285,6 +286,58 @@ def is_over(stream):
         return False
     except ConnectionError:
         return True
+
+
+class Folder:
+    """A folder that `feroce metrics --sysfs` keeps up to date."""
+
+    def __init__(self, feroce, path):
+        self.path = path
+        self.process = subprocess.Popen([feroce, "metrics", "--sysfs", path, "--every", "1"],
+                                        text=True, stdout=subprocess.PIPE)
+        assert self.process.stdout.readline() == f"counters in {path}/class/infiniband\n"
+
+    def read(self, name):
+        with open(f"{self.path}/class/infiniband/feroce_lo/{name}", encoding="ascii") as file:
+            return file.read().rstrip("\n")
+
+    def port(self, name):
+        return int(self.read(f"ports/1/{name}"))
+
+    def end(self):
+        self.process.send_signal(signal.SIGTERM)
+        assert self.process.wait(PATIENCE) == 0
+
+
+@contextlib.contextmanager
+def kept_folder(feroce):
+    with tempfile.TemporaryDirectory() as place:
+        folder = Folder(feroce, f"{place}/tree")
+        try:
+            yield folder
+            folder.end()
+        finally:
+            folder.process.kill()
+            folder.process.wait()
+
+
+def test_sysfs(feroce):
+    with kept_folder(feroce) as folder:
+        assert folder.read("ports/1/state") == "4: ACTIVE"
+        assert folder.port("counters/port_xmit_data") == 0
+        with running_pair(feroce):
+            await_true("data are counted",
+                       lambda: folder.port("counters/port_xmit_data") > 1_000_000 / 4)
+            await_true("packets are", lambda: folder.port("hw_counters/sent_pkts") > 100)
+            assert folder.port("hw_counters/local_ack_timeout_err") >= 0
+        # A second process finds the folder marked as ours, and a stranger's is left alone.
+        subprocess.run([feroce, "metrics", "--sysfs", folder.path], timeout=PATIENCE, check=True,
+                       stdout=subprocess.DEVNULL)
+        refused = subprocess.run([feroce, "metrics", "--sysfs", os.path.dirname(folder.path)],
+                                 text=True, capture_output=True, timeout=PATIENCE, check=False)
+        assert refused.returncode == 1 and refused.stdout == "", refused
+        assert refused.stderr == (f"feroce: {os.path.dirname(folder.path)}: the folder has files "
+                                  "that feroce metrics did not write\n"), refused
 
 
 def enter_own_network():

@@ -12,11 +12,11 @@
 #include <cstdarg>
 #include <cstdio>
 #include <cstring>
-#include <ctime>
 #include <string_view>
 
 #include "cli/complain.hpp"
 #include "cli/metrics/connections.hpp"
+#include "cli/metrics/end_signals.hpp"
 #include "cli/metrics/http_library.hpp"
 #include "cli/metrics/listen_address.hpp"
 
@@ -29,6 +29,7 @@ constexpr std::size_t kRequestBytesMax = 16 * 1024;  // With its headers.
 constexpr unsigned kSilenceMax = 5;                  // Seconds.
 // One look at the processes answers all requests of this time: asking often costs them nothing.
 constexpr std::chrono::milliseconds kLookLasts{250};
+constexpr std::chrono::milliseconds kSweep{500};
 
 class Server {
 public:
@@ -192,11 +193,6 @@ int open_socket(ListenAddress& listen) {
     return -1;
 }
 
-void wait_for_signal(const sigset_t& signals, Connections& connections) {
-    const timespec pause{.tv_sec = 0, .tv_nsec = 500'000'000};
-    while (::sigtimedwait(&signals, nullptr, &pause) < 0) connections.end_old_ones(Clock::now());
-}
-
 }  // namespace
 
 int serve_metrics(const MetricsOptions& options) {
@@ -208,12 +204,7 @@ int serve_metrics(const MetricsOptions& options) {
     if (socket < 0)
         return complain(
             fmt::format("metrics cannot listen on {}: {}", to_text(listen), std::strerror(errno)));
-    // Before there is another thread, which would be given them.
-    sigset_t signals;
-    ::sigemptyset(&signals);
-    ::sigaddset(&signals, SIGTERM);
-    ::sigaddset(&signals, SIGINT);
-    ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+    const EndSignals signals;
     ::signal(SIGPIPE, SIG_IGN);
     Server server(*http, options);
     if (!server.start(socket)) {
@@ -222,7 +213,7 @@ int serve_metrics(const MetricsOptions& options) {
     }
     fmt::print("metrics at http://{}/metrics\n", to_text(listen));
     std::fflush(stdout);
-    wait_for_signal(signals, server.connections());
+    while (!signals.wait(kSweep)) server.connections().end_old_ones(Clock::now());
     return 0;  // The library closes its socket.
 }
 

@@ -6,6 +6,7 @@
 
 #include "cli/complain.hpp"
 #include "cli/devices.hpp"
+#include "cli/metrics/counter_tree.hpp"
 #include "cli/metrics/families.hpp"
 #include "cli/metrics/http_server.hpp"
 #include "cli/output.hpp"
@@ -13,6 +14,8 @@
 
 namespace feroce::cli {
 namespace {
+
+constexpr unsigned kEveryMax = 3600;
 
 Exposition exposition_of(const std::string& format) {
     if (format.empty() || format == "openmetrics") return Exposition::OpenMetrics;
@@ -28,6 +31,11 @@ void check(const MetricsOptions& options) {
         throw UsageError("metrics has no --format with --listen: each client says what it takes");
     if (options.listen.empty() && !options.hosts.empty())
         throw UsageError("metrics has --host only with --listen");
+    if (!options.sysfs.empty() && (!options.listen.empty() || !options.format.empty()))
+        throw UsageError("metrics has neither --listen nor --format with --sysfs");
+    if (options.every > kEveryMax || (options.every != 0 && options.sysfs.empty()))
+        throw UsageError(
+            fmt::format("metrics has --every only with --sysfs, up to {} seconds", kEveryMax));
 }
 
 int print(const MetricsOptions& options) {
@@ -41,9 +49,14 @@ int print(const MetricsOptions& options) {
 
 }  // namespace
 
-std::vector<Family> Collector::families() {
-    const std::vector<process::StateReading> readings = all_processes();
+std::vector<process::StateReading> Collector::look() {
+    std::vector<process::StateReading> readings = all_processes();
     ledger_.take(readings);
+    return readings;
+}
+
+std::vector<Family> Collector::families() {
+    const std::vector<process::StateReading> readings = look();
     const std::vector<DeviceInfo> devices = list_devices();
     return make_families({devices, readings, ledger_, qps_max_});
 }
@@ -51,6 +64,7 @@ std::vector<Family> Collector::families() {
 int metrics(const MetricsOptions& options) {
     check(options);
     if (!options.listen.empty()) return serve_metrics(options);
+    if (!options.sysfs.empty()) return write_counters(options);
     return print(options);
 }
 

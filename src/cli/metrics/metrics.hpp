@@ -19,6 +19,8 @@ struct MetricsOptions {
     std::size_t qps_max = 0;
     std::string listen;              // [ADDRESS:]PORT: serve them there.
     std::vector<std::string> hosts;  // Names that clients may call us by, beyond our own.
+    std::string sysfs;               // A folder: write them there as files.
+    unsigned every = 0;              // Seconds between two times; 0: once.
 };
 
 int metrics(const MetricsOptions& options);  // The exit status.
@@ -29,7 +31,8 @@ public:
     explicit Collector(const MetricsOptions& options)
         : ledger_(options.processes_max), qps_max_(options.qps_max) {}
 
-    std::vector<Family> families();
+    std::vector<process::StateReading> look();
+    std::vector<Family> families();  // Of a new look.
     const Ledger& ledger() const { return ledger_; }
 
 private:
