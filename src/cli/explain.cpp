@@ -35,17 +35,17 @@ const char* kind_name(StateReasonKind kind) {
     return "unknown";
 }
 
-// The process that had a queue pair of that number on this machine, if none alive has its slot: the
-// youngest of those that were killed.
-const StateReading* killed_owner(const std::vector<StateReading>& readings, std::uint64_t network,
-                                 std::uint32_t qpn) {
+// The process that took the other end of a connection along when it ended. Its slot would not do:
+// another process may have had it before or since.
+const StateReading* lost_owner(const std::vector<StateReading>& readings, std::uint64_t network,
+                               const StateReason& failure) {
+    const process::Connection wanted{failure.peer_qpn, failure.qpn};
     const StateReading* found = nullptr;
     for (const StateReading& reading : readings) {
-        const std::vector<SlotNumber>& slots = reading.snapshot.slots;
-        if (reading.snapshot.network != network || reading.snapshot.finished ||
-            std::find(slots.begin(), slots.end(), slot_of(Qpn{qpn})) == slots.end())
+        const auto& all = reading.connections;
+        if (reading.alive || reading.snapshot.finished || reading.snapshot.network != network ||
+            std::find(all.begin(), all.end(), wanted) == all.end())
             continue;
-        if (reading.alive) return nullptr;
         if (found == nullptr || found->changed_ns < reading.changed_ns) found = &reading;
     }
     return found;
@@ -98,12 +98,14 @@ Json derived_causes(const std::vector<StateReading>& readings, const StateSnapsh
             out.push_back(cause(*peer.reading, which_way(*peer.qp, failure)));
         return out;
     }
-    if (failure.source != failure.destination) return out;
-    const StateReading* owner = killed_owner(readings, of.network, failure.peer_qpn);
-    // A process that talked to itself was there to see the failure.
+    const StateReading* owner = lost_owner(readings, of.network, failure);
+    // A process that talked to itself was there to see the failure. How a process ended that could
+    // not say so is not known here.
     if (owner != nullptr && owner->snapshot.pid != of.pid)
-        out.push_back(cause(*owner, fmt::format("the process was killed, and QP 0x{:06x} with it",
-                                                failure.peer_qpn)));
+        out.push_back(cause(
+            *owner, fmt::format("the process ended without closing QP 0x{:06x} (it was killed, "
+                                "crashed, or left by _exit or exec)",
+                                failure.peer_qpn)));
     return out;
 }
 
@@ -119,7 +121,13 @@ Json told_causes(const std::vector<StateReading>& readings, const StateReason& f
 Json causes(const std::vector<StateReading>& readings, const StateSnapshot& of,
             const StateReason& failure) {
     Json told = told_causes(readings, failure);
-    return told.empty() ? derived_causes(readings, of, failure) : told;
+    if (told.empty()) return derived_causes(readings, of, failure);
+    // Who has the slot now and knows no such queue pair is not the one to blame.
+    const StateReading* owner = lost_owner(readings, of.network, failure);
+    const auto is_owners = [&](const Json& t) { return t["pid"] == owner->snapshot.pid; };
+    const bool blame = failure.peer_silent && owner != nullptr && owner->snapshot.pid != of.pid &&
+                       std::none_of(told.begin(), told.end(), is_owners);
+    return blame ? derived_causes(readings, of, failure) : told;
 }
 
 bool concerns(std::optional<std::uint32_t> which, const StateSnapshot& s, const StateReason& r) {

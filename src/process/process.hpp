@@ -88,6 +88,10 @@ public:
     // A failing completion is about to be handed out. What is known of it goes to the state page
     // first: the program may abort because of it. Not on the way of completions that succeed.
     void note_failure(Qpn qpn, std::uint32_t reason);
+    // A queue pair was connected to that peer, or is no longer: the peer is 0. A device is open.
+    void note_connection(Qpn qpn, Qpn peer) {
+        if (state_ != nullptr) state_->note_connection(qpn, peer);
+    }
     void flush();         // At exit.
     void finish_state();  // At exit, after flush().
     void abandon();       // In a forked child: closes what must die with the parent, takes no lock.

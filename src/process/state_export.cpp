@@ -180,7 +180,7 @@ StateExport::~StateExport() {
 
 void StateExport::start(host::Host& host, std::function<void()> refresh) {
     identity_ = host.identity();
-    if (page_ != nullptr) return;
+    if (page_ != nullptr) return page_->forget_connections();  // Those of the last time.
     Result<std::unique_ptr<StatePage>> page = StatePage::create(identity_.user);
     if (!page) {
         (void)refuse("state page", page.error());
@@ -289,6 +289,10 @@ void StateExport::publish(Shards shards, bool finished) {
     snapshot.qps_left_out += static_cast<std::uint32_t>(snapshot.qps.size());
     snapshot.qps.clear();
     (void)page_->write(encode(snapshot));
+}
+
+void StateExport::note_connection(Qpn qpn, Qpn peer) {
+    if (page_ != nullptr) page_->note_connection(qpn, peer);
 }
 
 void StateExport::ask() {

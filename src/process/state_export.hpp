@@ -49,6 +49,8 @@ public:
     void start(host::Host& host, std::function<void()> refresh);
     // One thread at a time. `finished`: at exit.
     void publish(Shards shards, bool finished = false);
+    // See StatePage::note_connection(). A device is open.
+    void note_connection(Qpn qpn, Qpn peer);
     void ask();  // The thread is to publish soon. Any thread.
     // At exit: leaves the page behind if it explains something.
     void finish();

@@ -13,7 +13,10 @@ inline constexpr std::size_t kSequenceOffset =
     0;                                            // Odd while the owner writes; 0 before the first.
 inline constexpr std::size_t kRequestOffset = 4;  // Changed by readers, who then wake the owner.
 inline constexpr std::size_t kLengthOffset = 8;   // Of the snapshot.
-inline constexpr std::size_t kSnapshotOffset = 64;
+// Connections, 8 bytes each, at a place that the QPN gives: see StatePage::note_connection().
+inline constexpr std::size_t kConnectionsOffset = 64;
+inline constexpr std::size_t kConnections = 1024;
+inline constexpr std::size_t kSnapshotOffset = kConnectionsOffset + kConnections * 8;
 inline constexpr std::size_t kSnapshotMax = 16 * 1024 * 1024;  // What readers believe.
 
 // The directory of that user if it is there and nobody else's. Never makes it: a process that has

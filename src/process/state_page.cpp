@@ -122,6 +122,20 @@ bool StatePage::write(ByteView snapshot) {
     return true;
 }
 
+void StatePage::note_connection(Qpn qpn, Qpn peer) {
+    std::byte* const place = bytes_ + kConnectionsOffset + qpn.raw % kConnections * 8;
+    const std::atomic_ref entry(*reinterpret_cast<std::uint64_t*>(place));
+    const std::uint64_t wanted = std::uint64_t{peer.raw} << 32 | qpn.raw;
+    // relaxed: an entry is complete by itself.
+    if (peer.raw != 0) return entry.store(wanted, std::memory_order_relaxed);
+    if ((entry.load(std::memory_order_relaxed) & 0xffff'ffff) == qpn.raw)
+        entry.store(0, std::memory_order_relaxed);
+}
+
+void StatePage::forget_connections() {
+    std::memset(bytes_ + kConnectionsOffset, 0, kConnections * 8);
+}
+
 void StatePage::remove() {
     ::unlink(path_.c_str());
 }

@@ -6,6 +6,9 @@
 // inherited: a page without a lock is that of a process that has ended. Readers use pread only and
 // take nothing for granted, so neither a torn page nor a hostile one can hurt them. A sequence word
 // (odd while the owner writes) tells them whether they read a whole snapshot.
+//
+// Beside the snapshot the page has a table of connections, written as they are made: of a process
+// that was killed it says which queue pairs went with it. A slot does not: others have it later.
 #pragma once
 
 #include <array>
@@ -138,7 +141,11 @@ public:
     StatePage& operator=(const StatePage&) = delete;
 
     bool write(ByteView snapshot);  // False if there is no room for it.
-    void remove();                  // No page is left behind.
+    // From now on the queue pair is connected to that peer; to none if it is 0. Any thread. The
+    // younger of two queue pairs with one place in the table is known.
+    void note_connection(Qpn qpn, Qpn peer);
+    void forget_connections();
+    void remove();   // No page is left behind.
     void abandon();  // In a forked child, which has no mapping: lets go of the descriptor.
 
     std::uint32_t request() const;
@@ -158,11 +165,19 @@ private:
     std::size_t size_ = 0;  // Of the file that has memory; the mapping is as large as can be.
 };
 
+struct Connection {
+    std::uint32_t qpn = 0;
+    std::uint32_t peer_qpn = 0;
+
+    bool operator==(const Connection&) const = default;
+};
+
 struct StateReading {
     std::int64_t changed_ns = 0;  // When the page was last written, by the clock of files.
     bool alive = false;           // False: the last words of a process that has ended.
     bool fresh = false;           // Written after we asked. A stopped process does not answer.
     StateSnapshot snapshot;
+    std::vector<Connection> connections;  // As they are, or were when the process ended.
 };
 
 // The pages of all other processes of that user, by pid. Asks every owner at once and waits at most

@@ -155,6 +155,22 @@ TEST(StatePage, ASilentOwnerIsShownAsItWas) {
     EXPECT_FALSE(reading->fresh);
 }
 
+TEST(StatePage, TellsWhichConnectionsWentWithTheProcess) {
+    Owner owner([](StatePage& page) {
+        page.note_connection(Qpn{0x1'0001}, Qpn{7});
+        page.note_connection(Qpn{0x1'0002}, Qpn{8});
+        page.note_connection(Qpn{0x1'0002}, Qpn{0});  // Destroyed.
+        page.note_connection(Qpn{0x1'0401}, Qpn{9});  // At the place of the first.
+        page.note_connection(Qpn{0x1'0001}, Qpn{0});  // It has none any more.
+        page.note_connection(Qpn{0x1'0003}, Qpn{10});
+    });
+    owner.await('d');
+    owner.end();
+    const auto reading = find(owner.pid(), 1ms);
+    ASSERT_TRUE(reading);
+    EXPECT_EQ(reading->connections, (std::vector<Connection>{{0x1'0401, 9}, {0x1'0003, 10}}));
+}
+
 // That a process was killed explains something, too; one that ends well removes its page.
 TEST(StatePage, OutlivesItsOwnerUnlessRemoved) {
     Owner killed([](StatePage& page) {

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cctype>
 #include <climits>
@@ -26,6 +27,7 @@ using std::chrono::nanoseconds;
 
 constexpr std::size_t kDeadPagesMax = 16;
 constexpr int kTriesMax = 100;
+constexpr std::size_t kWordsBytes = kConnectionsOffset;  // The words that futexes need.
 
 nanoseconds monotonic() {
     timespec now{};
@@ -44,7 +46,7 @@ public:
         if (!ours && fd_ >= 0) ::close(std::exchange(fd_, -1));
     }
     ~PageFile() {
-        if (words_ != MAP_FAILED) ::munmap(words_, kSnapshotOffset);
+        if (words_ != MAP_FAILED) ::munmap(words_, kWordsBytes);
         if (fd_ >= 0) ::close(fd_);
     }
     PageFile(PageFile&& other) noexcept
@@ -67,7 +69,7 @@ public:
 
     void ask() {
         asked_at_ = word(kSequenceOffset).value_or(0);
-        words_ = ::mmap(nullptr, kSnapshotOffset, PROT_READ | PROT_WRITE, MAP_SHARED, fd_, 0);
+        words_ = ::mmap(nullptr, kWordsBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd_, 0);
         if (words_ == MAP_FAILED) return;
         // Two readers that write the same number are one request; both are served by its answer.
         const std::uint32_t request = word(kRequestOffset).value_or(0) + 1;
@@ -101,6 +103,17 @@ public:
                 return bytes ? decode(*bytes) : std::nullopt;
         }
         return std::nullopt;
+    }
+
+    std::vector<Connection> connections() const {
+        std::array<std::uint64_t, kConnections> table{};
+        (void)!::pread(fd_, table.data(), sizeof table, kConnectionsOffset);
+        std::vector<Connection> out;
+        for (const std::uint64_t entry : table)
+            if (entry != 0)
+                out.push_back(
+                    {static_cast<std::uint32_t>(entry), static_cast<std::uint32_t>(entry >> 32)});
+        return out;
     }
 
 private:
@@ -177,7 +190,8 @@ std::vector<StateReading> read_state_pages(std::uint32_t user, std::chrono::mill
                 {.changed_ns = page.changed().tv_sec * 1'000'000'000LL + page.changed().tv_nsec,
                  .alive = alive,
                  .fresh = fresh,
-                 .snapshot = std::move(*snapshot)});
+                 .snapshot = std::move(*snapshot),
+                 .connections = page.connections()});
     }
     std::sort(out.begin(), out.end(), [](const StateReading& a, const StateReading& b) {
         return a.snapshot.pid < b.snapshot.pid;

@@ -226,7 +226,11 @@ int ibv_modify_qp(ibv_qp* base, ibv_qp_attr* attributes, int mask) {
                                                            {static_cast<std::uint32_t>(mask)});
         if (!modified) return refuse("ibv_modify_qp", modified.error());
         base->state = static_cast<ibv_qp_state>(qp.machine->state());
-        if ((mask & IBV_QP_STATE) != 0 && base->state == IBV_QPS_RESET) purge_completions(*base);
+        if ((mask & IBV_QP_STATE) == 0) return 0;
+        if (base->state == IBV_QPS_RTR || base->state == IBV_QPS_RESET)
+            process_of(base->context)
+                .note_connection(qp.machine->qpn(), qp.machine->attributes().destination_qpn);
+        if (base->state == IBV_QPS_RESET) purge_completions(*base);
         return 0;
     });
 }
@@ -265,6 +269,7 @@ int ibv_destroy_qp(ibv_qp* base) {
     // Null: a call before was left, by siglongjmp(), while it waited.
     if (qp.machine != nullptr) {
         process::Shard::Session session(*qp.shard);
+        process_of(base->context).note_connection(qp.machine->qpn(), Qpn{0});
         session.engine().destroy_qp(*qp.machine);
         qp.machine = nullptr;
     }

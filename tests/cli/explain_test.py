@@ -49,8 +49,8 @@ FAULTS = [
           ["IBV_WC_REM_INV_REQ_ERR", "because", "the two ends have different path MTUs"],
           ["the two ends have different path MTUs: here it is 512, and a packet with 1024 bytes"]),
     Fault("killed", "12",
-          ["the peer did not acknowledge", "because", "the process was killed"],
-          ["the process was killed"], kills_target=True),
+          ["the peer did not acknowledge", "because", "the process ended without closing QP"],
+          ["the process ended without closing QP"], kills_target=True),
     Fault("hole-there", "12",
           ["the peer did not acknowledge", "nothing was ever heard from it",
            "is ready and still expects PSN 1000: the packets are lost on the way from"],
@@ -171,17 +171,22 @@ def plain(text):
     return re.sub(r"0x[0-9a-f]+|\d+", "", text)
 
 
-def main():
-    folder, program, *names = sys.argv[1:]
-    feroce = os.path.join(os.path.abspath(folder), "feroce")
+def enter_namespaces():
+    """Starts this program again in namespaces of its own, or ends it with 77."""
     if "FEROCE_EXPLAIN_TEST" not in os.environ:
         os.environ["FEROCE_EXPLAIN_TEST"] = "inside"
         options = ["-nm"] if os.geteuid() == 0 else ["-rnm"]
         if subprocess.run(["unshare", *options, "true"], check=False).returncode != 0:
             print("no namespaces can be made here")
-            return 77
+            sys.exit(77)
         os.execvp("unshare", ["unshare", *options, sys.executable, *sys.argv])
     make_network()
+
+
+def main():
+    folder, program, *names = sys.argv[1:]
+    feroce = os.path.join(os.path.abspath(folder), "feroce")
+    enter_namespaces()
     answers = {}
     for fault in FAULTS:
         if names and fault.name not in names:
@@ -195,4 +200,5 @@ def main():
     return 0
 
 
-sys.exit(main())
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,87 @@
+#!/usr/bin/env python3
+"""`feroce explain` is right or says nothing: explain_right_test.py FOLDER_OF_FEROCE PLANTED_FAULT
+CASE. Exit status 77: not here."""
+import contextlib
+import os
+import sys
+
+import explain_test
+
+SLOT_SHIFT = 15  # Of a QPN: the bits above are its process's slot.
+
+
+class Case:
+    """What every case uses: the command, the program that goes wrong, and what it started."""
+
+    def __init__(self, folder, program):
+        self.feroce = os.path.join(os.path.abspath(folder), "feroce")
+        self.program = program
+        self.stack = contextlib.ExitStack()
+
+    def start(self, role, name, device="feroce_lo", index="0", environment=None):
+        environment = environment or {}
+        fault = explain_test.Fault(name, "", [], [], environment, environment)
+        end = explain_test.End(self.feroce, self.program, role, fault, device, index)
+        self.stack.callback(end.process.wait)
+        self.stack.callback(end.process.kill)
+        return end
+
+    def connected(self, name):
+        """Two ends that wait for a word; with each where it is."""
+        ends = [self.start(role, name) for role in ("initiator", "target")]
+        places = [end.hear() for end in ends]
+        for end, place in zip(ends, reversed(places)):
+            end.tell(place)
+        for end in ends:
+            assert end.hear() == "ready\n"
+        return [*ends, *places]
+
+    def kill(self, end):
+        end.process.kill()
+        end.process.wait()
+
+    def explain(self, *words):
+        return explain_test.explain(self.feroce, *words)
+
+
+def contains(text, *wanted):
+    for words in wanted:
+        assert words in text, f"`{words}` is not in: {text}"
+
+
+def slot(place):
+    return int(place.split()[0], 16) >> SLOT_SHIFT
+
+
+def attribution(case):
+    """A server is killed. Unrelated programs that get its slot and are killed are not blamed."""
+    initiator, target, _, place = case.connected("killed")
+    case.kill(target)
+    initiator.tell("go\n")
+    assert initiator.hear() == "done 12\n"
+    for _ in range(14):
+        innocent = case.start("target", "killed")
+        taken = slot(innocent.hear())
+        case.kill(innocent)
+        said = case.explain(initiator.pid)
+        contains(said, f"(pid {target.pid}, ended): the process ended without closing QP 0x")
+        assert f"pid {innocent.pid}" not in said, said
+        assert case.explain(innocent.pid) == "", "it has nothing to do with the failure"
+        if taken == slot(place):
+            return
+    raise AssertionError("no program got the slot of the one that was killed")
+
+
+CASES = {"attribution": attribution}
+
+
+def main():
+    folder, program, name = sys.argv[1:]
+    explain_test.enter_namespaces()
+    case = Case(folder, program)
+    with case.stack:
+        CASES[name](case)
+
+
+if __name__ == "__main__":
+    main()
