@@ -178,10 +178,10 @@ bool Process::publish_failure() {
 }
 
 void Process::note_failure(Qpn qpn, std::uint32_t reason) {
-    if (state_ == nullptr) return;
+    if (state_ == nullptr || (reason & transport::ReasonLog::kOrderly) != 0) return;
     std::atomic<std::uint32_t>& told = told_[slot_of(qpn)];
-    // Everything that a queue pair flushes has the reason of its first failure.
-    const auto news = reason - told.load(std::memory_order_relaxed);
+    // Everything that a queue pair flushes has the reason of its first failure. Ids have 31 bits.
+    const auto news = (reason - told.load(std::memory_order_relaxed)) << 1;
     if (static_cast<std::int32_t>(news) <= 0) return;
     const Uncancelled call;
     if (!publish_failure()) state_->ask();

@@ -236,7 +236,8 @@ StateQp StateExport::record_of(const device::Engine& engine, transport::QueuePai
     out.packets_sent = qp.packets_sent();
     out.packets_received = qp.packets_received();
     out.receives_posted = qp.receive_queue().available();
-    out.first_reason = qp.first_reason();
+    if ((qp.first_reason() & transport::ReasonLog::kOrderly) == 0)
+        out.first_reason = qp.first_reason();
     out.source = a.address.source;
     out.destination = a.address.destination;
     out.by_ring = engine.goes_by_ring(qp) ? 1 : 0;

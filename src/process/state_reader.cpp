@@ -15,6 +15,7 @@
 #include <cctype>
 #include <climits>
 #include <ctime>
+#include <functional>
 #include <utility>
 
 #include "process/state_layout.hpp"
@@ -25,7 +26,10 @@ namespace {
 
 using std::chrono::nanoseconds;
 
-constexpr std::size_t kDeadPagesMax = 16;
+// Pages of ended processes that are kept, the youngest: of those that tell of a failure, and of the
+// others, which tell that a process was killed or what it noticed.
+constexpr std::size_t kFailedPagesMax = 32;
+constexpr std::size_t kOtherPagesMax = 16;
 constexpr int kTriesMax = 100;
 constexpr std::size_t kWordsBytes = kConnectionsOffset;  // The words that futexes need.
 
@@ -59,7 +63,7 @@ public:
 
     bool valid() const { return fd_ >= 0; }
     const std::string& path() const { return path_; }
-    timespec changed() const { return changed_; }
+    std::int64_t changed_ns() const { return changed_.tv_sec * 1'000'000'000LL + changed_.tv_nsec; }
 
     bool alive() const {
         struct flock lock {};
@@ -157,20 +161,36 @@ std::vector<PageFile> open_pages(const std::string& directory, std::uint32_t use
 
 }  // namespace
 
+namespace {
+
+bool tells_of_failure(const StateSnapshot& snapshot) {
+    return std::any_of(snapshot.reasons.begin(), snapshot.reasons.end(), [](const StateReason& r) {
+        return r.kind == StateReasonKind::Failure || r.kind == StateReasonKind::Refusal;
+    });
+}
+
+using DatedPath = std::pair<std::int64_t, std::string>;
+
+void keep_youngest(std::vector<DatedPath>& pages, std::size_t count) {
+    std::sort(pages.begin(), pages.end(), std::greater<>());
+    for (std::size_t i = count; i < pages.size(); ++i) ::unlink(pages[i].second.c_str());
+}
+
+}  // namespace
+
 void prune_dead_pages(const std::string& directory, std::uint32_t user) {
-    std::vector<std::pair<timespec, std::string>> kept;
+    std::vector<DatedPath> failed;
+    std::vector<DatedPath> others;
     for (const PageFile& page : open_pages(directory, user, O_RDONLY)) {
         if (page.alive()) continue;
-        if (page.snapshot())
-            kept.emplace_back(page.changed(), page.path());
+        if (const auto snapshot = page.snapshot())
+            (tells_of_failure(*snapshot) ? failed : others)
+                .emplace_back(page.changed_ns(), page.path());
         else
             ::unlink(page.path().c_str());
     }
-    std::sort(kept.begin(), kept.end(), [](const auto& a, const auto& b) {
-        return std::pair(a.first.tv_sec, a.first.tv_nsec) >
-               std::pair(b.first.tv_sec, b.first.tv_nsec);
-    });
-    for (std::size_t i = kDeadPagesMax; i < kept.size(); ++i) ::unlink(kept[i].second.c_str());
+    keep_youngest(failed, kFailedPagesMax);
+    keep_youngest(others, kOtherPagesMax);
 }
 
 std::vector<StateReading> read_state_pages(std::uint32_t user, std::chrono::milliseconds patience) {
@@ -186,12 +206,11 @@ std::vector<StateReading> read_state_pages(std::uint32_t user, std::chrono::mill
         const bool alive = page.alive();
         const bool fresh = alive && page.await_answer(until);
         if (auto snapshot = page.snapshot())
-            out.push_back(
-                {.changed_ns = page.changed().tv_sec * 1'000'000'000LL + page.changed().tv_nsec,
-                 .alive = alive,
-                 .fresh = fresh,
-                 .snapshot = std::move(*snapshot),
-                 .connections = page.connections()});
+            out.push_back({.changed_ns = page.changed_ns(),
+                           .alive = alive,
+                           .fresh = fresh,
+                           .snapshot = std::move(*snapshot),
+                           .connections = page.connections()});
     }
     std::sort(out.begin(), out.end(), [](const StateReading& a, const StateReading& b) {
         return a.snapshot.pid < b.snapshot.pid;

@@ -182,16 +182,31 @@ std::string describe(const Reason& reason) {
 }
 
 std::uint32_t ReasonLog::record(Reason reason) {
-    reason.id = next_id_++;
-    if (next_id_ == 0) next_id_ = 1;  // 0 means "no reason" in a completion.
-    reasons_[reason.id % kCapacity] = reason;
-    counts_.count(reason);
+    const bool orderly = is_orderly(reason);
+    std::uint32_t& next = orderly ? next_orderly_ : next_id_;
+    const std::uint32_t number = next++;
+    if (next == kOrderly) next = 1;  // 0 means "no reason" in a completion.
+    reason.id = orderly ? number | kOrderly : number;
+    if (orderly) {
+        orderly_[number % kOrderlyCapacity] = reason;
+    } else {
+        reasons_[number % kCapacity] = reason;
+        counts_.count(reason);
+    }
     return reason.id;
 }
 
 const Reason* ReasonLog::find(std::uint32_t id) const {
-    const Reason& slot = reasons_[id % kCapacity];
+    const std::uint32_t number = id & ~kOrderly;
+    const Reason& slot =
+        number == id ? reasons_[number % kCapacity] : orderly_[number % kOrderlyCapacity];
     return id != 0 && slot.id == id ? &slot : nullptr;
+}
+
+bool ReasonLog::was_overwritten(std::uint32_t id) const {
+    const std::uint32_t number = id & ~kOrderly;
+    if (number == 0) return false;
+    return number == id ? number + kCapacity < next_id_ : number + kOrderlyCapacity < next_orderly_;
 }
 
 }  // namespace feroce::transport

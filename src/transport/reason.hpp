@@ -86,14 +86,23 @@ private:
     std::array<std::array<std::array<std::uint64_t, kStatuses>, kRules>, 2> counts_{};
 };
 
-// The last reasons of one engine, addressed by id. Old ones are overwritten.
+// Where requests are flushed because the program ended the connection, nothing has failed.
+constexpr bool is_orderly(const Reason& reason) {
+    return reason.rule == Rule::MovedToError;
+}
+
+// The last reasons of one engine, addressed by id. Old ones are overwritten. Orderly ends have a
+// place and numbers of their own: many of them would push a failure out.
 class ReasonLog {
 public:
-    static constexpr std::size_t kCapacity = 256;
+    static constexpr std::size_t kCapacity = 256;  // Of failures.
+    static constexpr std::size_t kOrderlyCapacity = 32;
+    static constexpr std::uint32_t kOrderly = 0x8000'0000;  // In the ids of orderly ends.
 
     std::uint32_t record(Reason reason);
     const Reason* find(std::uint32_t id) const;  // Null when unknown or overwritten.
-    std::uint32_t last_id() const { return next_id_ - 1; }
+    bool was_overwritten(std::uint32_t id) const;
+    std::uint32_t last_id() const { return next_id_ - 1; }  // Of a failure.
 
     const ErrorCounts& counts() const { return counts_; }  // Of all, the overwritten too.
 
@@ -101,8 +110,10 @@ public:
 
 private:
     std::array<Reason, kCapacity> reasons_{};
+    std::array<Reason, kOrderlyCapacity> orderly_{};
     ErrorCounts counts_;
-    std::uint32_t next_id_ = 1;
+    std::uint32_t next_id_ = 1;  // Below kOrderly, as the next one.
+    std::uint32_t next_orderly_ = 1;
 };
 
 }  // namespace feroce::transport

@@ -26,6 +26,28 @@ TEST(Reason, LogKeepsTheLastOnes) {
     EXPECT_EQ(log.find(log.last_id())->wr_id, ReasonLog::kCapacity + 1);
 }
 
+TEST(Reason, OrderlyEndsPushNoFailureOut) {
+    ReasonLog log;
+    Reason failure;
+    failure.rule = Rule::RetryLimit;
+    const std::uint32_t failed = log.record(failure);
+    Reason orderly;
+    orderly.rule = Rule::MovedToError;
+    const std::uint32_t first = log.record(orderly);
+    for (std::size_t i = 0; i < 2 * ReasonLog::kCapacity; ++i) {
+        orderly.wr_id = i;
+        const std::uint32_t id = log.record(orderly);
+        ASSERT_NE(log.find(id), nullptr);
+        EXPECT_EQ(log.find(id)->wr_id, i);
+    }
+    EXPECT_EQ(log.find(first), nullptr);
+    EXPECT_TRUE(log.was_overwritten(first));
+    EXPECT_FALSE(log.was_overwritten(failed));
+    ASSERT_NE(log.find(failed), nullptr);
+    EXPECT_EQ(log.find(failed)->rule, Rule::RetryLimit);
+    EXPECT_EQ(log.last_id(), failed);
+}
+
 TEST(Reason, SentenceNamesRequestPsnRuleAndSyndrome) {
     Reason reason;
     reason.rule = Rule::PeerRefused;

@@ -72,7 +72,23 @@ def attribution(case):
     raise AssertionError("no program got the slot of the one that was killed")
 
 
-CASES = {"attribution": attribution}
+def retention(case):
+    """A failure outlives processes that ended after it and have less to tell."""
+    initiator, target, *_ = case.connected("bad-rkey")
+    initiator.tell("go\n")
+    assert initiator.hear() == "done 10\n"
+    assert [end.finish() for end in (initiator, target)] == [0, 0]
+    before = case.explain(initiator.pid)
+    contains(before, "IBV_WC_REM_ACCESS_ERR")
+    for _ in range(20):
+        killed = case.start("target", "killed")
+        killed.hear()
+        case.kill(killed)
+    assert case.explain(initiator.pid) == before
+    assert len(os.listdir(f"/dev/shm/feroce-{os.geteuid()}")) < 22, "pages are not bounded"
+
+
+CASES = {"attribution": attribution, "retention": retention}
 
 
 def main():

@@ -156,7 +156,8 @@ void connect(const End& end, const Place& peer) {
 }
 
 void post_receives(const End& end) {
-    if (end.initiates || end.is("no-receive") || end.is("wrong-state")) return;
+    const bool wants = !end.initiates || end.is("orderly");
+    if (!wants || end.is("no-receive") || end.is("wrong-state")) return;
     ibv_sge sge{reinterpret_cast<std::uintptr_t>(end.memory.data()), kBytes, end.mr->lkey};
     ibv_recv_wr wr{};
     ibv_recv_wr* bad = nullptr;
@@ -173,7 +174,16 @@ ibv_wc_status wait_for_completion(const End& end) {
     return wc.status;
 }
 
+// Ends the connection as programs do, and takes what is flushed.
+int end_orderly(const End& end) {
+    ibv_qp_attr attr{};
+    attr.qp_state = IBV_QPS_ERR;
+    need(::ibv_modify_qp(end.qp, &attr, IBV_QP_STATE), "ERR");
+    return wait_for_completion(end);
+}
+
 int initiate(const End& end, const Place& peer) {
+    if (end.is("orderly")) return end_orderly(end);
     ibv_sge sge{reinterpret_cast<std::uintptr_t>(end.memory.data()), 64, end.mr->lkey};
     ibv_send_wr wr{};
     ibv_send_wr* bad = nullptr;

@@ -85,10 +85,7 @@ void StatusChecker::completed(const QueueKey& queue, const Completion& completio
                                 (reason != nullptr ? describe(*reason) : "no reason"));
         return;
     }
-    const bool overwritten =
-        completion.reason != 0 &&
-        completion.reason + transport::ReasonLog::kCapacity <= reasons.last_id();
-    if (overwritten) return;
+    if (reasons.was_overwritten(completion.reason)) return;
     if (reason == nullptr || reason->rule == transport::Rule::None)
         report_.fail(kName, to_string(queue) + ": request " + std::to_string(completion.wr_id) +
                                 " failed with status " +
