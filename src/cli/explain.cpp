@@ -168,6 +168,7 @@ Json collect(std::optional<std::uint32_t> which) {
         const StateSnapshot& s = reading.snapshot;
         for (const StateReason& reason : s.reasons) {
             if (is_cause(which, readings, reason)) continue;
+            if (reason.minor && which != s.pid && which != reason.qpn) continue;
             if (!concerns(which, s, reason) && !concerns_peer(which, readings, s, reason)) continue;
             out.push_back({{"pid", s.pid},
                            {"comm", s.command},

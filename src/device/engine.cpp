@@ -112,10 +112,7 @@ Result<void> Engine::modify_qp(Instant now, QueuePair& qp, const QpAttributes& a
         allowed = Error{EINVAL, "the queue pair is not in the state that cur_qp_state says"};
     if (allowed) allowed = transport::check_modify(qp.type(), from, to, mask);
     if (allowed) allowed = check_values(attributes, mask);
-    if (!allowed) {
-        note_refusal("ibv_modify_qp", qp, allowed.error());
-        return allowed;
-    }
+    if (!allowed) return allowed;
     if (to == QpState::Reset) {
         to_reset(now, qp);
         return {};
@@ -197,19 +194,6 @@ void Engine::fail_overflowed(Instant now, QueuePair& qp) {
     qp_event(qp, transport::AsyncEventType::QpFatal);
 }
 
-// A full queue (ENOMEM) is how many programs learn to wait.
-void Engine::note_refusal(const char* call, const QueuePair& qp, const Error& error) {
-    if (error.code != EINVAL) return;
-    transport::Notice notice;
-    notice.kind = transport::NoticeKind::CallRefused;
-    notice.state = qp.state();
-    notice.qpn = qp.qpn();
-    notice.error = error.code;
-    notice.call = call;
-    notice.why = error.why;
-    reasons_.notices.note(notice);
-}
-
 void Engine::observe(QueuePair& qp) {
     transport::NoticeLog& log = reasons_.notices;
     if (uses_window(qp.type())) log.settle(qp.qpn(), qp.machine().progress().expected);
@@ -272,10 +256,7 @@ Result<void> Engine::detach_multicast(QueuePair& qp, const Gid& group) {
 Result<void> Engine::post_send(Instant now, QueuePair& qp, const transport::SendWr& wr) {
     if (!qp.device().is_ready) qp.prefetch();  // Else it was used a moment ago.
     const Result<void> posted = qp.post_send(now, wr);
-    if (!posted) {
-        note_refusal("ibv_post_send", qp, posted.error());
-        return posted;
-    }
+    if (!posted) return posted;
     if (qp.lost_completion()) [[unlikely]]
         fail_overflowed(now, qp);
     make_ready(qp);
@@ -288,18 +269,13 @@ Result<void> Engine::post_sends(Instant now, QueuePair& qp,
     if (list.size() > qp.send_queue().room()) good = Error{ENOMEM, "the send queue is full"};
     for (auto wr = list.begin(); good && wr != list.end(); ++wr)
         if (const auto length = qp.check_send(*wr); !length) good = length.error();
-    if (!good) {
-        note_refusal("ibv_wr_complete", qp, good.error());
-        return good;
-    }
+    if (!good) return good;
     for (const transport::SendWr& wr : list) TRY(post_send(now, qp, wr));
     return {};
 }
 
 Result<void> Engine::post_receive(Instant now, QueuePair& qp, const transport::ReceiveWr& wr) {
-    const Result<void> posted = qp.post_receive(now, wr);
-    if (!posted) note_refusal("ibv_post_recv", qp, posted.error());
-    return posted;
+    return qp.post_receive(now, wr);
 }
 
 bool Engine::ask_peer(Instant now, QueuePair& qp) {

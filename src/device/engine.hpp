@@ -111,7 +111,6 @@ private:
     void apply_modify(Instant now, transport::QueuePair& qp,
                       const transport::QpAttributes& attributes, transport::AttributeMask mask);
     transport::QueuePair& add_qp(Qpn qpn, const transport::QpInit& init);
-    void note_refusal(const char* call, const transport::QueuePair& qp, const Error& error);
     void to_reset(Instant now, transport::QueuePair& qp);
     // engine_receive.cpp
     void receive_somewhere(Instant now, const wire::Packet& packet, const Datagram& datagram);

@@ -153,9 +153,22 @@ RegionName Memory::region_at(std::uintptr_t address) {
         const bool holds = slot->shown() && f.kind == SlotKind::Region && address >= f.base &&
                            address - f.base < f.length;
         if (holds && (found.key == 0 || f.length < found.length))
-            found = {slot->key, f.base, f.length};
+            found = {slot->key, f.base, f.length, f.access};
     }
     return found;
+}
+
+RegionName Memory::region_with(std::uint32_t key) const {
+    const Slot* const slot = slot_of(key);
+    SlotFields f;
+    if (slot == nullptr || !slot->read(key, f)) return {};
+    return {key, f.iova, f.length, f.access};
+}
+
+bool Memory::had_key(std::uint32_t key) {
+    const Hold hold(lock_);
+    const Slot* const slot = slot_of(key);
+    return slot != nullptr && slot->key == key && !slot->shown();
 }
 
 bool Memory::reuses_slots() const {

@@ -56,6 +56,15 @@ struct RegionName {
     std::uint32_t key = 0;  // lkey and rkey. 0: no region.
     std::uint64_t address = 0;
     std::uint64_t length = 0;
+    AccessSet access;
+};
+
+// What was asked of memory, for a person. Nothing was if the length is 0.
+struct Attempt {
+    std::uint32_t key = 0;
+    AccessSet need;  // At most one bit.
+    std::uint64_t address = 0;
+    std::uint64_t length = 0;
 };
 
 struct RegionChange {  // What ibv_rereg_mr's flags ask for; the rest of the spec is ignored.
@@ -112,6 +121,9 @@ public:
     Result<RegionKeys> reregister_region(LKey key, RegionChange change, const RegionSpec& spec);
 
     RegionName region_at(std::uintptr_t address);  // The shortest that holds it. Slow.
+    // The region or window that answers to the key, its address as peers know it.
+    RegionName region_with(std::uint32_t key) const;
+    bool had_key(std::uint32_t key);  // Something that is gone was the last to have it.
 
     Result<RKey> allocate_window(PdId pd, WindowType type);
     Result<void> free_window(RKey key);  // By any key it ever had; a bound window is unbound.

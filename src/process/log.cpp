@@ -13,6 +13,7 @@
 #include <optional>
 
 #include "base/environment.hpp"
+#include "process/process.hpp"
 
 namespace feroce::process {
 namespace {
@@ -63,10 +64,24 @@ void log(LogLevel level, const char* format, ...) {
     ::syscall(SYS_write, STDERR_FILENO, line, length);
 }
 
-int refuse(const char* call, const Error& error) {
+namespace {
+
+int refuse_about(const char* call, const Error& error, const transport::QueuePair* qp) {
     log(LogLevel::Warn, "%s: %s (%s)", call, error.why, ::strerrorname_np(error.code));
+    if (Process* process = Process::current(); process != nullptr)
+        process->note_refusal(call, error, qp);
     errno = error.code;
     return error.code;
+}
+
+}  // namespace
+
+int refuse(const char* call, const Error& error) {
+    return refuse_about(call, error, nullptr);
+}
+
+int refuse(const char* call, const Error& error, const transport::QueuePair& about) {
+    return refuse_about(call, error, &about);
 }
 
 }  // namespace feroce::process

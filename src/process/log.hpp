@@ -6,6 +6,10 @@
 
 #include "base/result.hpp"
 
+namespace feroce::transport {
+class QueuePair;
+}  // namespace feroce::transport
+
 namespace feroce::process {
 
 enum class LogLevel : std::uint8_t { Off, Error, Warn, Info, Debug };
@@ -16,6 +20,8 @@ bool log_level_is_known();  // False if FEROCE_LOG asks for one that there is no
 
 // A call that fails tells its caller by the number it returns and by errno, whichever the program
 // looks at, and people why at warn level. Sets errno and returns it.
+// The state page keeps it: `feroce explain`. The call and the sentence live for ever.
 int refuse(const char* call, const Error& error);
+int refuse(const char* call, const Error& error, const transport::QueuePair& about);
 
 }  // namespace feroce::process

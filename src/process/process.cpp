@@ -8,6 +8,7 @@
 #include "base/rollback.hpp"
 #include "base/uncancelled.hpp"
 #include "process/abi_call.hpp"
+#include "process/state_layout.hpp"
 
 namespace feroce::process {
 
@@ -177,13 +178,31 @@ bool Process::publish_failure() {
     return true;
 }
 
+// Those between two ids, the last few. What is rare enough is published with everything around it
+// as well.
+void Process::write_failures(SlotNumber slot, std::uint32_t told, std::uint32_t last) {
+    constexpr std::uint32_t kMost = kNotes / 2;
+    std::array<transport::Reason, kMost> found;
+    std::size_t count = 0;
+    for (const std::unique_ptr<Shard>& shard : shards()) {
+        if (shard->slot() != slot) continue;
+        shard->inspect(kFailurePatience, [&](const device::Engine& engine) {
+            for (std::uint32_t id = last - std::min(last - told, kMost) + 1; id != last + 1; ++id)
+                if (const transport::Reason* reason = engine.reasons().find(id))
+                    found[count++] = *reason;
+        });
+    }
+    for (std::size_t i = 0; i < count; ++i) state_->note_failure(found[i]);
+}
+
 void Process::note_failure(Qpn qpn, std::uint32_t reason) {
     if (state_ == nullptr || (reason & transport::ReasonLog::kOrderly) != 0) return;
     std::atomic<std::uint32_t>& told = told_[slot_of(qpn)];
     // Everything that a queue pair flushes has the reason of its first failure. Ids have 31 bits.
-    const auto news = (reason - told.load(std::memory_order_relaxed)) << 1;
-    if (static_cast<std::int32_t>(news) <= 0) return;
+    const std::uint32_t before = told.load(std::memory_order_relaxed);
+    if (static_cast<std::int32_t>((reason - before) << 1) <= 0) return;
     const Uncancelled call;
+    within_memory("state page", [&] { write_failures(slot_of(qpn), before, reason); });
     if (!publish_failure()) state_->ask();
     told.store(reason, std::memory_order_relaxed);
 }

@@ -88,6 +88,10 @@ public:
     // A failing completion is about to be handed out. What is known of it goes to the state page
     // first: the program may abort because of it. Not on the way of completions that succeed.
     void note_failure(Qpn qpn, std::uint32_t reason);
+    // A call is about to be refused; `qp` is what it was about, or null.
+    void note_refusal(const char* call, const Error& error, const transport::QueuePair* qp) {
+        if (state_ != nullptr) state_->note_refusal(call, error, qp);
+    }
     // A queue pair was connected to that peer, or is no longer: the peer is 0. A device is open.
     void note_connection(Qpn qpn, Qpn peer) {
         if (state_ != nullptr) state_->note_connection(qpn, peer);
@@ -105,6 +109,7 @@ private:
     void add_shard();
     void publish_state();
     bool publish_failure();
+    void write_failures(SlotNumber slot, std::uint32_t told, std::uint32_t last);
 
     static std::atomic<Process*> current_;
 

@@ -9,7 +9,7 @@
 namespace feroce::process {
 namespace {
 
-constexpr std::uint32_t kMagic = 0x4645'0007;  // Changes with the layout.
+constexpr std::uint32_t kMagic = 0x4645'0008;  // Changes with the layout.
 constexpr std::size_t kTextMax = 1024;
 
 class Writer {
@@ -102,6 +102,8 @@ StateReason get_reason(Reader& in) {
     reason.psn = in.get<std::uint32_t>();
     reason.kind = static_cast<StateReasonKind>(in.get<std::uint8_t>());
     reason.peer_silent = in.get<std::uint8_t>() != 0;
+    reason.with_peer = in.get<std::uint8_t>() != 0;
+    reason.minor = in.get<std::uint8_t>() != 0;
     reason.source = in.get<Gid>();
     reason.destination = in.get<Gid>();
     reason.sentence = in.text();
@@ -147,6 +149,8 @@ std::vector<std::byte> encode(const StateSnapshot& snapshot) {
         out.put(reason.psn);
         out.put(static_cast<std::uint8_t>(reason.kind));
         out.put(static_cast<std::uint8_t>(reason.peer_silent));
+        out.put(static_cast<std::uint8_t>(reason.with_peer));
+        out.put(static_cast<std::uint8_t>(reason.minor));
         out.put(reason.source);
         out.put(reason.destination);
         out.put(reason.sentence);

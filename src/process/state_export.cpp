@@ -64,12 +64,15 @@ void add_errors(const transport::ErrorCounts& counts, std::vector<StateError>& i
             }
 }
 
-// A packet or two that come again are the network's daily loss.
-constexpr std::uint32_t kRepeatsMin = 3;
+// A packet or two that come again, or a first one that did not come, are the network's daily loss.
+std::uint32_t count_worth_telling(transport::NoticeKind kind) {
+    if (kind == transport::NoticeKind::AnswersLost) return 3;
+    return kind == transport::NoticeKind::FirstPsn ? 2 : 1;
+}
 
 bool is_worth_telling(const transport::Notice& notice) {
     return notice.kind != transport::NoticeKind::None &&
-           (notice.kind != transport::NoticeKind::AnswersLost || notice.count >= kRepeatsMin);
+           notice.count >= count_worth_telling(notice.kind);
 }
 
 // A reliable connection that was ready and got no packet at all: its peer may wonder why.
@@ -85,7 +88,6 @@ StateReasonKind kind_of(transport::NoticeKind kind) {
         case transport::NoticeKind::NoReceive:
             return StateReasonKind::Refusal;
         case transport::NoticeKind::CompletionsLost:
-        case transport::NoticeKind::CallRefused:
             return StateReasonKind::Local;
         default:
             return StateReasonKind::Notice;
@@ -136,6 +138,7 @@ StateReason reason_of(const transport::Reason& reason) {
             .kind = reason.at_responder ? StateReasonKind::Refusal : StateReasonKind::Failure,
             // Whom nothing could be sent to is not called silent.
             .peer_silent = reason.rule == transport::Rule::RetryLimit && reason.send_error == 0,
+            .with_peer = transport::concerns_peer(reason),
             .source = reason.source,
             .destination = reason.destination,
             .sentence = transport::describe(reason)};
@@ -196,6 +199,7 @@ void StateExport::start(host::Host& host, std::function<void()> refresh) {
     Result<std::unique_ptr<host::Task>> thread = host.spawn([this] { body(); });
     if (thread) thread_ = std::move(*thread);
     undo.keep();
+    notes_page_.store(page_.get(), std::memory_order_release);
 }
 
 void StateExport::body() {
@@ -296,15 +300,29 @@ void StateExport::note_connection(Qpn qpn, Qpn peer) {
     if (page_ != nullptr) page_->note_connection(qpn, peer);
 }
 
+void StateExport::note_refusal(const char* call, const Error& error,
+                               const transport::QueuePair* qp) {
+    if (StatePage* page = notes_page_.load(std::memory_order_acquire); page != nullptr)
+        notes_.refused(*page, call, error, qp);
+}
+
+void StateExport::note_failure(const transport::Reason& reason) {
+    StatePage* const page = notes_page_.load(std::memory_order_acquire);
+    if (page == nullptr) return;
+    const StateReason full = reason_of(reason);
+    notes_.failed(*page, full, full.sentence);
+}
+
 void StateExport::ask() {
     if (page_ != nullptr) page_->interrupt();
 }
 
 void StateExport::finish() {
-    if (page_ != nullptr && !explains_) page_->remove();
+    if (page_ != nullptr && !explains_ && !notes_.explains()) page_->remove();
 }
 
 void StateExport::abandon() {
+    notes_page_.store(nullptr, std::memory_order_relaxed);
     if (page_ != nullptr) page_->abandon();
 }
 

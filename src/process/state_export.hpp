@@ -14,6 +14,7 @@
 
 #include "host/host.hpp"
 #include "process/shard.hpp"
+#include "process/state_notes.hpp"
 #include "process/state_page.hpp"
 
 namespace feroce::process {
@@ -51,6 +52,9 @@ public:
     void publish(Shards shards, bool finished = false);
     // See StatePage::note_connection(). A device is open.
     void note_connection(Qpn qpn, Qpn peer);
+    // See StateNotes. Any thread at any time.
+    void note_refusal(const char* call, const Error& error, const transport::QueuePair* qp);
+    void note_failure(const transport::Reason& reason);
     void ask();  // The thread is to publish soon. Any thread.
     // At exit: leaves the page behind if it explains something.
     void finish();
@@ -69,6 +73,8 @@ private:
     host::Host* host_ = nullptr;  // Set with page_.
     host::Identity identity_;     // Of the last start.
     std::unique_ptr<StatePage> page_;
+    StateNotes notes_;
+    std::atomic<StatePage*> notes_page_{nullptr};  // page_, released when it has all it needs.
     std::function<void()> refresh_;
     using Name = std::array<char, 64>;  // As long as verbs allows, with its final zero.
     std::vector<Name> devices_;         // Every one that ever had a queue pair; never grows.

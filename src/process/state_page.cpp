@@ -136,6 +136,36 @@ void StatePage::forget_connections() {
     std::memset(bytes_ + kConnectionsOffset, 0, kConnections * 8);
 }
 
+void StatePage::note(std::size_t index, const StateReason& reason, std::string_view sentence) {
+    std::byte* const place = bytes_ + kNotesOffset + index * sizeof(PageNote);
+    PageNote note;
+    const auto sequence = word(place, offsetof(PageNote, sequence));
+    const std::uint32_t odd = sequence.load(std::memory_order_relaxed) | 1;
+    note.sequence = odd;
+    note.count = 1;
+    note.qpn = reason.qpn;
+    note.peer_qpn = reason.peer_qpn;
+    note.psn = reason.psn;
+    note.kind = static_cast<std::uint8_t>(reason.kind);
+    note.peer_silent = reason.peer_silent ? 1 : 0;
+    note.with_peer = reason.with_peer ? 1 : 0;
+    note.minor = reason.minor ? 1 : 0;
+    note.source = reason.source;
+    note.destination = reason.destination;
+    note.length = static_cast<std::uint32_t>(sentence.copy(note.text.data(), note.text.size()));
+    // As in write().
+    sequence.store(odd, std::memory_order_relaxed);
+    std::atomic_thread_fence(std::memory_order_release);
+    std::memcpy(place, &note, sizeof note);
+    sequence.store(odd + 1, std::memory_order_release);
+}
+
+void StatePage::count_note(std::size_t index, std::uint32_t count) {
+    std::byte* const place = bytes_ + kNotesOffset + index * sizeof(PageNote);
+    // relaxed: it means something whenever it is read.
+    word(place, offsetof(PageNote, count)).store(count, std::memory_order_relaxed);
+}
+
 void StatePage::remove() {
     ::unlink(path_.c_str());
 }

@@ -17,6 +17,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/bytes.hpp"
@@ -91,6 +92,8 @@ struct StateReason {
     std::uint32_t psn = 0;
     StateReasonKind kind = StateReasonKind::Failure;
     bool peer_silent = false;  // Of a failure: the peer did not answer at all.
+    bool with_peer = false;    // The peer may know more of it.
+    bool minor = false;        // Good programs see such things too; told to who asks for them.
     Gid source = {};           // Our address and the peer's; zero if unknown.
     Gid destination = {};
     std::string sentence;
@@ -145,6 +148,10 @@ public:
     // younger of two queue pairs with one place in the table is known.
     void note_connection(Qpn qpn, Qpn peer);
     void forget_connections();
+    // A reason at place `index` of the notes, over what was there, and how often it happened; its
+    // own sentence is not used. One thread at a time. Takes no memory.
+    void note(std::size_t index, const StateReason& reason, std::string_view sentence);
+    void count_note(std::size_t index, std::uint32_t count);
     void remove();   // No page is left behind.
     void abandon();  // In a forked child, which has no mapping: lets go of the descriptor.
 

@@ -171,6 +171,27 @@ TEST(StatePage, TellsWhichConnectionsWentWithTheProcess) {
     EXPECT_EQ(reading->connections, (std::vector<Connection>{{0x1'0401, 9}, {0x1'0003, 10}}));
 }
 
+TEST(StatePage, ShowsWhatWasNotedAtOnce) {
+    Owner owner([](StatePage& page) {
+        StateReason reason;
+        reason.qpn = 7;
+        reason.kind = StateReasonKind::Local;
+        page.note(0, reason, "refused");
+        page.count_note(0, 3);
+        page.note(1, reason, "overwritten");
+        page.note(1, reason, "noted later");
+        reason.qpn = 5;
+        page.note(2, reason, "why");  // As in the snapshot.
+    });
+    owner.await('d');
+    owner.end();
+    const auto reading = find(owner.pid(), 1ms);
+    ASSERT_TRUE(reading);
+    std::vector<std::string> said;
+    for (const StateReason& reason : reading->snapshot.reasons) said.push_back(reason.sentence);
+    EXPECT_EQ(said, (std::vector<std::string>{"why", "refused, 3 times", "noted later"}));
+}
+
 // That a process was killed explains something, too; one that ends well removes its page.
 TEST(StatePage, OutlivesItsOwnerUnlessRemoved) {
     Owner killed([](StatePage& page) {

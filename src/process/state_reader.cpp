@@ -39,6 +39,24 @@ nanoseconds monotonic() {
     return std::chrono::seconds(now.tv_sec) + nanoseconds(now.tv_nsec);
 }
 
+StateReason reason_of(const PageNote& note) {
+    StateReason out;
+    out.qpn = note.qpn;
+    out.peer_qpn = note.peer_qpn;
+    out.psn = note.psn;
+    out.kind = static_cast<StateReasonKind>(note.kind);
+    out.peer_silent = note.peer_silent != 0;
+    out.with_peer = note.with_peer != 0;
+    out.minor = note.minor != 0;
+    out.source = note.source;
+    out.destination = note.destination;
+    out.sentence.assign(note.text.data(), std::min<std::size_t>(note.length, note.text.size()));
+    for (char& c : out.sentence)
+        if (c < ' ' || c > '~') c = '?';
+    if (note.count > 1) out.sentence += ", " + std::to_string(note.count) + " times";
+    return out;
+}
+
 class PageFile {
 public:
     PageFile(std::string path, std::uint32_t user, int flags) : path_(std::move(path)) {
@@ -95,18 +113,11 @@ public:
         }
     }
 
+    // With what was written at once since.
     std::optional<StateSnapshot> snapshot() const {
-        for (int i = 0; i < kTriesMax; ++i) {
-            const auto before = word(kSequenceOffset);
-            if (!before || *before == 0) return std::nullopt;
-            // acquire, twice: the numbers are read outside of what lies between them.
-            std::atomic_thread_fence(std::memory_order_acquire);
-            const auto bytes = read_snapshot();
-            std::atomic_thread_fence(std::memory_order_acquire);
-            if (*before % 2 == 0 && word(kSequenceOffset) == before)
-                return bytes ? decode(*bytes) : std::nullopt;
-        }
-        return std::nullopt;
+        std::optional<StateSnapshot> out = last_snapshot();
+        if (out) add_notes(*out);
+        return out;
     }
 
     std::vector<Connection> connections() const {
@@ -121,6 +132,41 @@ public:
     }
 
 private:
+    std::optional<StateSnapshot> last_snapshot() const {
+        for (int i = 0; i < kTriesMax; ++i) {
+            const auto before = word(kSequenceOffset);
+            if (!before || *before == 0) return std::nullopt;
+            // acquire, twice: the numbers are read outside of what lies between them.
+            std::atomic_thread_fence(std::memory_order_acquire);
+            const auto bytes = read_snapshot();
+            std::atomic_thread_fence(std::memory_order_acquire);
+            if (*before % 2 == 0 && word(kSequenceOffset) == before)
+                return bytes ? decode(*bytes) : std::nullopt;
+        }
+        return std::nullopt;
+    }
+
+    void add_notes(StateSnapshot& out) const {
+        std::array<PageNote, kNotes> before, after;
+        const auto read = [this](auto& notes) {
+            return ::pread(fd_, notes.data(), sizeof notes, kNotesOffset) == sizeof notes;
+        };
+        if (!read(before)) return;
+        std::atomic_thread_fence(std::memory_order_acquire);
+        if (!read(after)) return;
+        for (std::size_t i = 0; i < kNotes; ++i) {
+            const PageNote& note = before[i];
+            if (note.sequence == 0 || note.sequence % 2 != 0 || after[i].sequence != note.sequence)
+                continue;
+            StateReason reason = reason_of(note);
+            const auto same = [&reason](const StateReason& r) {
+                return r.qpn == reason.qpn && r.sentence == reason.sentence;
+            };
+            if (std::none_of(out.reasons.begin(), out.reasons.end(), same))
+                out.reasons.push_back(std::move(reason));
+        }
+    }
+
     std::byte* at(std::size_t offset) const { return static_cast<std::byte*>(words_) + offset; }
     std::optional<std::uint32_t> word(std::size_t offset) const {
         std::uint32_t value = 0;

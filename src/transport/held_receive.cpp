@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "mem/scatter.hpp"
+#include "transport/memory_names.hpp"
 
 namespace feroce::transport {
 
@@ -33,6 +34,8 @@ void HeldReceive::fail(Instant now, Psn psn, mem::Fault fault) {
     reason.rule = Rule::ReceiveKey;
     reason.status = WcStatus::LocalProtectionError;
     reason.fault = fault;
+    reason.attempt = first_bad(qp_.services().memory, qp_.receive_queue().pd(), wqe_.list(),
+                               mem::Access::LocalWrite);
     reason.at_responder = true;
     reason.psn = psn;
     reason.wr_id = wqe_.wr_id;

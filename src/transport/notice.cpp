@@ -79,6 +79,20 @@ std::string describe(const Notice& n) {
                 "QP 0x%06x did and answered its peer's request at PSN %u and was asked for it %u "
                 "times more: packets arrive from %s, answers are lost on the way back",
                 n.qpn.raw, n.psn.raw(), n.count, source.c_str());
+        case NoticeKind::FirstPsn:
+            return print(
+                "QP 0x%06x has taken nothing yet and expects PSN %u, its rq_psn, but the packets "
+                "of its peer at %s begin with PSN %u: the peer's sq_psn must be this rq_psn",
+                n.qpn.raw, n.expected.raw(), source.c_str(), n.psn.raw());
+        case NoticeKind::UnreceivedDatagram:
+            return print(
+                "QP 0x%06x dropped %u datagrams of QP 0x%06x at %s: it had no receive posted",
+                n.qpn.raw, n.count, n.peer.raw, source.c_str());
+        case NoticeKind::LongDatagram:
+            return print(
+                "QP 0x%06x dropped %u datagrams of QP 0x%06x at %s: the receive of %u bytes has no "
+                "room for the GRH of 40 bytes and %u bytes of payload",
+                n.qpn.raw, n.count, n.peer.raw, source.c_str(), n.found, n.wanted);
         case NoticeKind::WrongQkey:
             return print(
                 "QP 0x%06x dropped %u datagrams of QP 0x%06x at %s: they have the Q_Key 0x%x, its "
@@ -92,9 +106,6 @@ std::string describe(const Notice& n) {
         case NoticeKind::SendRefused:
             return print("QP 0x%06x cannot send: ", n.qpn.raw) +
                    describe_send_error(n.error, n.source, n.destination);
-        case NoticeKind::CallRefused:
-            return print("%s of QP 0x%06x in state %s was refused (%s): %s", n.call, n.qpn.raw,
-                         name_of(n.state), ::strerrorname_np(n.error), n.why);
     }
     ASSERT(false);
     return "";
@@ -113,7 +124,8 @@ void NoticeLog::note(const Notice& notice) {
                       slot.peer == notice.peer && slot.expected == notice.expected;
     // Of a flight that is repeated, the oldest packet tells how often.
     const std::int32_t younger = distance(slot.psn, notice.psn);
-    const bool repeats = notice.kind == NoticeKind::AnswersLost;
+    const bool repeats =
+        notice.kind == NoticeKind::AnswersLost || notice.kind == NoticeKind::FirstPsn;
     if (same && repeats && younger > 0) return;
     const std::uint32_t before = same && (!repeats || younger == 0) ? slot.count : 0;
     slot = notice;
@@ -121,7 +133,8 @@ void NoticeLog::note(const Notice& notice) {
 }
 
 void NoticeLog::settle(Qpn qpn, Psn expected) {
-    for (const NoticeKind kind : {NoticeKind::NoReceive, NoticeKind::AnswersLost}) {
+    for (const NoticeKind kind :
+         {NoticeKind::NoReceive, NoticeKind::AnswersLost, NoticeKind::FirstPsn}) {
         Notice& slot = notices_[place(qpn, kind)];
         const bool found = slot.kind == kind && slot.qpn == qpn;
         if (found && slot.expected != expected) slot = Notice{};

@@ -17,15 +17,17 @@ namespace feroce::transport {
 
 enum class NoticeKind : std::uint8_t {
     None,
-    NoReceive,        // The peer was asked to wait: no receive was posted.
-    WrongState,       // Packets for a queue pair that takes none in its state.
-    NoSuchQp,         // Requests for a queue pair that is not there.
-    WrongSource,      // Packets for a queue pair that is connected to another address.
-    AnswersLost,      // The peer asks again and again for what was done and answered.
-    WrongQkey,        // Datagrams with another Q_Key than the queue pair's.
-    CompletionsLost,  // The completion queue was full.
-    SendRefused,      // The kernel does not take our packets.
-    CallRefused,      // The program asked for something that the queue pair's state forbids.
+    NoReceive,    // The peer was asked to wait: no receive was posted.
+    WrongState,   // Packets for a queue pair that takes none in its state.
+    NoSuchQp,     // Requests for a queue pair that is not there.
+    WrongSource,  // Packets for a queue pair that is connected to another address.
+    AnswersLost,  // The peer asks again and again for what was done and answered.
+    FirstPsn,     // Nothing was ever taken: the peer begins with another PSN than is expected.
+    WrongQkey,    // Datagrams with another Q_Key than the queue pair's.
+    UnreceivedDatagram,  // No receive was posted for a datagram.
+    LongDatagram,        // It had no room in the posted receive, behind the 40 bytes of its GRH.
+    CompletionsLost,     // The completion queue was full.
+    SendRefused,         // The kernel does not take our packets.
 };
 
 // Which fields mean something depends on the kind.
@@ -37,11 +39,10 @@ struct Notice {
     Psn psn;                         // Of the last packet concerned.
     Psn expected;                    // NoReceive, AnswersLost: over once another PSN is expected.
     std::uint32_t count = 1;
-    std::uint32_t wanted = 0;  // Q_Key of the queue pair; entries of the completion queue.
-    std::uint32_t found = 0;   // Q_Key of the datagram.
-    int error = 0;             // An errno: SendRefused, CallRefused.
-    const char* call = "";     // CallRefused: which, and why. Both live for ever.
-    const char* why = "";
+    // Q_Key of the queue pair; entries of the completion queue; bytes of a datagram's payload.
+    std::uint32_t wanted = 0;
+    std::uint32_t found = 0;  // Q_Key of the datagram; bytes of the receive.
+    int error = 0;            // SendRefused: an errno.
     Gid source;       // Where the packets came from; for SendRefused, whose address ours is.
     Gid destination;  // SendRefused: where they should have gone.
 };

@@ -55,9 +55,18 @@ TEST(NoticeLog, ProgressSettlesWhatWasAboutAnEarlierPacket) {
     EXPECT_EQ(count_of(log, NoticeKind::WrongState), 1u);
 }
 
+TEST(NoticeLog, APeerThatBeginsElsewhereIsSettledByItsFirstPacket) {
+    NoticeLog log;
+    for (int time = 0; time < 2; ++time)
+        for (const std::uint32_t psn : {7u, 8u}) log.note(of(NoticeKind::FirstPsn, 5, psn, 1000));
+    EXPECT_EQ(count_of(log, NoticeKind::FirstPsn), 2u);
+    log.settle(Qpn{5}, Psn(1001));
+    EXPECT_EQ(count_of(log, NoticeKind::FirstPsn), 0u);
+}
+
 TEST(Notice, EveryKindAndSendErrorHasASentenceOfItsOwn) {
     std::set<std::string> sentences;
-    constexpr auto kLast = static_cast<int>(NoticeKind::CallRefused);
+    constexpr auto kLast = static_cast<int>(NoticeKind::SendRefused);
     for (int kind = 1; kind <= kLast; ++kind) {
         Notice notice = of(static_cast<NoticeKind>(kind), 0x1234, 77, 77);
         notice.error = EINVAL;

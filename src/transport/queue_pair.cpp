@@ -5,7 +5,7 @@
 #include <span>
 
 #include "base/assert.hpp"
-#include "mem/touch.hpp"
+#include "transport/memory_names.hpp"
 #include "transport/rc/rc_machine.hpp"
 #include "transport/uc/uc_machine.hpp"
 #include "transport/ud/ud_machine.hpp"
@@ -171,8 +171,7 @@ std::uint32_t QueuePair::record(const Reason& reason) {
     full.source = hot_.attributes.address.source;
     full.destination = hot_.attributes.address.destination;
     full.peer_heard = hot_.packets_received > 0;
-    if (full.rule == Rule::LocalMemoryGone || full.rule == Rule::RemoteMemoryGone)
-        full.region = hot_.services->memory.region_at(mem::last_unmapped());
+    name_memory(*this, full);
     if (full.rule == Rule::RetryLimit) full.send_error = hot_.services->transmit.send_error(path());
     const std::uint32_t id = hot_.services->reasons.record(full);
     if (hot_.first_reason == 0) hot_.first_reason = id;

@@ -72,6 +72,42 @@ std::string region(const mem::RegionName& name) {
     return text;
 }
 
+const char* flag_name(mem::AccessSet need) {
+    if (need.has(mem::Access::RemoteWrite)) return "IBV_ACCESS_REMOTE_WRITE";
+    if (need.has(mem::Access::RemoteRead)) return "IBV_ACCESS_REMOTE_READ";
+    if (need.has(mem::Access::RemoteAtomic)) return "IBV_ACCESS_REMOTE_ATOMIC";
+    return "IBV_ACCESS_LOCAL_WRITE";
+}
+
+const char* operation_name(mem::AccessSet need) {
+    if (need.has(mem::Access::RemoteWrite)) return "an RDMA WRITE of ";
+    if (need.has(mem::Access::RemoteRead)) return "an RDMA READ of ";
+    if (need.has(mem::Access::RemoteAtomic)) return "an atomic on ";
+    return "";
+}
+
+// Key, address and length of what was asked, and what speaks against it.
+std::string details(const Reason& reason) {
+    const mem::Attempt& asked = reason.attempt;
+    const mem::RegionName& region = reason.region;
+    char text[160];
+    std::snprintf(text, sizeof text, " (%s%llu bytes at 0x%llx with key 0x%08x",
+                  operation_name(asked.need), static_cast<unsigned long long>(asked.length),
+                  static_cast<unsigned long long>(asked.address), asked.key);
+    std::string out = text;
+    if (reason.fault == mem::Fault::NoSuchKey && reason.had_key)
+        out += "; what had this key was deregistered or unbound";
+    if (reason.fault == mem::Fault::NoPermission && region.key != 0)
+        out += std::string("; it lacks ") + flag_name(asked.need);
+    if (reason.fault == mem::Fault::OutOfBounds && region.key != 0) {
+        std::snprintf(text, sizeof text, "; the key is for %llu bytes at 0x%llx",
+                      static_cast<unsigned long long>(region.length),
+                      static_cast<unsigned long long>(region.address));
+        out += text;
+    }
+    return out + ")";
+}
+
 bool has_retries(Rule rule) {
     return rule == Rule::RetryLimit || rule == Rule::RnrLimit;
 }
@@ -152,6 +188,20 @@ std::uint64_t ErrorCounts::of(bool at_responder, Rule rule, WcStatus status) con
                   [static_cast<std::size_t>(status)];
 }
 
+bool concerns_peer(const Reason& reason) {
+    switch (reason.rule) {
+        case Rule::RetryLimit:
+        case Rule::RnrLimit:
+        case Rule::PeerRefused:
+        case Rule::PeerSilent:
+        case Rule::ResponseMalformed:
+        case Rule::MtuMismatch:
+            return true;
+        default:
+            return reason.at_responder;
+    }
+}
+
 std::string describe(const Reason& reason) {
     char head[160];
     const char* status = name(reason.status);
@@ -171,12 +221,21 @@ std::string describe(const Reason& reason) {
     if (reason.rule == Rule::MtuMismatch)
         sentence += ": here it is " + std::to_string(reason.path_mtu) + ", and a packet with " +
                     std::to_string(reason.length) + " bytes came";
-    if (reason.region.key != 0) sentence += region(reason.region);
+    if (reason.rule == Rule::OperationNotEnabled)
+        sentence += std::string(": they lack ") + flag_name(reason.attempt.need);
+    const bool gone = reason.rule == Rule::LocalMemoryGone || reason.rule == Rule::RemoteMemoryGone;
+    if (gone && reason.region.key != 0) sentence += region(reason.region);
     if (reason.fault != mem::Fault::None)
         sentence += std::string(": ") + mem::to_string(reason.fault);
+    if (reason.attempt.length != 0) sentence += details(reason);
     if (reason.syndrome != 0) {
         sentence += reason.at_responder ? "; answered with " : "; the peer answered with ";
         sentence += wire::to_string(wire::Syndrome{reason.syndrome});
+    }
+    // On one machine its process says more than its address would.
+    if (concerns_peer(reason) && reason.source != reason.destination) {
+        std::snprintf(head, sizeof head, "; the peer is QP 0x%06x at ", reason.peer.raw);
+        sentence += head + to_string(reason.destination);
     }
     return sentence;
 }

@@ -61,7 +61,9 @@ struct Reason {
     int send_error = 0;        // RetryLimit: the errno with which the kernel refuses our packets.
     std::uint32_t length = 0;  // MtuMismatch: of the packet that came, and of the path MTU here.
     std::uint32_t path_mtu = 0;
-    mem::RegionName region;  // Of the two rules about memory that is gone, if it is known.
+    mem::Attempt attempt;    // What was asked of memory, if that is what went wrong.
+    mem::RegionName region;  // What has that key, or the memory that is gone, if it is known.
+    bool had_key = false;    // The attempt's key belonged to what is gone now.
     Qpn qpn;
     Qpn peer;  // These three as they were then; the queue pair may be gone.
     Gid source;
@@ -69,6 +71,8 @@ struct Reason {
     Psn psn;
     std::uint64_t wr_id = 0;
 };
+
+bool concerns_peer(const Reason& reason);  // The other end had a part in it.
 
 std::string describe(const Reason& reason);  // One sentence for a person.
 

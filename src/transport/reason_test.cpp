@@ -75,12 +75,13 @@ TEST(Reason, SentenceNamesRequestPsnRuleAndSyndrome) {
               std::string::npos);
 
     reason.rule = Rule::RemoteMemoryGone;
-    reason.region = {.key = 0x1234, .address = 0x7f00'0000, .length = 8192};
+    reason.region = {.key = 0x1234, .address = 0x7f00'0000, .length = 8192, .access = {}};
     EXPECT_NE(describe(reason).find("no longer mapped (the region with key 0x00001234, 8192 bytes "
                                     "at 0x7f000000, is still registered)"),
               std::string::npos);
     reason.region = {};
 
+    reason.destination = {};
     reason.rule = Rule::RemoteKey;
     reason.status = WcStatus::RemoteAccessError;
     reason.at_responder = true;
@@ -96,6 +97,42 @@ TEST(Reason, SentenceNamesRequestPsnRuleAndSyndrome) {
     reason.length = 4096;
     EXPECT_NE(describe(reason).find("here it is 1024, and a packet with 4096 bytes came"),
               std::string::npos);
+}
+
+bool says(const Reason& reason, const char* words) {
+    return describe(reason).find(words) != std::string::npos;
+}
+
+TEST(Reason, SentenceNamesWhatWasAskedOfMemory) {
+    Reason reason;
+    reason.rule = Rule::RemoteKey;
+    reason.at_responder = true;
+    reason.fault = mem::Fault::NoSuchKey;
+    reason.attempt = {0x1234, mem::Access::RemoteRead, 0x7000, 64};
+    EXPECT_TRUE(says(reason, "not bound (an RDMA READ of 64 bytes at 0x7000 with key 0x00001234)"));
+    reason.had_key = true;
+    EXPECT_TRUE(says(reason, "0x00001234; what had this key was deregistered or unbound)"));
+    reason.fault = mem::Fault::NoPermission;
+    reason.region = {0x1234, 0x7000, 4096, mem::Access::RemoteWrite};
+    EXPECT_TRUE(says(reason, "; it lacks IBV_ACCESS_REMOTE_READ)"));
+    reason.fault = mem::Fault::OutOfBounds;
+    EXPECT_TRUE(says(reason, "; the key is for 4096 bytes at 0x7000)"));
+    reason.rule = Rule::OperationNotEnabled;
+    reason.fault = mem::Fault::None;
+    reason.attempt = {0, mem::Access::RemoteAtomic, 0, 0};
+    EXPECT_TRUE(says(reason, "forbid the operation: they lack IBV_ACCESS_REMOTE_ATOMIC"));
+}
+
+TEST(Reason, SentenceNamesAPeerOfAnotherMachine) {
+    Reason reason;
+    reason.rule = Rule::RetryLimit;
+    reason.peer = Qpn{0x22};
+    reason.source = reason.destination = Gid::from_v4(0x0a00'0001);
+    EXPECT_FALSE(says(reason, "the peer is QP"));
+    reason.destination = Gid::from_v4(0x0a00'0002);
+    EXPECT_TRUE(says(reason, "; the peer is QP 0x000022 at 10.0.0.2"));
+    reason.rule = Rule::LocalKey;
+    EXPECT_FALSE(says(reason, "the peer is QP"));
 }
 
 template <class Enum>

@@ -56,7 +56,7 @@ int bind_mw(ibv_qp* base, ibv_mw* mw, ibv_mw_bind* bind) {
     Qp& qp = qp_of(base);
     process::Shard::Session session(*qp.shard);
     if (Result<void> posted = session.engine().post_send(session.now(), *qp.machine, wr); !posted)
-        return refuse("ibv_bind_mw", posted.error());
+        return refuse("ibv_bind_mw", posted.error(), *qp.machine);
     mw->rkey = fresh.raw;
     return 0;
 }

@@ -136,7 +136,7 @@ int post_send(ibv_qp* base, ibv_send_wr* list, ibv_send_wr** bad) {
     for (ibv_send_wr* wr = list; wr != nullptr; wr = wr->next) {
         if (Result<void> posted = post_one(session, qp, *wr); !posted) {
             *bad = wr;
-            return refuse("ibv_post_send", posted.error());
+            return refuse("ibv_post_send", posted.error(), *qp.machine);
         }
     }
     return 0;
@@ -157,7 +157,7 @@ int post_recv(ibv_qp* base, ibv_recv_wr* list, ibv_recv_wr** bad) {
                 session.now(), *qp.machine, {wr->wr_id, convert(wr->sg_list, wr->num_sge, sges)});
         if (!posted) {
             *bad = wr;
-            return refuse("ibv_post_recv", posted.error());
+            return refuse("ibv_post_recv", posted.error(), *qp.machine);
         }
     }
     return 0;

@@ -174,7 +174,7 @@ int change_membership(const char* call, ibv_qp* base, const ibv_gid& gid, Member
         Qp& qp = qp_of(base);
         process::Shard::Session session(*qp.shard);
         const Result<void> changed = (session.engine().*change)(*qp.machine, group);
-        return changed ? 0 : refuse(call, changed.error());
+        return changed ? 0 : refuse(call, changed.error(), *qp.machine);
     });
 }
 
@@ -220,11 +220,11 @@ int ibv_modify_qp(ibv_qp* base, ibv_qp_attr* attributes, int mask) {
         Qp& qp = qp_of(base);
         const Result<transport::QpAttributes> wanted =
             qp_attributes(context_of(base->context), *attributes, mask);
-        if (!wanted) return refuse("ibv_modify_qp", wanted.error());
         process::Shard::Session session(*qp.shard);
+        if (!wanted) return refuse("ibv_modify_qp", wanted.error(), *qp.machine);
         Result<void> modified = session.engine().modify_qp(session.now(), *qp.machine, *wanted,
                                                            {static_cast<std::uint32_t>(mask)});
-        if (!modified) return refuse("ibv_modify_qp", modified.error());
+        if (!modified) return refuse("ibv_modify_qp", modified.error(), *qp.machine);
         base->state = static_cast<ibv_qp_state>(qp.machine->state());
         if ((mask & IBV_QP_STATE) == 0) return 0;
         if (base->state == IBV_QPS_RTR || base->state == IBV_QPS_RESET)

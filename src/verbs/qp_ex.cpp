@@ -173,10 +173,12 @@ void place_data(Builder& builder) {
                 .subspan(builder.data[i].first_sge, builder.data[i].sge_count);
 }
 
-Result<void> post_all(Qp& qp) {
+int post_all(Qp& qp) {
     place_data(qp.builder);
     process::Shard::Session session(*qp.shard, process::Shard::Work::Posts);
-    return session.engine().post_sends(session.now(), *qp.machine, qp.builder.requests);
+    const Result<void> posted =
+        session.engine().post_sends(session.now(), *qp.machine, qp.builder.requests);
+    return posted ? 0 : refuse("ibv_wr_complete", posted.error(), *qp.machine);
 }
 
 int wr_complete(ibv_qp_ex* base) {
@@ -188,8 +190,8 @@ int wr_complete(ibv_qp_ex* base) {
                    {error, "a request lacks its address, or has too many SGEs or inline bytes"});
     } else if (!alive(base->qp_base.context)) {
         error = refuse("ibv_wr_complete", kDead);
-    } else if (Result<void> posted = post_all(qp); !posted) {
-        error = refuse("ibv_wr_complete", posted.error());
+    } else {
+        error = post_all(qp);
     }
     qp.builder.mutex.unlock();
     return error;

@@ -88,7 +88,19 @@ def retention(case):
     assert len(os.listdir(f"/dev/shm/feroce-{os.geteuid()}")) < 22, "pages are not bounded"
 
 
-CASES = {"attribution": attribution, "retention": retention}
+def refused(case):
+    """A refused call is known even of a program that ends at once."""
+    initiator, target, *_ = case.connected("gid-index")
+    initiator.tell("go\n")
+    assert initiator.hear() == "done 22\n"
+    case.kill(initiator)
+    contains(case.explain(initiator.pid), "ibv_modify_qp of QP 0x", "was refused (EINVAL)")
+    assert target.finish() == 0
+    assert case.explain(target.pid) == ""
+
+
+CASES = {case.__name__: case
+         for case in (attribution, retention, refused)}
 
 
 def main():

@@ -22,6 +22,8 @@ class Fault:
     initiator_env: dict = dataclasses.field(default_factory=dict)
     target_env: dict = dataclasses.field(default_factory=dict)
     kills_target: bool = False
+    exits_target: bool = False
+    tells_target: str = ""  # What the target says when it has done its part, before the initiator.
     drops_address: bool = False
     # After both have ended, where that differs.
     initiator_later: list = dataclasses.field(default_factory=list)
@@ -30,11 +32,15 @@ class Fault:
 LOSE_ALL = {"FEROCE_FAULTS": "drop=1"}
 FAULTS = [
     Fault("bad-rkey", "10",
-          ["IBV_WC_REM_ACCESS_ERR", "because", "the key is unknown, stale or not bound"],
-          ["refused its peer", "the key is unknown, stale or not bound"]),
+          ["IBV_WC_REM_ACCESS_ERR", "because",
+           "the key is unknown, stale or not bound (an RDMA WRITE of 64 bytes at 0x"],
+          ["refused its peer",
+           "the key is unknown, stale or not bound (an RDMA WRITE of 64 bytes at 0x"]),
     Fault("out-of-bounds", "10",
-          ["IBV_WC_REM_ACCESS_ERR", "because", "the access leaves the region"],
-          ["refused its peer", "the access leaves the region"]),
+          ["IBV_WC_REM_ACCESS_ERR", "because", "the access leaves the region",
+           "; the key is for 8192 bytes at 0x"],
+          ["refused its peer", "the access leaves the region",
+           "; the key is for 8192 bytes at 0x"]),
     Fault("no-receive", "13",
           ["IBV_WC_RNR_RETRY_EXC_ERR", "the peer had no receive posted (1 retries)"],
           ["had no receive posted for its peer's message at PSN 1000"]),
@@ -65,6 +71,49 @@ FAULTS = [
     Fault("address-gone", "12",
           ["it was sent nothing, because the address 10.99.0.1 is no longer on this machine"],
           ["cannot send: the address 10.99.0.1 is no longer on this machine"], drops_address=True),
+    Fault("bad-lkey", "4",
+          ["IBV_WC_LOC_PROT_ERR", "64 bytes at 0x", " with key 0x"], NOTHING),
+    Fault("own-gone", "4",
+          ["IBV_WC_LOC_PROT_ERR", "64 bytes at 0x", "what had this key was deregistered"], NOTHING),
+    Fault("deregistered", "10",
+          ["an RDMA WRITE of 64 bytes at 0x", "because", "what had this key was deregistered"],
+          ["refused its peer", "what had this key was deregistered"], tells_target="gone\n"),
+    Fault("mr-access", "10",
+          ["because", "the region or window does not allow this access (an RDMA WRITE of 64 bytes",
+           "it lacks IBV_ACCESS_REMOTE_WRITE"],
+          ["it lacks IBV_ACCESS_REMOTE_WRITE"]),
+    Fault("qp-access", "9",
+          ["because", "access flags forbid the operation: they lack IBV_ACCESS_REMOTE_WRITE"],
+          ["access flags forbid the operation: they lack IBV_ACCESS_REMOTE_WRITE"]),
+    Fault("gid-index", "22", ["ibv_modify_qp of QP 0x", "was refused (EINVAL)", "GID"], NOTHING),
+    Fault("no-grh", "22", ["ibv_modify_qp of QP 0x", "was refused (EINVAL)", "GRH"], NOTHING),
+    Fault("mtu-large", "22", ["ibv_modify_qp of QP 0x", "was refused (EINVAL): unknown path_mtu"],
+          NOTHING),
+    Fault("queue-full", "12",
+          ["ibv_post_send of QP 0x", "was refused (ENOMEM): the send queue is full"],
+          ["had no receive posted", "it asked the peer to wait"]),
+    Fault("inline", "12", ["ibv_post_send of QP 0x", "was refused", "inline"], NOTHING),
+    Fault("reg-mr", "22", ["ibv_reg_mr was refused (EINVAL)"], NOTHING),
+    Fault("psn", "12",
+          ["the peer did not acknowledge", "because",
+           "expects PSN 5000, its rq_psn", "begin with PSN 1000"],
+          ["expects PSN 5000, its rq_psn, but the packets of its peer at 127.0.0.1 begin with "
+           "PSN 1000: the peer's sq_psn must be this rq_psn"]),
+    Fault("psn-behind", "12",
+          ["the peer did not acknowledge", "because",
+           "expects PSN 500, its rq_psn", "begin with PSN 1000"],
+          ["expects PSN 500, its rq_psn"]),
+    Fault("ud-no-receive", "0",
+          ["dropped 1 datagrams of QP 0x", "it had no receive posted"],
+          ["dropped 1 datagrams of QP 0x", "it had no receive posted"], initiator_later=NOTHING),
+    Fault("ud-no-grh", "0",
+          ["the receive of 64 bytes has no room for the GRH of 40 bytes and 64 bytes of payload"],
+          ["the receive of 64 bytes has no room for the GRH of 40 bytes and 64 bytes of payload"],
+          initiator_later=NOTHING),
+    Fault("exits", "12",
+          ["the peer did not acknowledge", "because",
+           "ended without closing QP 0x", "(it was killed, crashed, or left by _exit or exec)"],
+          ["ended without closing QP 0x"], exits_target=True),
     Fault("orderly", "5", NOTHING, NOTHING),
     Fault("wrong-qkey", "0",
           ["they have the Q_Key 0x22, its own is 0x11"],
@@ -136,6 +185,12 @@ def run(feroce, program, fault):
         if fault.kills_target:
             target.process.kill()
             target.process.wait()
+        if fault.exits_target:
+            target.tell("go\n")
+            assert target.process.wait(PATIENCE) == 3
+        if fault.tells_target:
+            target.tell("go\n")
+            assert target.hear() == fault.tells_target
         if fault.drops_address:
             subprocess.run(["ip", "addr", "del", "10.99.0.1/32", "dev", "d0"], check=True)
         initiator.tell("go\n")
@@ -143,8 +198,11 @@ def run(feroce, program, fault):
         assert status == fault.status, f"{fault.name}: the completion has status {status}"
         said = check(feroce, initiator.pid, fault.initiator, f"{fault.name}, initiator, live")
         also = check(feroce, target.pid, fault.target, f"{fault.name}, target, live")
+        disagree = fault.name.startswith("psn")
+        assert disagree == ("rq_psn" in said + also), "which PSNs disagree?"
+        assert not disagree or "answered" not in said + also, "nothing was ever done"
         for end in ends:
-            assert end.finish() in (0, -9)
+            assert end.finish() in (0, 3, -9)
         later = fault.initiator if fault.initiator_later == [] else fault.initiator_later
         check(feroce, initiator.pid, later, f"{fault.name}, initiator, ended")
         check(feroce, target.pid, fault.target, f"{fault.name}, target, ended")
@@ -161,7 +219,7 @@ def run(feroce, program, fault):
 def make_network():
     """In the namespaces that this process was started in again: two addresses on one interface, and
     state pages that no other program of this user sees or removes."""
-    subprocess.run(["mount", "-t", "tmpfs", "tmpfs", "/dev/shm"], check=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", "/dev/shm"], check=True)
     for words in ("link set lo up", "link add d0 type veth peer name d1", "link set d0 up",
                   "link set d1 up",
                   "addr add 10.99.0.1/32 dev d0", "addr add 10.99.0.2/32 dev d0"):
@@ -196,7 +254,9 @@ def main():
             print(f"== {fault.name}, {side}:\n{text}", end="", flush=True)
             if text and side == "initiator":
                 answers.setdefault(plain(text), []).append(fault.name)
-    doubles = [names for names in answers.values() if len(names) > 1]
+    # To a peer, all abrupt ends are one.
+    doubles = [names for names in answers.values() if len(names) > 1 and
+               names not in (["killed", "exits"], ["psn", "psn-behind"])]
     assert not doubles, f"the same words for different faults: {doubles}"
     return 0
 

@@ -3,6 +3,7 @@
 // "ready", reads a line, does its part, prints "done STATUS" (or errno) and stays until its input
 // ends. Usage: planted_fault initiator|target FAULT DEVICE GID_INDEX
 #include <infiniband/verbs.h>
+#include <unistd.h>
 
 #include <array>
 #include <cerrno>
@@ -54,11 +55,15 @@ struct End {
     alignas(64) std::array<std::byte, kBytes> memory{};
 
     bool is(const char* name) const { return fault == name; }
-    bool datagrams() const { return is("wrong-qkey"); }
+    int refusal = 0;  // The errno of a connect that fails on purpose.
+    bool datagrams() const { return is("wrong-qkey") || is("ud-no-receive") || is("ud-no-grh"); }
+    bool connect_is_refused() const {
+        return initiates && (is("gid-index") || is("no-grh") || is("mtu-large"));
+    }
     // Who waits for an answer that never comes should not wait long; who gets one may have to.
     bool silent() const {
         return is("wrong-state") || is("killed") || is("hole-there") || is("hole-back") ||
-               is("address-gone");
+               is("address-gone") || is("exits") || is("psn") || is("psn-behind");
     }
 };
 
@@ -78,8 +83,8 @@ void make_objects(End& end, const char* device) {
     end.pd = need(::ibv_alloc_pd(end.context), "ibv_alloc_pd");
     end.cq = need(::ibv_create_cq(end.context, end.is("cq-overrun") ? 2 : 16, nullptr, nullptr, 0),
                   "ibv_create_cq");
-    end.mr = need(::ibv_reg_mr(end.pd, end.memory.data(), kBytes,
-                               IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE),
+    const int remote = end.is("mr-access") ? IBV_ACCESS_REMOTE_READ : IBV_ACCESS_REMOTE_WRITE;
+    end.mr = need(::ibv_reg_mr(end.pd, end.memory.data(), kBytes, IBV_ACCESS_LOCAL_WRITE | remote),
                   "ibv_reg_mr");
     ibv_qp_init_attr init{};
     init.send_cq = init.recv_cq = end.cq;
@@ -90,7 +95,7 @@ void make_objects(End& end, const char* device) {
     attr.qp_state = IBV_QPS_INIT;
     attr.port_num = 1;
     attr.qkey = kQkey;
-    attr.qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
+    if (!end.is("qp-access")) attr.qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
     need(::ibv_modify_qp(end.qp, &attr,
                          IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
                              (end.datagrams() ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS)),
@@ -130,7 +135,7 @@ ibv_ah_attr way_to(const End& end, const Place& peer) {
     return way;
 }
 
-void connect(const End& end, const Place& peer) {
+void connect(End& end, const Place& peer) {
     if (end.is("wrong-state") && !end.initiates) return;
     if (end.is("posted-early") && end.initiates) return;
     ibv_qp_attr attr{};
@@ -141,14 +146,26 @@ void connect(const End& end, const Place& peer) {
     attr.max_dest_rd_atomic = 1;
     attr.min_rnr_timer = 12;
     attr.ah_attr = way_to(end, peer);
+    if (end.is("psn") && !end.initiates) attr.rq_psn = 5000;
+    if (end.is("psn-behind") && !end.initiates) attr.rq_psn = 500;
+    if (end.connect_is_refused()) {
+        if (end.is("gid-index")) attr.ah_attr.grh.sgid_index = 77;
+        if (end.is("no-grh")) attr.ah_attr.is_global = 0;
+        if (end.is("mtu-large")) attr.path_mtu = static_cast<ibv_mtu>(IBV_MTU_4096 + 1);
+    }
     const int rtr = IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
                     IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
-    need(::ibv_modify_qp(end.qp, &attr, IBV_QP_STATE | (end.datagrams() ? 0 : rtr)), "RTR");
+    const int error = ::ibv_modify_qp(end.qp, &attr, IBV_QP_STATE | (end.datagrams() ? 0 : rtr));
+    if (end.connect_is_refused()) {
+        end.refusal = error;
+        return;
+    }
+    need(error, "RTR");
     attr.qp_state = IBV_QPS_RTS;
     attr.sq_psn = 1000;
     attr.timeout = end.silent() ? 14 : 18;  // 67 ms or 1 s, eight times.
     attr.retry_cnt = 7;
-    attr.rnr_retry = 1;
+    attr.rnr_retry = end.is("queue-full") ? 7 : 1;  // 7: for ever.
     attr.max_rd_atomic = 1;
     const int rts = IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
     need(::ibv_modify_qp(end.qp, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN | (end.datagrams() ? 0 : rts)),
@@ -157,8 +174,11 @@ void connect(const End& end, const Place& peer) {
 
 void post_receives(const End& end) {
     const bool wants = !end.initiates || end.is("orderly");
-    if (!wants || end.is("no-receive") || end.is("wrong-state")) return;
-    ibv_sge sge{reinterpret_cast<std::uintptr_t>(end.memory.data()), kBytes, end.mr->lkey};
+    if (!wants || end.is("no-receive") || end.is("wrong-state") || end.is("queue-full") ||
+        end.is("ud-no-receive"))
+        return;
+    const std::uint32_t bytes = end.is("ud-no-grh") ? 64 : kBytes;
+    ibv_sge sge{reinterpret_cast<std::uintptr_t>(end.memory.data()), bytes, end.mr->lkey};
     ibv_recv_wr wr{};
     ibv_recv_wr* bad = nullptr;
     wr.sg_list = &sge;
@@ -182,8 +202,23 @@ int end_orderly(const End& end) {
     return wait_for_completion(end);
 }
 
-int initiate(const End& end, const Place& peer) {
+// Until the queue is full: the peer has no receives.
+int fill(const End& end, ibv_send_wr& wr) {
+    ibv_send_wr* bad = nullptr;
+    int error = 0;
+    while (error == 0) error = ::ibv_post_send(end.qp, &wr, &bad);
+    return error;
+}
+
+int register_badly(End& end) {
+    const int access = IBV_ACCESS_REMOTE_WRITE;  // Without LOCAL_WRITE: nobody may.
+    return ::ibv_reg_mr(end.pd, end.memory.data(), kBytes, access) == nullptr ? errno : 0;
+}
+
+int initiate(End& end, const Place& peer) {
     if (end.is("orderly")) return end_orderly(end);
+    if (end.is("reg-mr")) return register_badly(end);
+    if (end.connect_is_refused()) return end.refusal;
     ibv_sge sge{reinterpret_cast<std::uintptr_t>(end.memory.data()), 64, end.mr->lkey};
     ibv_send_wr wr{};
     ibv_send_wr* bad = nullptr;
@@ -191,15 +226,24 @@ int initiate(const End& end, const Place& peer) {
     wr.sg_list = &sge;
     wr.num_sge = 1;
     wr.send_flags = IBV_SEND_SIGNALED;
-    const bool sends = end.is("no-receive") || end.is("cq-overrun") || end.datagrams();
+    const bool sends = end.is("no-receive") || end.is("cq-overrun") || end.datagrams() ||
+                       end.is("queue-full") || end.is("inline");
     wr.opcode = sends ? IBV_WR_SEND : IBV_WR_RDMA_WRITE;
     if (end.datagrams()) {
         ibv_ah_attr way = way_to(end, peer);
-        wr.wr.ud = {need(::ibv_create_ah(end.pd, &way), "ibv_create_ah"), peer.qpn, kQkey * 2};
+        wr.wr.ud = {need(::ibv_create_ah(end.pd, &way), "ibv_create_ah"), peer.qpn,
+                    end.is("wrong-qkey") ? kQkey * 2 : kQkey};
     } else {
         wr.wr.rdma = {peer.address, peer.rkey};
     }
     if (end.is("bad-rkey")) wr.wr.rdma.rkey ^= 0x100;
+    if (end.is("bad-lkey")) sge.lkey ^= 0x100;
+    if (end.is("own-gone")) need(::ibv_dereg_mr(end.mr), "ibv_dereg_mr");
+    if (end.is("inline")) {
+        sge.length = kBytes;
+        wr.send_flags |= IBV_SEND_INLINE;
+    }
+    if (end.is("queue-full")) return fill(end, wr);
     if (end.is("out-of-bounds")) wr.wr.rdma.remote_addr += kBytes - 8;
     if (end.is("mtu")) sge.length = 3000;
     // The message whose completion is lost was acknowledged before; the next one fails.
@@ -233,6 +277,12 @@ int main(int argc, char** argv) {
     std::printf("ready\n");
     std::fflush(stdout);
     read_line();
+    if (end.is("exits") && !end.initiates) ::_exit(3);
+    if (end.is("deregistered") && !end.initiates) {
+        need(::ibv_dereg_mr(end.mr), "ibv_dereg_mr");
+        std::printf("gone\n");
+        std::fflush(stdout);
+    }
     if (end.initiates) {
         std::printf("done %d\n", initiate(end, peer));
         std::fflush(stdout);

@@ -15,7 +15,7 @@ using wire::Verb;
 
 void Responder::replay(const wire::Packet& packet, PacketNumber number) {
     qp_.services().counters.add(Counter::DuplicateRequest);
-    note(NoticeKind::AnswersLost, number);
+    if (has_begun()) note(NoticeKind::AnswersLost, number);
     switch (packet.info->verb) {
         case Verb::ReadRequest:
             return replay_read(packet, number);
@@ -129,10 +129,13 @@ bool Responder::send_read_packet(Instant now, Job& job) {
     if (!found || (!payload.empty() && !mem::read_memory(source.slice, payload))) {
         qp_.services().transmit.retract(wire::packet_size(spec.opcode, spec.payload_size));
         expected_ = job.next;  // The NAK names the packet that could not be read.
+        write_rkey_ = job.rkey;
+        write_address_ = job.value;
+        write_length_ = job.left;
         jobs_.clear();
         refuse(now, {Syndrome::nak(found ? NakCode::RemoteOperational : NakCode::RemoteAccess),
                      found ? Rule::RemoteMemoryGone : Rule::RemoteKey, WcStatus::Success,
-                     found ? mem::Fault::Unmapped : source.fault});
+                     found ? mem::Fault::Unmapped : source.fault, 0, mem::Access::RemoteRead});
         return false;
     }
     job.started = true;

@@ -4,6 +4,7 @@
 
 #include "base/assert.hpp"
 #include "base/ring_tools.hpp"
+#include "transport/memory_names.hpp"
 #include "transport/rc/nak_status.hpp"
 
 namespace feroce::transport::rc {
@@ -45,7 +46,7 @@ void Responder::start() {
     msn_ = 0;
     jobs_.clear();
     atomics_.clear();
-    established_ = last_word_valid_ = false;
+    established_ = last_word_valid_ = first_came_ = false;
 }
 
 // Twice: what is asked for once, and what is asked for again at the same time.
@@ -83,10 +84,7 @@ void Responder::on_request(Instant now, const wire::Packet& packet, std::uint32_
     const bool is_over = verdict_ && verdict_->syndrome.kind() != Syndrome::Kind::Rnr;
     if (is_over) return qp_.services().counters.drop(DropReason::WrongQpState);
     const PacketNumber number = expected_.nearest(packet.bth.psn);
-    // A wide packet that begins before what is expected is a duplicate, wherever it ends: its
-    // sender hears how far we are, and sends the rest again.
-    if (number < expected_) return replay(packet, number);
-    if (number > expected_) return on_gap();
+    if (number != expected_) return on_unexpected(packet, number);
     nak_sent_ = nak_owed_ = false;
     verdict_.reset();
     if (auto refusal = check_sequence(packet)) return refuse(now, *refusal);
@@ -113,6 +111,15 @@ void Responder::establish() {
         qp_.services().events.qp_event(qp_, AsyncEventType::CommunicationEstablished);
 }
 
+void Responder::on_unexpected(const wire::Packet& packet, PacketNumber number) {
+    // The number before the first is that of a peer that asks whether we live.
+    if (!has_begun() && number + 1 != expected_) note(NoticeKind::FirstPsn, number);
+    // A wide packet that begins before what is expected is a duplicate, wherever it ends: its
+    // sender hears how far we are, and sends the rest again.
+    if (number < expected_) return replay(packet, number);
+    on_gap();
+}
+
 void Responder::on_gap() {
     Counters& counters = qp_.services().counters;
     counters.add(Counter::OutOfSequenceRequest);
@@ -127,6 +134,7 @@ void Responder::on_gap() {
 // followed by a word that makes the peer send it again; else the peer finds out by itself.
 void Responder::on_full() {
     qp_.services().counters.drop(DropReason::CompletionsHeld);
+    first_came_ = true;
     nak_sent_ = nak_owed_ = !jobs_.empty();
 }
 
@@ -143,21 +151,20 @@ Responder::Check Responder::check_sequence(const wire::Packet& packet) const {
 }
 
 Responder::Check Responder::check_operation(const wire::Packet& packet) const {
-    const mem::AccessSet access = qp_.attributes().access;
-    bool enabled = true;
+    mem::AccessSet need;
     switch (packet.info->verb) {
         case Verb::Send:
             break;
         case Verb::Write:
         case Verb::AtomicWrite:
-            enabled = access.has(mem::Access::RemoteWrite);
+            need = mem::Access::RemoteWrite;
             break;
         case Verb::ReadRequest:
-            enabled = access.has(mem::Access::RemoteRead);
+            need = mem::Access::RemoteRead;
             break;
         case Verb::CompareSwap:
         case Verb::FetchAdd:
-            enabled = access.has(mem::Access::RemoteAtomic);
+            need = mem::Access::RemoteAtomic;
             break;
         // The flush bits are in no queue pair attribute of this ABI; the region's key decides.
         case Verb::Flush:
@@ -169,8 +176,10 @@ Responder::Check Responder::check_operation(const wire::Packet& packet) const {
         case Verb::Cnp:
             ASSERT(false);
     }
-    if (enabled) return {};
-    return Refusal{Syndrome::nak(NakCode::InvalidRequest), Rule::OperationNotEnabled};
+    if (qp_.attributes().access.covers(need)) return {};
+    Refusal refusal{Syndrome::nak(NakCode::InvalidRequest), Rule::OperationNotEnabled};
+    refusal.need = need;
+    return refusal;
 }
 
 // IBTA 9.7.4.1.7: every packet but the last is full; the last has at least a byte.
@@ -196,7 +205,7 @@ Responder::Check Responder::check_length(const wire::Packet& packet, std::uint32
     return adds_up ? Check{} : Check{refusal};
 }
 
-Responder::Check Responder::check_rkey(const wire::Packet& packet) const {
+Responder::Check Responder::check_rkey(const wire::Packet& packet) {
     const wire::OpcodeInfo& info = *packet.info;
     mem::Lookup lookup;
     const mem::Memory& memory = qp_.services().memory;
@@ -215,9 +224,29 @@ Responder::Check Responder::check_rkey(const wire::Packet& packet) const {
         lookup = memory.remote(pd, qp_.qpn(), reth.rkey, reth.address, reth.length, need);
     }
     if (lookup.fault == mem::Fault::None) return {};
-    return Refusal{Syndrome::nak(NakCode::RemoteAccess), Rule::RemoteKey,
-                   takes_receive(packet) ? WcStatus::LocalAccessError : WcStatus::Success,
-                   lookup.fault};
+    return refuse_key(packet, lookup.fault,
+                      takes_receive(packet) ? WcStatus::LocalAccessError : WcStatus::Success);
+}
+
+// For the memory that it names, or that the first packet of its WRITE named.
+Responder::Refusal Responder::refuse_key(const wire::Packet& packet, mem::Fault fault,
+                                         WcStatus receive_status) {
+    Refusal out{Syndrome::nak(NakCode::RemoteAccess), Rule::RemoteKey, receive_status, fault};
+    out.need = mem::Access::RemoteWrite;
+    if (is_atomic(packet.info->verb)) {
+        const wire::AtomicEth eth = packet.atomic_eth();
+        out.need = mem::Access::RemoteAtomic;
+        write_length_ = 8;
+        write_rkey_ = eth.rkey;
+        write_address_ = eth.address;
+    } else if (packet.info->has(wire::Header::Reth)) {
+        const wire::Reth reth = packet.reth();
+        if (packet.info->verb == Verb::ReadRequest) out.need = mem::Access::RemoteRead;
+        write_length_ = reth.length;
+        write_rkey_ = reth.rkey;
+        write_address_ = reth.address;
+    }
+    return out;
 }
 
 Responder::Check Responder::check_resources(const wire::Packet& packet) {
@@ -246,7 +275,16 @@ void Responder::pass(Instant now, const Refusal& verdict) {
     services.counters.add(Counter::SentRnr);
     services.counters.drop(DropReason::NoReceive);
     note(NoticeKind::NoReceive, expected_);
-    nak_sent_ = true;
+    nak_sent_ = first_came_ = true;
+}
+
+mem::Attempt Responder::attempt_of(const Refusal& verdict) const {
+    if (verdict.rule == Rule::ReceiveKey)
+        return first_bad(qp_.services().memory, receive_pd_, receive_.list(),
+                         mem::Access::LocalWrite);
+    if (verdict.rule == Rule::RemoteKey)
+        return {write_rkey_.raw, verdict.need, write_address_, write_length_};
+    return {0, verdict.need, 0, 0};
 }
 
 void Responder::fail(Instant now, const Refusal& verdict) {
@@ -258,6 +296,7 @@ void Responder::fail(Instant now, const Refusal& verdict) {
     reason.syndrome = verdict.syndrome.raw;
     reason.at_responder = true;
     reason.length = verdict.length;
+    reason.attempt = attempt_of(verdict);
     reason.path_mtu = qp_.attributes().path_mtu;
     reason.psn = expected_.psn();
     reason.wr_id = receive_held_ ? receive_.wr_id : 0;

@@ -54,6 +54,7 @@ private:
         WcStatus receive_status = WcStatus::Success;
         mem::Fault fault = mem::Fault::None;
         std::uint32_t length = 0;  // MtuMismatch: of the packet.
+        mem::AccessSet need{};     // RemoteKey and OperationNotEnabled: what it would have taken.
     };
     using Check = std::optional<Refusal>;
 
@@ -79,8 +80,14 @@ private:
     Check check_sequence(const wire::Packet& packet) const;
     Check check_operation(const wire::Packet& packet) const;
     Check check_length(const wire::Packet& packet, std::uint32_t packets) const;
-    Check check_rkey(const wire::Packet& packet) const;
+    Check check_rkey(const wire::Packet& packet);
+    Refusal refuse_key(const wire::Packet& packet, mem::Fault fault, WcStatus receive_status);
+    mem::Attempt attempt_of(const Refusal& verdict) const;
     Check check_resources(const wire::Packet& packet);
+    bool has_begun() const {  // The first packet has come, if only to be sent again.
+        return first_came_ || expected_ != PacketNumber::first(qp_.attributes().receive_psn);
+    }
+    void on_unexpected(const wire::Packet& packet, PacketNumber number);
     void on_gap();
     void on_full();  // There is no place for the completion of the request that has come.
     void refuse(Instant now, const Refusal& refusal);  // At once, or when all jobs are done.
@@ -134,9 +141,11 @@ private:
     bool ack_owed_ = false;
     bool established_ = false;
     bool last_word_valid_ = false;
+    bool first_came_ = false;  // It could not be taken yet.
     wire::Syndrome last_word_;  // Of expected_, which does not move any more.
     PacketNumber expected_;
-    // The message under way: how far it is, and for a WRITE where it goes.
+    // The message under way: how far it is, and for a WRITE where it goes. After a refusal for the
+    // sake of a key, which is the end, the memory that it was for.
     std::uint64_t received_bytes_ = 0;
     std::uint64_t write_address_ = 0;
     std::uint32_t msn_ = 0;

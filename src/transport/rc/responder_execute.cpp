@@ -85,8 +85,7 @@ Responder::Check Responder::execute_write(const wire::Packet& packet) {
         packet.payload.size(), mem::Access::RemoteWrite);
     // Of the receive that an immediate takes.
     const WcStatus status = receive_held_ ? WcStatus::LocalAccessError : WcStatus::Success;
-    if (target.fault != mem::Fault::None)
-        return Refusal{Syndrome::nak(NakCode::RemoteAccess), Rule::RemoteKey, status, target.fault};
+    if (target.fault != mem::Fault::None) return refuse_key(packet, target.fault, status);
     if (mem::write_memory(target.slice, packet.payload)) return {};
     return Refusal{Syndrome::nak(NakCode::RemoteOperational), Rule::RemoteMemoryGone, status,
                    mem::Fault::Unmapped};
@@ -111,9 +110,9 @@ Responder::Check Responder::execute_atomic(const wire::Packet& packet) {
                        ? mem::compare_swap(target.slice, eth.compare, eth.swap_or_add)
                        : mem::fetch_add(target.slice, eth.swap_or_add);
     if (original) return answer_once(JobKind::Atomic, *original);
-    return Refusal{Syndrome::nak(found ? NakCode::RemoteOperational : NakCode::RemoteAccess),
-                   found ? Rule::RemoteMemoryGone : Rule::RemoteKey, WcStatus::Success,
-                   found ? mem::Fault::Unmapped : target.fault};
+    if (!found) return refuse_key(packet, target.fault, WcStatus::Success);
+    return Refusal{Syndrome::nak(NakCode::RemoteOperational), Rule::RemoteMemoryGone,
+                   WcStatus::Success, mem::Fault::Unmapped};
 }
 
 Responder::Check Responder::execute_atomic_write(const wire::Packet& packet) {
@@ -121,8 +120,7 @@ Responder::Check Responder::execute_atomic_write(const wire::Packet& packet) {
     const mem::Lookup target = qp_.services().memory.remote(
         pd_of(packet), qp_.qpn(), reth.rkey, reth.address, 8, mem::Access::RemoteWrite);
     if (target.fault != mem::Fault::None)
-        return Refusal{Syndrome::nak(NakCode::RemoteAccess), Rule::RemoteKey, WcStatus::Success,
-                       target.fault};
+        return refuse_key(packet, target.fault, WcStatus::Success);
     if (!mem::is_aligned_word(target.slice))
         return Refusal{Syndrome::nak(NakCode::InvalidRequest), Rule::Misaligned};
     std::uint64_t value = 0;

@@ -59,25 +59,38 @@ void UdMachine::on_packet(Instant now, const wire::Packet& packet, const Arrival
     if (packet.info->service != wire::Service::Ud) return counters.drop(DropReason::WrongQpType);
     if (!receives(qp_.state())) return counters.drop(DropReason::WrongQpState);
     if (packet.deth().qkey != qp_.attributes().qkey) return refuse_qkey(packet, arrival);
-    if (!receive_.take()) return counters.drop(DropReason::NoReceive);
+    if (!receive_.take()) {
+        counters.drop(DropReason::NoReceive);
+        return note(NoticeKind::UnreceivedDatagram, packet, arrival, 0, 0);
+    }
     // A datagram that does not fit is dropped and the receive waits for the next one: IBTA's class
-    // D of responder errors, which rxe follows too. Nobody is told but the counter.
-    if (receive_.length() < kGrhBytes + packet.payload.size())
-        return counters.drop(DropReason::ReceiveTooSmall);
+    // D of responder errors, which rxe follows too.
+    if (receive_.length() < kGrhBytes + packet.payload.size()) {
+        counters.drop(DropReason::ReceiveTooSmall);
+        return note(NoticeKind::LongDatagram, packet, arrival,
+                    static_cast<std::uint32_t>(packet.payload.size()),
+                    static_cast<std::uint32_t>(receive_.length()));
+    }
     deliver(now, packet, arrival);
 }
 
-// The sender is never told.
 void UdMachine::refuse_qkey(const wire::Packet& packet, const Arrival& arrival) {
     qp_.services().counters.drop(DropReason::BadQkey);
+    note(NoticeKind::WrongQkey, packet, arrival, qp_.attributes().qkey.raw, packet.deth().qkey.raw);
+}
+
+// The sender is never told. The connection manager's own queue pair is nobody's to look after.
+void UdMachine::note(NoticeKind kind, const wire::Packet& packet, const Arrival& arrival,
+                     std::uint32_t wanted, std::uint32_t found) {
+    if (qp_.qpn() == kGeneralServicesQpn) return;
     Notice notice;
-    notice.kind = NoticeKind::WrongQkey;
+    notice.kind = kind;
     notice.state = qp_.state();
     notice.qpn = qp_.qpn();
     notice.peer = packet.deth().source;
     notice.psn = packet.bth.psn;
-    notice.wanted = qp_.attributes().qkey.raw;
-    notice.found = packet.deth().qkey.raw;
+    notice.wanted = wanted;
+    notice.found = found;
     notice.source = arrival.source;
     qp_.services().reasons.notices.note(notice);
 }

@@ -26,6 +26,8 @@ public:
 private:
     void send_head(Instant now);
     void refuse_qkey(const wire::Packet& packet, const Arrival& arrival);
+    void note(NoticeKind kind, const wire::Packet& packet, const Arrival& arrival,
+              std::uint32_t wanted, std::uint32_t found);
     void deliver(Instant now, const wire::Packet& packet, const Arrival& arrival);
 
     QueuePair& qp_;

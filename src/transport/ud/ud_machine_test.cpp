@@ -149,6 +149,24 @@ TEST_F(UdMachineTest, DropsAreCountedAndConsumeNoReceive) {
     EXPECT_EQ(b.received.list[0].wr_id, 1U);
 }
 
+TEST_F(UdMachineTest, DropsAreNoticed) {
+    const auto sentence_of = [this](NoticeKind kind) {
+        for (const Notice& notice : b.reasons.notices.all())
+            if (notice.kind == kind) return describe(notice);
+        return std::string();
+    };
+    b.receive(send_one(datagram(1), 8));
+    b.receive(send_one(datagram(2), 8));
+    EXPECT_NE(sentence_of(NoticeKind::UnreceivedDatagram).find("dropped 2 datagrams of QP"),
+              std::string::npos);
+    b.post_receive(1, b.sge(0, 100));
+    b.receive(send_one(datagram(3), 61));
+    EXPECT_NE(
+        sentence_of(NoticeKind::LongDatagram)
+            .find("the receive of 100 bytes has no room for the GRH of 40 bytes and 61 bytes"),
+        std::string::npos);
+}
+
 TEST_F(UdMachineTest, DropsInStatesThatDoNotReceive) {
     const SentPacket packet = send_one(datagram(1), 8);
     for (const QpState state : {QpState::Reset, QpState::Init, QpState::Err}) {
