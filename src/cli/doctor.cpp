@@ -159,11 +159,9 @@ Findings check_limits(bool has_kernel_device) {
                          "nothing",
                          amount(locked.rlim_cur)),
              ""});
-    const Result<std::string> directory = process::user_directory(::geteuid());
-    if (!directory)
+    if (const auto trouble = process::page_trouble(::geteuid()))
         out.push_back({Verdict::Slow, "state",
-                       fmt::format("{}: feroce explain, res and stat will see nothing",
-                                   directory.error().why),
+                       fmt::format("{}: feroce explain, res and stat will see nothing", *trouble),
                        "mount -t tmpfs tmpfs /dev/shm"});
     return out;
 }

@@ -1,8 +1,12 @@
 #include "cli/explain.hpp"
 
 #include <fmt/format.h>
+#include <ifaddrs.h>
+#include <netinet/in.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "cli/state.hpp"
 
@@ -161,8 +165,39 @@ bool is_cause(std::optional<std::uint32_t> which, const std::vector<StateReading
     return false;
 }
 
+std::vector<Gid> own_addresses() {
+    std::vector<Gid> out;
+    ifaddrs* list = nullptr;
+    if (::getifaddrs(&list) != 0) return out;
+    for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
+        if (entry->ifa_addr == nullptr) continue;
+        if (entry->ifa_addr->sa_family == AF_INET) {
+            const auto* v4 = reinterpret_cast<const sockaddr_in*>(entry->ifa_addr);
+            out.push_back(Gid::from_v4(ntohl(v4->sin_addr.s_addr)));
+        } else if (entry->ifa_addr->sa_family == AF_INET6) {
+            const auto* v6 = reinterpret_cast<const sockaddr_in6*>(entry->ifa_addr);
+            Gid& gid = out.emplace_back();
+            std::memcpy(gid.raw.data(), &v6->sin6_addr, gid.raw.size());
+        }
+    }
+    ::freeifaddrs(list);
+    return out;
+}
+
+// Where more can be learnt of a trouble with a peer, if that is not here.
+Json whom_to_ask(const StateReason& reason, const std::vector<Gid>& here) {
+    if (reason.kind != StateReasonKind::Failure || !reason.with_peer ||
+        reason.destination.is_zero() || reason.destination == reason.source ||
+        reason.peer_qpn == 0 ||
+        std::find(here.begin(), here.end(), reason.destination) != here.end())
+        return nullptr;
+    return {{"address", to_string(reason.destination)},
+            {"command", fmt::format("feroce explain 0x{:06x}", reason.peer_qpn)}};
+}
+
 Json collect(std::optional<std::uint32_t> which) {
     const std::vector<StateReading> readings = all_processes();
+    const std::vector<Gid> here = own_addresses();
     Json out = Json::array();
     for (const StateReading& reading : readings) {
         const StateSnapshot& s = reading.snapshot;
@@ -179,7 +214,8 @@ Json collect(std::optional<std::uint32_t> which) {
                            {"psn", reason.psn},
                            {"kind", kind_name(reason.kind)},
                            {"reason", reason.sentence},
-                           {"because", causes(readings, s, reason)}});
+                           {"because", causes(readings, s, reason)},
+                           {"ask", whom_to_ask(reason, here)}});
         }
     }
     return out;
@@ -195,7 +231,30 @@ void print_words(const Json& records) {
         for (const Json& cause : record["because"])
             fmt::print("    because {}: {}\n", cause["who"].get<std::string>(),
                        cause["reason"].get<std::string>());
+        if (record["because"].empty() && !record["ask"].is_null())
+            fmt::print("    the other end may know more: {} on the machine of {}\n",
+                       record["ask"]["command"].get<std::string>(),
+                       record["ask"]["address"].get<std::string>());
     }
+}
+
+}  // namespace
+
+namespace {
+
+// Why the answer "nothing has failed" would be a guess; empty if it would not.
+std::string gap(std::optional<std::uint32_t> which) {
+    std::string pids;
+    for (const std::uint32_t pid : process::unkept_processes(::geteuid()))
+        if (!which || *which == pid) pids += (pids.empty() ? "" : ", ") + std::to_string(pid);
+    if (!pids.empty())
+        return fmt::format(
+            "there was no room for a page in /dev/shm, or it could not be written, "
+            "when these processes started: {}",
+            pids);
+    if (const auto trouble = process::page_trouble(::geteuid()))
+        return *trouble + ", so programs leave nothing behind there";
+    return "";
 }
 
 }  // namespace
@@ -206,7 +265,10 @@ int explain(std::optional<std::uint32_t> which, const OutputOptions& options) {
         print_json(records, options);
     else
         print_words(records);
+    const std::string unknown = gap(which);
+    if (!unknown.empty()) fmt::print(stderr, "feroce: not everything can be known: {}\n", unknown);
     if (!records.empty()) return 0;
+    if (!unknown.empty()) return 2;
     fmt::print(stderr, "feroce: nothing to explain: no work request{} has failed\n",
                which ? fmt::format(" of pid or QP {}", *which) : "");
     return 1;

@@ -9,7 +9,8 @@
 
 namespace feroce::cli {
 
-// `which` is a pid or a QPN. Returns 1 if there is nothing to explain.
+// `which` is a pid or a QPN. Returns 1 if there is nothing to explain, and 2 if there is nothing
+// but something may be missing.
 int explain(std::optional<std::uint32_t> which, const OutputOptions& options);
 
 }  // namespace feroce::cli

@@ -187,6 +187,7 @@ void StateExport::start(host::Host& host, std::function<void()> refresh) {
     Result<std::unique_ptr<StatePage>> page = StatePage::create(identity_.user);
     if (!page) {
         (void)refuse("state page", page.error());
+        mark_unkept(identity_.user);
         return;
     }
     page_ = std::move(*page);

@@ -192,4 +192,11 @@ struct StateReading {
 // way.
 std::vector<StateReading> read_state_pages(std::uint32_t user, std::chrono::milliseconds patience);
 
+// Why processes of that user can keep no pages now, as a clause; nothing if they can.
+std::optional<std::string> page_trouble(std::uint32_t user);
+// This process could keep no page, so what fails in it will not be known. Leaves its number behind
+// where that is possible; the last few are remembered.
+void mark_unkept(std::uint32_t user);
+std::vector<std::uint32_t> unkept_processes(std::uint32_t user);
+
 }  // namespace feroce::process

@@ -2,7 +2,9 @@
 """`feroce explain` is right or says nothing: explain_right_test.py FOLDER_OF_FEROCE PLANTED_FAULT
 CASE. Exit status 77: not here."""
 import contextlib
+import errno
 import os
+import subprocess
 import sys
 
 import explain_test
@@ -99,8 +101,71 @@ def refused(case):
     assert case.explain(target.pid) == ""
 
 
+def elsewhere(case):
+    """The peer is on another machine: its address is named, and where to ask."""
+    subprocess.run(["ip", "addr", "add", "10.98.0.1/24", "dev", "d0"], check=True)
+    script = """mount -t tmpfs tmpfs /dev/shm && echo up && read go && ip link set lo up &&
+                ip link set d1 up && ip addr add 10.98.0.2/24 dev d1 && exec "$@" """
+    target = subprocess.Popen(
+        ["unshare", "-nm", "sh", "-c", script, "sh", case.feroce, "run", "--", case.program,
+         "target", "bad-rkey", "feroce_d1", "0"],
+        text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    case.stack.callback(target.wait)
+    case.stack.callback(target.kill)
+    assert target.stdout.readline() == "up\n"
+    subprocess.run(["ip", "link", "set", "d1", "netns", str(target.pid)], check=True)
+    target.stdin.write("go\n")
+    target.stdin.flush()
+    # The addresses of d0: two of the whole test's, and the one in the peer's network.
+    initiator = case.start("initiator", "bad-rkey", "feroce_d0", "2")
+    there, here = target.stdout.readline(), initiator.hear()
+    target.stdin.write(here)
+    target.stdin.flush()
+    initiator.tell(there)
+    assert target.stdout.readline() == initiator.hear() == "ready\n"
+    initiator.tell("go\n")
+    assert initiator.hear() == "done 10\n"
+    peer = f"0x{int(there.split()[0], 16):06x}"
+    contains(case.explain(initiator.pid), "an RDMA WRITE of 64 bytes at 0x",
+             f"the peer is QP {peer} at 10.98.0.2",
+             f"the other end may know more: feroce explain {peer} on the machine of 10.98.0.2")
+    said = subprocess.run(["nsenter", "-m", "-n", "-t", str(target.pid), case.feroce, "explain",
+                           peer], capture_output=True, text=True, check=True).stdout
+    contains(said, "refused its peer", "the peer is QP 0x", "at 10.98.0.1")
+
+
+def unknown(case):
+    """Where no page could be kept, explain says that it cannot know."""
+    def ask(*words):
+        return subprocess.run([case.feroce, "explain", *words], capture_output=True, text=True,
+                              timeout=explain_test.PATIENCE, check=False)
+    assert ask().returncode == 1 and "nothing to explain" in ask().stderr
+    with open("/dev/shm/filler", "wb") as filler:
+        try:
+            while True:
+                os.write(filler.fileno(), bytes(1 << 16))
+        except OSError as error:
+            assert error.errno == errno.ENOSPC, error
+    initiator, target, *_ = case.connected("bad-rkey")
+    initiator.tell("go\n")
+    assert initiator.hear() == "done 10\n"
+    os.unlink("/dev/shm/filler")
+    for words in ((), (str(initiator.pid),)):
+        said = ask(*words)
+        assert said.returncode == 2 and said.stdout == "", said
+        contains(said.stderr, "not everything can be known", str(initiator.pid))
+        assert "nothing to explain" not in said.stderr, said
+    assert [end.finish() for end in (initiator, target)] == [0, 0]
+    assert ask(str(os.getpid())).returncode == 1, "of others everything is known"
+    subprocess.run(["mount", "-o", "remount,ro", "/dev/shm"], check=True)
+    said = ask(str(os.getpid()))
+    assert said.returncode == 2 and "/dev/shm is read-only" in said.stderr, said
+    doctor = subprocess.run([case.feroce, "doctor"], capture_output=True, text=True, check=False)
+    contains(doctor.stdout, "/dev/shm is read-only")
+
+
 CASES = {case.__name__: case
-         for case in (attribution, retention, refused)}
+         for case in (attribution, retention, refused, elsewhere, unknown)}
 
 
 def main():
