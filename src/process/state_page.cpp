@@ -32,24 +32,41 @@ std::string path_for(std::uint32_t user) {
     return "/dev/shm/feroce-" + std::to_string(user);
 }
 
-}  // namespace
-
-Result<std::string> user_directory(std::uint32_t user) {
-    const std::string path = path_for(user);
-    const bool made = ::mkdir(path.c_str(), 0700) == 0;
-    if (!made && errno != EEXIST) return Error{errno, "/dev/shm cannot be written to"};
-    Result<std::string> directory = existing_directory(user);
-    if (!directory && made) ::rmdir(path.c_str());  // We are another user by now.
-    return directory;
+// Where that name is not ours: two user namespaces may have the same number for different users.
+std::string other_path_for(std::uint32_t user) {
+    struct stat info {};
+    (void)::stat("/proc/self/ns/user", &info);
+    return path_for(user) + "-" + std::to_string(info.st_ino);
 }
 
-Result<std::string> existing_directory(std::uint32_t user) {
-    const std::string path = path_for(user);
+Result<std::string> check_directory(const std::string& path, std::uint32_t user) {
     struct stat info {};
     if (::lstat(path.c_str(), &info) != 0) return Error{errno, "/dev/shm cannot be read"};
     if (!S_ISDIR(info.st_mode) || info.st_uid != user || (info.st_mode & 0077) != 0)
         return Error{EPERM, "somebody else has made our directory in /dev/shm"};
     return path;
+}
+
+Result<std::string> make_directory(const std::string& path, std::uint32_t user) {
+    const bool made = ::mkdir(path.c_str(), 0700) == 0;
+    if (!made && errno != EEXIST) return Error{errno, "/dev/shm cannot be written to"};
+    Result<std::string> directory = check_directory(path, user);
+    if (!directory && made) ::rmdir(path.c_str());  // We are another user by now.
+    return directory;
+}
+
+}  // namespace
+
+Result<std::string> user_directory(std::uint32_t user) {
+    Result<std::string> directory = make_directory(path_for(user), user);
+    if (directory || directory.error().code != EPERM) return directory;
+    return make_directory(other_path_for(user), user);
+}
+
+Result<std::string> existing_directory(std::uint32_t user) {
+    Result<std::string> directory = check_directory(path_for(user), user);
+    if (directory || directory.error().code != EPERM) return directory;
+    return check_directory(other_path_for(user), user);
 }
 
 Result<std::unique_ptr<StatePage>> StatePage::create(std::uint32_t user) {

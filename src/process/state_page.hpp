@@ -131,7 +131,8 @@ std::vector<std::byte> encode(const StateSnapshot& snapshot);
 std::optional<StateSnapshot> decode(ByteView bytes);
 
 // The directory of that user, who must be the caller, made if it is not there. A name that somebody
-// else made, or that others may write to, is refused.
+// else made, or that others may write to, is not used; there is a second one, of the caller's user
+// namespace.
 Result<std::string> user_directory(std::uint32_t user);
 
 // The owner's side. One thread at a time, but for wait_for_request() and interrupt().

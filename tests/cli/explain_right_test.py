@@ -164,8 +164,23 @@ def unknown(case):
     contains(doctor.stdout, "/dev/shm is read-only")
 
 
+def foreign(case):
+    """The directory of this number is another user's, as in a user namespace: a second is used."""
+    directory = f"/dev/shm/feroce-{os.geteuid()}"
+    os.mkdir(directory)
+    os.chmod(directory, 0o777)
+    initiator, target, *_ = case.connected("bad-rkey")
+    initiator.tell("go\n")
+    assert initiator.hear() == "done 10\n"
+    contains(case.explain(initiator.pid), "IBV_WC_REM_ACCESS_ERR", "because")
+    assert [end.finish() for end in (initiator, target)] == [0, 0]
+    contains(case.explain(initiator.pid), "IBV_WC_REM_ACCESS_ERR", "because")
+    assert os.listdir(directory) == []
+
+
 CASES = {case.__name__: case
-         for case in (attribution, retention, refused, elsewhere, unknown)}
+         for case in (attribution, retention, refused, elsewhere, unknown,
+                      foreign)}
 
 
 def main():
