@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <sstream>
 
 namespace feroce::cli {
@@ -16,6 +17,11 @@ bool equal(const Json& value, const std::string& text) {
                           [](unsigned char a, unsigned char b) {
                               return std::tolower(a) == std::tolower(b);
                           });
+    }
+    if (value.is_number_unsigned() && text.substr(0, 2) == "0x") {
+        char* end = nullptr;
+        const unsigned long number = std::strtoul(text.c_str(), &end, 16);
+        return *end == '\0' && value.get<unsigned long>() == number;
     }
     return value.dump() == text;
 }

@@ -21,6 +21,9 @@ TEST(Filter, TakesIproutesGrammar) {
     EXPECT_TRUE(full.wants(Json{{"lqpn", 6}, {"state", "ERR"}}));
     EXPECT_FALSE(full.wants(Json{{"lqpn", 6}, {"state", "INIT"}}));
     EXPECT_FALSE(full.wants(Json{{"lqpn", 66}, {"state", "RTS"}}));
+    const Filter hex({"qp", "lqpn", "0x000010"}, {"qp"}, true);
+    EXPECT_TRUE(hex.wants(Json{{"lqpn", 16U}}));
+    EXPECT_FALSE(hex.wants(Json{{"lqpn", 10U}}));
     EXPECT_FALSE(full.wants(Json{{"state", "RTS"}}));
 
     const Filter pair({"show", "pid", "7"}, {"qp"}, true);

@@ -9,6 +9,11 @@ std::string word(const Json& value) {
     return value.is_string() ? value.get<std::string>() : value.dump();
 }
 
+// Queue pair numbers look alike in all that we print; in JSON they are numbers.
+bool is_qpn(const std::string& key) {
+    return key == "lqpn" || key == "rqpn";
+}
+
 std::string line(const Json& record) {
     const bool is_link = record.contains("port");
     std::string out =
@@ -16,7 +21,8 @@ std::string line(const Json& record) {
                 : fmt::format("{}: {}: ", word(record["ifindex"]), word(record["ifname"]));
     for (const auto& [key, value] : record.items()) {
         if (key == "ifindex" || key == "ifname" || key == "port") continue;
-        out += fmt::format("{} {} ", key, word(value));
+        out += is_qpn(key) ? fmt::format("{} 0x{:06x} ", key, value.get<std::uint32_t>())
+                           : fmt::format("{} {} ", key, word(value));
     }
     return out;
 }

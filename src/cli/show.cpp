@@ -134,13 +134,21 @@ Json all_counters(const Filter& filter, const std::vector<DeviceInfo>& devices) 
     for (const process::StateSnapshot& process : live_processes()) {
         if (process.devices.empty() || !filter.wants_device(process.devices.front())) continue;
         Json record = link_record(devices, process.devices.front());
-        for (const process::StateCounter& counter : process.counters)
-            record[counter.name] = counter.value;
         record["pid"] = process.pid;
         record["comm"] = process.command;
+        for (const process::StateCounter& counter : process.counters)
+            record[counter.name] = counter.value;
         if (filter.wants(record)) records.push_back(std::move(record));
     }
     return records;
+}
+
+// People look for what happened.
+void leave_out_zeros(Json& record) {
+    Json rest = Json::object();
+    for (const auto& [key, value] : record.items())
+        if (value != 0) rest[key] = value;
+    record = std::move(rest);
 }
 
 }  // namespace
@@ -194,9 +202,12 @@ void show_statistics(const std::vector<std::string>& words, const OutputOptions&
     const Filter filter(words, {"qp"}, true);
     const std::vector<DeviceInfo> devices = list_devices();
     filter.check_device(devices);
-    print_records(filter.object() == "qp" ? all_qps(filter, devices, qp_statistics)
-                                          : all_counters(filter, devices),
-                  options);
+    if (filter.object() == "qp")
+        return print_records(all_qps(filter, devices, qp_statistics), options);
+    Json records = all_counters(filter, devices);
+    if (!options.json)
+        for (Json& record : records) leave_out_zeros(record);
+    print_records(records, options);
 }
 
 }  // namespace feroce::cli

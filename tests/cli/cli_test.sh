@@ -416,6 +416,13 @@ test_live() {
     # one. What its queue pairs sent is its own.
     equal "$("$feroce" stat -j pid "$child" |
         json '[(r["sent_pkts"] >= 2, r["port"]) for r in d]')" "[(True, 1)]"
+    # A line a process, its name first; queue pair numbers as explain writes them.
+    call "$feroce" stat pid "$child"
+    contains "$out" "link feroce_lo/1 pid $child comm bad_access sent_pkts "
+    [[ $out != *" 0 "* ]] || fail "counters that are 0 are listed: $out"
+    local qpn
+    qpn=$("$feroce" explain "$child" | grep -om1 'QP 0x[0-9a-f]*' | cut -c4-)
+    contains "$("$feroce" res show qp lqpn "$qpn")" "lqpn $qpn "
     equal "$("$feroce" stat qp -j pid "$child" | json 'sum(r["sends_posted"] for r in d)')" 1
     equal "$("$feroce" stat qp -j pid "$child" |
         json 'sorted((r["sent_pkts"], r["rcvd_pkts"]) for r in d)')" "[(1, 1), (1, 1)]"
