@@ -40,8 +40,8 @@ Duration pace_of(Duration keepalive) {
 // would wake up together.
 Duration ConnectionManager::draw_phase(Duration keepalive, RandomSource& random) {
     if (keepalive == Duration{}) return {};
-    return Duration(static_cast<Duration::rep>(
-        random.next() % static_cast<std::uint64_t>(pace_of(keepalive).count())));
+    const auto pace = static_cast<std::uint64_t>(pace_of(keepalive).count());
+    return Duration(static_cast<Duration::rep>(random.next() % pace));
 }
 
 // The next moment at which idle connections are looked at. The same for all of them within a
