@@ -8,7 +8,6 @@ namespace {
 
 using transport::Rule;
 using transport::WcOpcode;
-using wire::NakCode;
 
 constexpr std::uint32_t kWindowBytes = 256;
 
