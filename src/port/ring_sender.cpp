@@ -22,6 +22,9 @@ constexpr std::uint32_t kPatienceMax = 65536;
 constexpr std::uint32_t kOverflowRuns = 1024;
 // Of a small one, which may not grow: until then it is not used.
 constexpr std::uint32_t kSmallOverflowRuns = 65536;
+// Bytes that are built in rings before their readers see them. To show them costs both sides a
+// shared line; to wait for them, the time in which they could be read.
+constexpr std::uint32_t kUnshownMax = 256 * 1024;
 
 RingPath ring_path(const Path& path) {
     return {path.source, path.destination, path.traffic_class};
@@ -80,6 +83,7 @@ RingSender::Link* RingSender::open_link(const Path& path, SlotNumber slot) {
 }
 
 std::uint32_t RingSender::send(const TransmitRun& run) {
+    open_ = 0;
     Link* const link = open_link(run.path, run.destination_slot);
     if (link == nullptr) return 0;
     const auto path = link->writer->path(ring_path(run.path));
@@ -105,17 +109,24 @@ bool RingSender::takes_all(Link& link, const TransmitRun& run) {
 }
 
 bool RingSender::has_room(const Path& path, SlotNumber slot, std::uint32_t size) {
+    if (open_ != 0 && open_ == slot && links_[slot].path == path &&
+        links_[slot].writer->has_room(size))
+        return true;
+    open_ = 0;
     Link* const link = open_link(path, slot);
     if (link == nullptr || link->overflow != 0) return false;
     const auto number = link->writer->path(ring_path(path));
     // Kept for place(): the reader may have changed the ring until then.
     placed_path_ = number.value_or(0);
-    return number &&
-           (link->writer->has_room(size) || (grow(*link) && link->writer->has_room(size)));
+    const bool room =
+        number && (link->writer->has_room(size) || (grow(*link) && link->writer->has_room(size)));
+    if (room) open_ = slot;
+    return room;
 }
 
 ByteSpan RingSender::place(SlotNumber slot, std::uint32_t size, std::uint32_t packets) {
-    publish();
+    if (unshown_ + size > kUnshownMax) publish();
+    unshown_ += size;
     RingWriter& writer = *links_[slot].writer;
     touched_.add(slot);
     placed_ = slot;
@@ -199,6 +210,7 @@ void RingSender::drop(std::uint32_t slot) {
     Link& link = links_[slot];
     if (link.stage == Stage::Accepted) ++changes_;
     touched_.remove(slot);  // The last batch may have begun to fill it.
+    if (open_ == slot) open_ = 0;
     link.stage = Stage::None;
     link.overflow = 0;
     link.writer.reset();
@@ -216,6 +228,8 @@ void RingSender::forget_departed() {
 }
 
 void RingSender::publish() {
+    unshown_ = 0;
+    open_ = 0;
     if (touched_.empty()) return;
     const SlotSet touched = std::exchange(touched_, {});
     touched.for_each([this](std::uint32_t slot) { links_[slot].writer->publish(); });

@@ -39,7 +39,7 @@ public:
     // by UDP: there is no ring, or it is full.
     std::uint32_t send(const transport::TransmitRun& run);
     // One packet, built in the ring by the caller: transport::RunSink. place() only after
-    // has_room(). What was put there before is shown first: the reader need not wait for this one.
+    // has_room(). What was put there before is shown first if it is much: the reader need not wait.
     bool has_room(const transport::Path& path, SlotNumber slot, std::uint32_t size);
     ByteSpan place(SlotNumber slot, std::uint32_t size, std::uint32_t packets);
     void take_back();
@@ -94,7 +94,11 @@ private:
     Parts parts_;
     SlotNumber slot_;
     std::array<Link, kSlots> links_;
-    SlotSet touched_;                // Sent to since publish().
+    SlotSet touched_;            // Sent to since publish().
+    std::uint32_t unshown_ = 0;  // Bytes that were placed since then.
+    // Of the last has_room() that found some, until publish(); else 0, which belongs to nobody.
+    // Packets of one path follow each other, and nobody looks for their ring again.
+    SlotNumber open_ = 0;
     SlotNumber placed_ = 0;          // The slot of the last place().
     std::uint32_t placed_path_ = 0;  // The number of the path of the last has_room().
     std::uint64_t changes_ = 0;

@@ -139,10 +139,24 @@ TEST_F(RingSenderTest, APacketIsBuiltWhereItIsRead) {
     sender.take_back();
     EXPECT_EQ(sender.packets_sent(), 0U);
     EXPECT_EQ(sender.place(kPeer, 4096, 1).size(), 4096U);
-    EXPECT_TRUE(table.door(kPeer).pending.has(kOwn))
-        << "the reader is told of one before the next is built";
     sender.publish();
+    EXPECT_TRUE(table.door(kPeer).pending.has(kOwn));
     EXPECT_EQ(sender.packets_sent(), 1U);
+}
+
+TEST_F(RingSenderTest, TheReaderIsToldOfLittleAtOnceAndOfMuchBeforeMoreIsBuilt) {
+    EXPECT_FALSE(sender.has_room(run.path, kPeer, 4096)) << "there is no ring";
+    accept(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+    for (int i = 0; i < 40; ++i) {
+        ASSERT_TRUE(sender.has_room(run.path, kPeer, 4096));
+        sender.place(kPeer, 4096, 1);
+    }
+    EXPECT_FALSE(table.door(kPeer).pending.has(kOwn));
+    ASSERT_TRUE(sender.has_room(run.path, kPeer, kRingPacketMax));
+    sender.place(kPeer, kRingPacketMax, 32);
+    EXPECT_TRUE(table.door(kPeer).pending.has(kOwn));
+    sender.take_back();
+    EXPECT_EQ(sender.packets_sent(), 40U);
 }
 
 // Its slot may stay free for long: nobody else says that it is gone.

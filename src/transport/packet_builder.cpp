@@ -13,22 +13,11 @@ namespace {
 constexpr std::uint32_t kWideBytes = 128 * 1024;
 constexpr std::size_t kHeadersMax = wire::Bth::kSize + wire::kExtensionMax + wire::kIcrcSize;
 
-}  // namespace
-
-std::uint32_t packets_at_once(QueuePair& qp, std::uint32_t left) {
-    if (left < 2 || qp.window() == nullptr || !qp.window()->is_by_ring()) return 1;
-    const std::uint32_t mtu = qp.attributes().path_mtu;
-    const std::uint32_t packets = std::min(left, kWideBytes / mtu);
-    const bool room = qp.services().transmit.has_room(qp.path(), qp.attributes().destination_qpn,
-                                                      kHeadersMax + std::size_t{packets} * mtu);
-    return room ? packets : 1;
+bool goes_by_ring(const QueuePair& qp) {
+    return qp.window() != nullptr && qp.window()->is_by_ring();
 }
 
-ByteSpan append_packet(TransmitBatch& batch, const Path& path, const PacketSpec& spec) {
-    const std::size_t size = wire::packet_size(spec.opcode, spec.payload_size);
-    const ByteSpan packet = spec.packets > 1
-                                ? batch.place(path, spec.destination, size, spec.packets)
-                                : batch.append(path, spec.destination, size);
+ByteSpan fill(ByteSpan packet, const PacketSpec& spec) {
     const std::size_t pad = wire::pad_of(spec.payload_size);
     const wire::Bth bth{.opcode = spec.opcode,
                         .solicited = spec.solicited,
@@ -41,6 +30,33 @@ ByteSpan append_packet(TransmitBatch& batch, const Path& path, const PacketSpec&
     std::fill_n(packet.begin() + static_cast<std::ptrdiff_t>(header + spec.payload_size), pad,
                 std::byte{0});
     return packet.subspan(header, spec.payload_size);
+}
+
+}  // namespace
+
+std::uint32_t packets_at_once(QueuePair& qp, std::uint32_t left) {
+    if (left < 2 || !goes_by_ring(qp)) return 1;
+    const std::uint32_t mtu = qp.attributes().path_mtu;
+    const std::uint32_t packets = std::min(left, kWideBytes / mtu);
+    const bool room = qp.services().transmit.has_room(qp.path(), qp.attributes().destination_qpn,
+                                                      kHeadersMax + std::size_t{packets} * mtu);
+    return room ? packets : 1;
+}
+
+ByteSpan append_packet(TransmitBatch& batch, const Path& path, const PacketSpec& spec) {
+    const std::size_t size = wire::packet_size(spec.opcode, spec.payload_size);
+    return fill(batch.append(path, spec.destination, size), spec);
+}
+
+ByteSpan append_packet(QueuePair& qp, const PacketSpec& spec) {
+    TransmitBatch& batch = qp.services().transmit;
+    const std::size_t size = wire::packet_size(spec.opcode, spec.payload_size);
+    const Path path = qp.path();
+    const bool in_ring = spec.packets > 1 ||  // packets_at_once() has asked for room.
+                         (goes_by_ring(qp) && batch.has_room(path, spec.destination, size));
+    return fill(in_ring ? batch.place(path, spec.destination, size, spec.packets)
+                        : batch.append(path, spec.destination, size),
+                spec);
 }
 
 mem::Fault gather_payload(QueuePair& qp, std::uint64_t wqe_index, std::uint64_t offset,

@@ -41,6 +41,9 @@ std::uint32_t packets_at_once(QueuePair& qp, std::uint32_t left);
 // Returns the payload area, which the caller must fill before the next append or flush. If it
 // cannot, it takes the packet back: retract(wire::packet_size(opcode, payload_size)).
 ByteSpan append_packet(TransmitBatch& batch, const Path& path, const PacketSpec& spec);
+// The same, to the peer of a reliable queue pair: in memory that the peer reads where there is
+// some, so that nothing is copied on the way.
+ByteSpan append_packet(QueuePair& qp, const PacketSpec& spec);
 
 // Fills `into` with the bytes from `offset` of the request's message: inline data or a gather.
 mem::Fault gather_payload(QueuePair& qp, std::uint64_t wqe_index, std::uint64_t offset,

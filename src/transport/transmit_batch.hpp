@@ -34,8 +34,8 @@ public:
     // The errno with which packets of this path are refused of late; 0 if they are not.
     virtual int send_error(const Path&) const { return 0; }
     // Whether a packet of this size can be built in memory that its receiver reads. If so place()
-    // gives the room. The packet is sent by the next call of place() or transmit(), which must
-    // come, unless it is taken back before.
+    // gives the room. The packet is sent by the next call of transmit(), which must come, if not
+    // before, unless it is taken back until the next call.
     virtual bool has_room(const Path&, SlotNumber /*slot*/, std::size_t /*size*/) { return false; }
     virtual ByteSpan place(const Path&, SlotNumber /*slot*/, std::size_t /*size*/,
                            std::uint32_t /*packets*/) {

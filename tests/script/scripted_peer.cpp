@@ -14,6 +14,7 @@ void CapturePort::transmit(std::span<const transport::TransmitRun> runs) {
 ByteSpan CapturePort::place(const transport::Path&, SlotNumber, std::size_t size, std::uint32_t) {
     record_placed();
     placed.resize(size);
+    ++places;
     return placed;
 }
 

@@ -7,6 +7,7 @@
 
 #include <cstring>
 #include <deque>
+#include <limits>
 #include <optional>
 #include <vector>
 
@@ -50,7 +51,9 @@ public:
     void leave_group(const Gid&) override {}
     void tell_destinations() override { tells_destinations = true; }
     bool goes_by_ring(const transport::Path&, SlotNumber) const override { return has_ring; }
-    bool has_room(const transport::Path&, SlotNumber, std::size_t) override { return ring_room; }
+    bool has_room(const transport::Path&, SlotNumber, std::size_t) override {
+        return ring_room && places < places_max;
+    }
     ByteSpan place(const transport::Path&, SlotNumber, std::size_t size, std::uint32_t) override;
     void take_back() override { placed.clear(); }
     bool hand_over(const device::Datagram&) override { return hands_over; }
@@ -66,6 +69,8 @@ public:
     bool hands_over = false;    // To another shard or process.
     int refusal = 0;            // Of the kernel, for what was sent last.
     std::vector<std::byte> placed;
+    int places = 0;                                    // Packets that were built there,
+    int places_max = std::numeric_limits<int>::max();  // and may be.
 
 private:
     void record(ByteView bytes);

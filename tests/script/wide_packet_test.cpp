@@ -41,6 +41,29 @@ TEST(WidePacket, AMessageIsOnePacketAndUsesThePsnsOfFive) {
     peer.expect_completion(2, WcStatus::Success);
 }
 
+TEST(WidePacket, APacketOfTheUsualSizeIsBuiltThereToo) {
+    ScriptedPeer peer(by_ring());
+    peer.post(SendOp::Write, 10, 1);
+    peer.post(SendOp::Write, kMtu, 2);
+    peer.run();
+    EXPECT_EQ(peer.port.places, 2);
+    peer.expect_sent(Opcode::RcWriteOnly, kSendPsn);
+    peer.expect_sent(Opcode::RcWriteOnly, kSendPsn + 1);
+    peer.peer_sends(Opcode::RcWriteOnly, kReceivePsn, of(8, peer.reth(8)));
+    EXPECT_EQ(peer.port.places, 3);
+    peer.expect_ack(kReceivePsn);
+}
+
+TEST(WidePacket, WhatFindsNoRoomFollowsWhatDid) {
+    ScriptedPeer peer(by_ring());
+    peer.port.places_max = 2;
+    for (std::uint64_t id = 1; id <= 4; ++id) peer.post(SendOp::Write, 10, id);
+    peer.run();
+    EXPECT_EQ(peer.port.places, 2);
+    for (std::uint32_t i = 0; i < 4; ++i) peer.expect_sent(Opcode::RcWriteOnly, kSendPsn + i);
+    peer.expect_silence();
+}
+
 TEST(WidePacket, WithoutRoomPacketsAreThoseOfTheNetwork) {
     ScriptedPeer peer(by_ring());
     peer.port.ring_room = false;

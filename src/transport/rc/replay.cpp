@@ -98,7 +98,7 @@ bool Responder::send_job_packet(Instant now, Job& job) {
     spec.psn = job.next.psn();
     spec.extensions.aeth = {credits(), msn_};
     spec.extensions.atomic_ack = {job.value};
-    append_packet(qp_.services().transmit, qp_.path(), spec);
+    append_packet(qp_, spec);
     note_acknowledged(job.next);
     jobs_.pop();
     return true;
@@ -125,7 +125,7 @@ bool Responder::send_read_packet(Instant now, Job& job) {
     const mem::Lookup source = qp_.services().memory.remote(
         job.pd, qp_.qpn(), job.rkey, job.value, spec.payload_size, mem::Access::RemoteRead);
     const bool found = source.fault == mem::Fault::None;
-    const ByteSpan payload = append_packet(qp_.services().transmit, qp_.path(), spec);
+    const ByteSpan payload = append_packet(qp_, spec);
     if (!found || (!payload.empty() && !mem::read_memory(source.slice, payload))) {
         qp_.services().transmit.retract(wire::packet_size(spec.opcode, spec.payload_size));
         expected_ = job.next;  // The NAK names the packet that could not be read.
@@ -153,7 +153,7 @@ void Responder::send_ack(PacketNumber number, Syndrome syndrome) {
     spec.destination = qp_.attributes().destination_qpn;
     spec.psn = number.psn();
     spec.extensions.aeth = {syndrome, msn_};
-    append_packet(qp_.services().transmit, qp_.path(), spec);
+    append_packet(qp_, spec);
     // A refusal acknowledges what came before it.
     note_acknowledged(syndrome.kind() == Syndrome::Kind::Ack ? number : number - 1);
 }

@@ -142,7 +142,7 @@ bool Requester::ask_peer() const {
     spec.destination = qp_.attributes().destination_qpn;
     spec.psn = (flight_.una - 1).psn();
     spec.ack_request = true;
-    append_packet(qp_.services().transmit, qp_.path(), spec);
+    append_packet(qp_, spec);
     return true;
 }
 
@@ -368,7 +368,7 @@ bool Requester::transmit(Instant now, SendWqe& wqe, PacketSpec& spec, std::uint3
     spec.psn = number.psn();
     if (service_ == wire::Service::Xrc)
         spec.extensions.xrceth.srq = qp_.send_queue().remote_srq(position_.index);
-    const ByteSpan payload = append_packet(services.transmit, qp_.path(), spec);
+    const ByteSpan payload = append_packet(qp_, spec);
     mem::Fault fault = mem::Fault::None;
     if (wqe.op == SendOp::AtomicWrite) {
         // Eight bytes as they shall stand in memory, not a number: no byte order.
