@@ -21,29 +21,41 @@ CompletionQueue::CompletionQueue(std::uint32_t capacity, CompletionListener* lis
 }
 
 bool CompletionQueue::push(const transport::Completion& completion) {
-    bool event = false;
-    const bool entered = enter(completion, event);
-    if (!event || listener_ == nullptr) return entered;
-    if (entered)
-        listener_->on_completion_event(*this);
-    else
-        listener_->on_overflow(*this);
+    const transport::Completion* const run[] = {&completion};
+    return push_run(run) == 1;
+}
+
+std::size_t CompletionQueue::push_run(std::span<const transport::Completion* const> run) {
+    News news;
+    std::size_t entered = 0;
+    {
+        const std::lock_guard guard(lock_);
+        while (entered < run.size() && enter(*run[entered], news)) ++entered;
+        note_size();
+    }
+    tell(news);
     return entered;
 }
 
-// `event`: the listener is to be told, of the completion or of the first overflow.
-bool CompletionQueue::enter(const transport::Completion& completion, bool& event) {
-    const std::lock_guard guard(lock_);
-    if (ring_.size() >= capacity_) {
-        event = !overflowed_;
+// Under the lock.
+bool CompletionQueue::enter(const transport::Completion& completion, News& news) {
+    if (ring_.size() >= capacity_) [[unlikely]] {
+        news.overflow = !overflowed_;
         overflowed_ = true;
         return false;
     }
     ring_.push(completion);
-    note_size();
-    event = arm_ == Arm::Next || (arm_ == Arm::Solicited && asks_for_event(completion));
-    if (event) arm_ = Arm::None;
+    if (arm_ == Arm::Next || (arm_ == Arm::Solicited && asks_for_event(completion))) {
+        news.completion = true;
+        arm_ = Arm::None;
+    }
     return true;
+}
+
+void CompletionQueue::tell(const News& news) {
+    if (listener_ == nullptr) return;
+    if (news.completion) listener_->on_completion_event(*this);
+    if (news.overflow) listener_->on_overflow(*this);
 }
 
 std::uint32_t CompletionQueue::poll(std::span<transport::Completion> out) {

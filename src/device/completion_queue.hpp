@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <mutex>
 #include <span>
@@ -30,6 +31,7 @@ public:
     CompletionQueue(std::uint32_t capacity, CompletionListener* listener, void* owner);
 
     bool push(const transport::Completion& completion) override;
+    std::size_t push_run(std::span<const transport::Completion* const> run) override;
     std::uint32_t poll(std::span<transport::Completion> out);
     // Calls take(completion) for up to `wanted` of them, under the lock; returns how many.
     template <class Take>
@@ -68,7 +70,12 @@ public:
     std::uint32_t shards() const { return shards_.load(std::memory_order_acquire); }
 
 private:
-    bool enter(const transport::Completion& completion, bool& event);  // False if it is full.
+    struct News {  // For the listener.
+        bool completion = false;
+        bool overflow = false;  // The first.
+    };
+    bool enter(const transport::Completion& completion, News& news);  // False if it is full.
+    void tell(const News& news);
     void note_size() {
         size_.store(static_cast<std::uint32_t>(ring_.size()), std::memory_order_release);
     }

@@ -66,6 +66,40 @@ TEST(CompletionQueue, OverflowIsToldOnceAndLosesOnlyTheNewest) {
     EXPECT_TRUE(cq.overflowed());
 }
 
+TEST(CompletionQueue, ARunEntersInItsOrderAsFarAsThereIsRoom) {
+    Listener listener;
+    CompletionQueue cq(3, &listener, nullptr);
+    std::array<Completion, 5> list;
+    std::array<const Completion*, 5> run;
+    for (std::size_t i = 0; i < list.size(); ++i) {
+        list[i] = with_id(i);
+        run[i] = &list[i];
+    }
+    cq.arm(Arm::Next);
+    EXPECT_EQ(cq.push_run(std::span(run).first(2)), 2u);
+    EXPECT_EQ(cq.size(), 2u);
+    EXPECT_EQ(listener.events, 1) << "one for the run";
+    cq.arm(Arm::Next);
+    EXPECT_EQ(cq.push_run(std::span(run).last(3)), 1u);
+    EXPECT_EQ(listener.events, 2) << "of what entered,";
+    EXPECT_EQ(listener.overflows, 1) << "and of what did not";
+    EXPECT_EQ(drain(cq), (std::vector<std::uint64_t>{0, 1, 2}));
+}
+
+TEST(CompletionQueue, ARunHasAnEventIfOneOfItIsSolicited) {
+    Listener listener;
+    CompletionQueue cq(10, &listener, nullptr);
+    Completion solicited = with_id(1);
+    solicited.solicited = true;
+    const Completion other = with_id(0);
+    const std::array<const Completion*, 3> run{&other, &solicited, &other};
+    cq.arm(Arm::Solicited);
+    EXPECT_EQ(cq.push_run(std::span(run).first(1)), 1u);
+    EXPECT_EQ(listener.events, 0);
+    EXPECT_EQ(cq.push_run(run), 3u);
+    EXPECT_EQ(listener.events, 1);
+}
+
 TEST(CompletionQueue, ArmedForNextFiresOnce) {
     Listener listener;
     CompletionQueue cq(10, &listener, nullptr);

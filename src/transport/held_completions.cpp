@@ -1,9 +1,19 @@
 #include "transport/held_completions.hpp"
 
+#include <array>
+#include <span>
+
 #include "base/assert.hpp"
 #include "transport/queue_pair.hpp"
 
 namespace feroce::transport {
+
+namespace {
+
+// As many as pollers take at once (verbs/cq.cpp).
+constexpr std::size_t kRunMax = 16;
+
+}  // namespace
 
 HeldCompletions::HeldCompletions() {
     held_.reserve(kPlaces);
@@ -40,18 +50,42 @@ void HeldCompletions::give_all(QueuePair& qp) {
     qp.set_completions_held(0);
 }
 
+bool HeldCompletions::may_be_seen(const Held& held) {
+    return held.qp->state() == QpState::Err || held.qp->machine().acknowledged(held.number);
+}
+
+// Those from `first` on that may be seen and are for one queue: that queue's lock is taken once for
+// all of them. How many are held no more.
+std::size_t HeldCompletions::give_run(std::size_t first, QueuePair*& lost) {
+    std::array<const Completion*, kRunMax> run;
+    CompletionSink& sink = *held_[first].sink;
+    std::size_t count = 0;
+    for (; count < kRunMax && first + count < held_.size(); ++count) {
+        const Held& held = held_[first + count];
+        if (held.sink != &sink || !may_be_seen(held)) break;
+        run[count] = &held.completion;
+    }
+    if (count == 0) return 0;
+    const std::size_t entered = sink.push_run(std::span(run).first(count));
+    if (entered < count) [[unlikely]] {
+        lost = held_[first + entered].qp;
+        lost->lose_completion();
+        count = entered + 1;
+    }
+    for (std::size_t i = first; i < first + count; ++i)
+        held_[i].qp->set_completions_held(held_[i].qp->completions_held() - 1);
+    return count;
+}
+
 QueuePair* HeldCompletions::release() {
     std::size_t kept = 0, next = 0;
     QueuePair* lost = nullptr;
     while (next < held_.size() && lost == nullptr) {
-        const Held& held = held_[next++];
-        if (held.qp->state() == QpState::Err || held.qp->machine().acknowledged(held.number)) {
-            held.qp->set_completions_held(held.qp->completions_held() - 1);
-            held.qp->give(*held.sink, held.completion);
-            if (held.qp->lost_completion()) lost = held.qp;
-        } else if (++kept != next) {
-            held_[kept - 1] = held;
-        }
+        const std::size_t given = give_run(next, lost);
+        next += given;
+        if (given > 0) continue;
+        if (kept != next) held_[kept] = held_[next];
+        ++kept, ++next;
     }
     held_.erase(held_.begin() + static_cast<std::ptrdiff_t>(kept),
                 held_.begin() + static_cast<std::ptrdiff_t>(next));

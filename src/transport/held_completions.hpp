@@ -56,6 +56,8 @@ private:
     };
     void put(const Held& held);
     void give_all(QueuePair& qp);
+    static bool may_be_seen(const Held& held);
+    std::size_t give_run(std::size_t first, QueuePair*& lost);
 
     std::vector<Held> held_;  // Never more than kPlaces.
 };

@@ -3,6 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+#include <span>
+#include <vector>
+
 #include "transport/machine_fixture.hpp"
 
 namespace feroce::transport::held_completions {
@@ -108,6 +112,63 @@ TEST_F(HeldCompletionsTest, OneQueuePairDoesNotTakeThePlacesOfOthers) {
     b.held.drop(d.qp);
     EXPECT_FALSE(b.held.full_for(f.qp));
     EXPECT_TRUE(b.held.full_for(c.qp));
+}
+
+class SmallSink final : public CompletionSink {
+public:
+    explicit SmallSink(std::size_t room) : room_(room) {}
+    bool push(const Completion& completion) override {
+        if (ids.size() == room_) return false;
+        ids.push_back(completion.wr_id);
+        return true;
+    }
+    std::size_t push_run(std::span<const Completion* const> run) override {
+        ++runs;
+        return CompletionSink::push_run(run);
+    }
+    std::vector<std::uint64_t> ids;
+    int runs = 0;
+
+private:
+    const std::size_t room_;
+};
+
+Completion numbered(std::uint64_t id) {
+    Completion completion;
+    completion.wr_id = id;
+    return completion;
+}
+
+TEST_F(HeldCompletionsTest, ThoseOfOneQueueLeaveTogetherAndTheOthersStay) {
+    SmallSink first(100), second(100);
+    const PacketNumber early = PacketNumber::first(Psn(0xff'fffe)) - 1;
+    const PacketNumber late = early + (1u << 30);
+    const std::array sinks{&first, &first, &second, &first, &first};
+    for (std::uint64_t id = 0; id < sinks.size(); ++id)
+        b.held.hold(b.qp, id == 3 ? late : early, *sinks[id], numbered(id));
+    EXPECT_EQ(b.held.release(), nullptr);
+    EXPECT_EQ(first.ids, (std::vector<std::uint64_t>{0, 1, 4}));
+    EXPECT_EQ(first.runs, 2);
+    EXPECT_EQ(second.ids, (std::vector<std::uint64_t>{2}));
+    EXPECT_EQ(b.qp.completions_held(), 1u);
+    EXPECT_FALSE(b.held.empty());
+    b.held.drop(b.qp);
+    EXPECT_TRUE(b.held.empty());
+}
+
+// The rest is tried again when its queue pair was seen to: it may be another's.
+TEST_F(HeldCompletionsTest, ARunEndsAtTheOneThatIsLost) {
+    SmallSink sink(2);
+    const PacketNumber early = PacketNumber::first(Psn(0xff'fffe)) - 1;
+    for (std::uint64_t id = 0; id < 4; ++id) b.held.hold(b.qp, early, sink, numbered(id));
+    EXPECT_EQ(b.held.release(), &b.qp);
+    EXPECT_TRUE(b.qp.lost_completion());
+    EXPECT_EQ(sink.ids, (std::vector<std::uint64_t>{0, 1}));
+    EXPECT_EQ(b.qp.completions_held(), 1u);
+    EXPECT_EQ(b.held.release(), &b.qp);
+    EXPECT_EQ(b.held.release(), nullptr);
+    EXPECT_TRUE(b.held.empty());
+    EXPECT_EQ(b.qp.completions_held(), 0u);
 }
 
 // A queue pair that fails flushes its receives; those that are held come before them.

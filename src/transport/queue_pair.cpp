@@ -157,7 +157,7 @@ void QueuePair::complete_send(Instant now, const SendWqe& wqe, WcStatus status,
 
 void QueuePair::give(CompletionSink& cq, const Completion& completion) {
     if (!cq.push(completion)) [[unlikely]]
-        hot_.completion_lost = true;
+        lose_completion();
 }
 
 void QueuePair::complete_receive(const Completion& completion) {

@@ -177,6 +177,7 @@ public:
     // A completion queue was full. The device moves the queue pair to ERR when its machine is done
     // with what it does.
     bool lost_completion() const { return hot_.completion_lost; }
+    void lose_completion() { hot_.completion_lost = true; }
     void forget_lost_completion() { hot_.completion_lost = false; }
 
     // First cause recorded, state ERR, everything posted flushed in post order.

@@ -1,6 +1,7 @@
 // Work requests as the caller posts them, and completions as the caller polls them. Plain values.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 
@@ -128,6 +129,13 @@ public:
     virtual ~CompletionSink() = default;
     // False if it was full: the completion is lost, and with it the queue pair.
     [[nodiscard]] virtual bool push(const Completion& completion) = 0;
+    // Several at once, in their order. Returns how many entered: the next one is lost then, and
+    // those after it were not tried.
+    [[nodiscard]] virtual std::size_t push_run(std::span<const Completion* const> run) {
+        std::size_t entered = 0;
+        while (entered < run.size() && push(*run[entered])) ++entered;
+        return entered;
+    }
     // How many it can hold, if some were lost because it was full; else 0.
     virtual std::uint32_t overflowed_at() const { return 0; }
     virtual void purge(Qpn) {}  // Drops completions of a queue pair that goes to RESET.
