@@ -62,8 +62,11 @@ bool RingReceiver::take_begun() {
 }
 
 bool RingReceiver::poll(Instant now, device::Engine& engine) {
-    if (mapped().empty()) return false;
-    warm_up(door().pending.load(std::memory_order_relaxed));
+    // Most writers whose bits are set are hot already.
+    const SlotSet called = (door().pending.load(std::memory_order_relaxed) & mapped()) - hot_;
+    if (!called.empty()) [[unlikely]]
+        warm_up(called);
+    if (hot_.empty()) return false;
     bool any = false;
     SlotSet cold;
     // What has not begun yet waits for take_begun().
