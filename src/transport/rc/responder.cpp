@@ -90,14 +90,15 @@ void Responder::on_request(Instant now, const wire::Packet& packet, std::uint32_
     if (auto refusal = check_sequence(packet)) return refuse(now, *refusal);
     if (auto refusal = check_operation(packet)) return refuse(now, *refusal);
     if (auto refusal = check_length(packet, packets)) return refuse(now, *refusal);
-    if (auto refusal = check_rkey(packet)) {
+    mem::Slice target;
+    if (auto refusal = check_rkey(packet, target)) {
         // It uses up the receive that it would have completed.
         if (takes_receive(packet) && !receive_held_) take_receive(packet);
         return refuse(now, *refusal);
     }
     if (completes_receive(packet) && qp_.services().held.full_for(qp_)) return on_full();
     if (auto refusal = check_resources(packet)) return refuse(now, *refusal);
-    if (auto refusal = execute(now, packet, packets)) return refuse(now, *refusal);
+    if (auto refusal = execute(now, packet, packets, target)) return refuse(now, *refusal);
     // READs and atomics are acknowledged by their responses.
     const Verb verb = packet.info->verb;
     if (packet.bth.ack_request && (verb == Verb::Send || verb == Verb::Write)) ack_owed_ = true;
@@ -205,7 +206,8 @@ Responder::Check Responder::check_length(const wire::Packet& packet, std::uint32
     return adds_up ? Check{} : Check{refusal};
 }
 
-Responder::Check Responder::check_rkey(const wire::Packet& packet) {
+// `target` is what the packet names, if it names memory.
+Responder::Check Responder::check_rkey(const wire::Packet& packet, mem::Slice& target) {
     const wire::OpcodeInfo& info = *packet.info;
     mem::Lookup lookup;
     const mem::Memory& memory = qp_.services().memory;
@@ -223,6 +225,7 @@ Responder::Check Responder::check_rkey(const wire::Packet& packet) {
                                                                    : mem::Access::RemoteWrite;
         lookup = memory.remote(pd, qp_.qpn(), reth.rkey, reth.address, reth.length, need);
     }
+    target = lookup.slice;
     if (lookup.fault == mem::Fault::None) return {};
     return refuse_key(packet, lookup.fault,
                       takes_receive(packet) ? WcStatus::LocalAccessError : WcStatus::Success);

@@ -80,7 +80,7 @@ private:
     Check check_sequence(const wire::Packet& packet) const;
     Check check_operation(const wire::Packet& packet) const;
     Check check_length(const wire::Packet& packet, std::uint32_t packets) const;
-    Check check_rkey(const wire::Packet& packet);
+    Check check_rkey(const wire::Packet& packet, mem::Slice& target);
     Refusal refuse_key(const wire::Packet& packet, mem::Fault fault, WcStatus receive_status);
     mem::Attempt attempt_of(const Refusal& verdict) const;
     Check check_resources(const wire::Packet& packet);
@@ -97,9 +97,11 @@ private:
     void note(NoticeKind kind, PacketNumber number) const;
 
     // responder_execute.cpp: what a good request does.
-    Check execute(Instant now, const wire::Packet& packet, std::uint32_t packets);
+    // `target`: what check_rkey() found.
+    Check execute(Instant now, const wire::Packet& packet, std::uint32_t packets,
+                  mem::Slice target);
     Check execute_send(const wire::Packet& packet);
-    Check execute_write(const wire::Packet& packet);
+    Check execute_write(const wire::Packet& packet, mem::Slice message);
     Check execute_read(const wire::Packet& packet);
     Check execute_atomic(const wire::Packet& packet);
     Check execute_atomic_write(const wire::Packet& packet);

@@ -13,8 +13,8 @@ using wire::NakCode;
 using wire::Syndrome;
 using wire::Verb;
 
-Responder::Check Responder::execute(Instant now, const wire::Packet& packet,
-                                    std::uint32_t packets) {
+Responder::Check Responder::execute(Instant now, const wire::Packet& packet, std::uint32_t packets,
+                                    mem::Slice target) {
     switch (packet.info->verb) {
         case Verb::ReadRequest:
             return execute_read(packet);
@@ -26,7 +26,7 @@ Responder::Check Responder::execute(Instant now, const wire::Packet& packet,
         case Verb::Flush:
             return execute_flush();
         case Verb::Write:
-            if (auto refusal = execute_write(packet)) return refusal;
+            if (auto refusal = execute_write(packet, target)) return refusal;
             break;
         default:
             if (auto refusal = execute_send(packet)) return refusal;
@@ -69,8 +69,9 @@ Responder::Check Responder::execute_send(const wire::Packet& packet) {
                    WcStatus::RemoteInvalidRequestError, fault};
 }
 
-Responder::Check Responder::execute_write(const wire::Packet& packet) {
-    if (packet.info->starts_message()) {
+Responder::Check Responder::execute_write(const wire::Packet& packet, mem::Slice message) {
+    const bool starts = packet.info->starts_message();
+    if (starts) {
         const wire::Reth reth = packet.reth();
         message_ = Message::Write;
         received_bytes_ = 0;
@@ -79,10 +80,14 @@ Responder::Check Responder::execute_write(const wire::Packet& packet) {
         write_rkey_ = reth.rkey;
     }
     if (packet.payload.empty()) return {};
-    // Looked up again for every packet: the region may have been deregistered since the first.
-    const mem::Lookup target = qp_.services().memory.remote(
-        pd_of(packet), qp_.qpn(), write_rkey_, write_address_ + received_bytes_,
-        packet.payload.size(), mem::Access::RemoteWrite);
+    ASSERT(!starts || packet.payload.size() <= message.length);
+    // The first one has just been looked up; each that follows is, again: the region may have been
+    // deregistered meanwhile.
+    const mem::Lookup target =
+        starts ? mem::Lookup{mem::Fault::None, message.part(0, packet.payload.size())}
+               : qp_.services().memory.remote(pd_of(packet), qp_.qpn(), write_rkey_,
+                                              write_address_ + received_bytes_,
+                                              packet.payload.size(), mem::Access::RemoteWrite);
     // Of the receive that an immediate takes.
     const WcStatus status = receive_held_ ? WcStatus::LocalAccessError : WcStatus::Success;
     if (target.fault != mem::Fault::None) return refuse_key(packet, target.fault, status);
