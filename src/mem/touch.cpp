@@ -32,9 +32,10 @@ struct Reader {
         at += Size, into += Size, left -= Size;
         return true;
     }
-    [[gnu::always_inline]] bool block() {
-        if (!word::read_block(at, into)) return false;
-        at += word::kBlock, into += word::kBlock, left -= word::kBlock;
+    [[gnu::always_inline]] bool blocks() {
+        const std::size_t size = left / word::kBlock * word::kBlock;
+        if (!word::read_blocks(at, into, size)) return false;
+        at += size, into += size, left -= size;
         return true;
     }
 };
@@ -57,12 +58,14 @@ struct Writer {
         at += Size, from += Size, left -= Size;
         return true;
     }
-    [[gnu::always_inline]] bool block() {
-        const bool last = left == word::kBlock;
-        if (!(last ? word::write_block<true>(at, from) : word::write_block<false>(at, from)))
-            return false;
-        at += word::kBlock, from += word::kBlock, left -= word::kBlock;
-        return true;
+    [[gnu::always_inline]] bool blocks() {
+        if (left < word::kBlock) return true;
+        const std::size_t size = (left - 1) / word::kBlock * word::kBlock;
+        if (!word::write_blocks(at, from, size)) return false;
+        at += size, from += size, left -= size;
+        if (left < word::kBlock) return true;
+        left = 0;
+        return word::write_last_block(at, from);
     }
 };
 
@@ -88,9 +91,7 @@ template <class Copy>
     if (copy.left > word::kBlock && reinterpret_cast<std::uintptr_t>(copy.at) % 16 != 0 &&
         !copy.template piece<8>())
         return false;
-    if (reinterpret_cast<std::uintptr_t>(copy.at) % 16 == 0)
-        while (copy.left >= word::kBlock)
-            if (!copy.block()) return false;
+    if (reinterpret_cast<std::uintptr_t>(copy.at) % 16 == 0 && !copy.blocks()) return false;
     while (copy.left >= 8)
         if (!copy.template piece<8>()) return false;
     return copy.left == 0 || (tail<4>(copy) && tail<2>(copy) && tail<1>(copy));

@@ -28,6 +28,17 @@ inline constexpr std::size_t kBlock = 64;  // Bytes that read_block and write_bl
 // All return false on a fault. "Registered" pointers are aligned to the access; private ones may
 // lie anywhere.
 
+// Blocks in a row, ascending; `size` is a multiple of kBlock. Nothing but the moves and what counts
+// them is in the loop: it is what most instructions of a large message are.
+template <auto MoveBlock, class Registered, class Private>
+[[gnu::always_inline]] inline bool move_blocks(Registered* registered, Private* own,
+                                               std::size_t size) {
+    for (Registered* const end = registered + size; registered != end;
+         registered += kBlock, own += kBlock)
+        if (!MoveBlock(registered, own)) return false;
+    return true;
+}
+
 }  // namespace feroce::mem::word
 
 #if defined(__x86_64__)

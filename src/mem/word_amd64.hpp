@@ -153,14 +153,19 @@ fault:
     return false;
 }
 
-inline bool read_block(const std::byte* registered, std::byte* into) {
-    return kSixteenBytesAreOne ? read_by_16(registered, into) : read_by_8(registered, into);
+inline bool read_blocks(const std::byte* registered, std::byte* into, std::size_t size) {
+    return kSixteenBytesAreOne ? move_blocks<read_by_16>(registered, into, size)
+                               : move_blocks<read_by_8>(registered, into, size);
 }
 
-// Last: the block ends the delivery; here every store is a release anyway.
-template <bool Last>
-inline bool write_block(std::byte* registered, const std::byte* from) {
-    return kSixteenBytesAreOne ? write_by_16(registered, from) : write_by_8(registered, from);
+inline bool write_blocks(std::byte* registered, const std::byte* from, std::size_t size) {
+    return kSixteenBytesAreOne ? move_blocks<write_by_16>(registered, from, size)
+                               : move_blocks<write_by_8>(registered, from, size);
+}
+
+// The block ends the delivery; here every store is a release anyway.
+inline bool write_last_block(std::byte* registered, const std::byte* from) {
+    return write_blocks(registered, from, kBlock);
 }
 
 inline bool compare_swap(std::byte* registered, std::uint64_t compare, std::uint64_t swap,

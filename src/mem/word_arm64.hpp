@@ -123,42 +123,52 @@ fault:
     return false;
 }
 
-// Last: the block ends the delivery, so its last word is the release.
-template <bool Last>
+inline bool read_blocks(const std::byte* registered, std::byte* into, std::size_t size) {
+    return move_blocks<read_block>(registered, into, size);
+}
+
 inline bool write_block(std::byte* registered, const std::byte* from) {
-    if constexpr (Last) {
-        std::byte* const last = registered + 56;
-        asm goto(
-            "ldp x8, x9, [%[from]]\n\t"
-            "ldp x10, x11, [%[from], #16]\n\t"
-            "ldp x12, x13, [%[from], #32]\n\t"
-            "ldp x14, x15, [%[from], #48]\n"
-            "1: stp x8, x9, [%[to]]\n\t"
-            "stp x10, x11, [%[to], #16]\n\t"
-            "stp x12, x13, [%[to], #32]\n\t"
-            "str x14, [%[to], #48]\n\t"
-            "stlr x15, [%[last]]\n"
-            "2:\n\t" FEROCE_FIX_UP
-            :
-            : [from] "r"(from), [to] "r"(registered), [last] "r"(last)
-            : "memory", "x8", "x9", "x10", "x11", "x12", "x13", "x14", "x15"
-            : fault);
-    } else {
-        asm goto(
-            "ldp x8, x9, [%[from]]\n\t"
-            "ldp x10, x11, [%[from], #16]\n\t"
-            "ldp x12, x13, [%[from], #32]\n\t"
-            "ldp x14, x15, [%[from], #48]\n"
-            "1: stp x8, x9, [%[to]]\n\t"
-            "stp x10, x11, [%[to], #16]\n\t"
-            "stp x12, x13, [%[to], #32]\n\t"
-            "stp x14, x15, [%[to], #48]\n"
-            "2:\n\t" FEROCE_FIX_UP
-            :
-            : [from] "r"(from), [to] "r"(registered)
-            : "memory", "x8", "x9", "x10", "x11", "x12", "x13", "x14", "x15"
-            : fault);
-    }
+    asm goto(
+        "ldp x8, x9, [%[from]]\n\t"
+        "ldp x10, x11, [%[from], #16]\n\t"
+        "ldp x12, x13, [%[from], #32]\n\t"
+        "ldp x14, x15, [%[from], #48]\n"
+        "1: stp x8, x9, [%[to]]\n\t"
+        "stp x10, x11, [%[to], #16]\n\t"
+        "stp x12, x13, [%[to], #32]\n\t"
+        "stp x14, x15, [%[to], #48]\n"
+        "2:\n\t" FEROCE_FIX_UP
+        :
+        : [from] "r"(from), [to] "r"(registered)
+        : "memory", "x8", "x9", "x10", "x11", "x12", "x13", "x14", "x15"
+        : fault);
+    return true;
+fault:
+    return false;
+}
+
+inline bool write_blocks(std::byte* registered, const std::byte* from, std::size_t size) {
+    return move_blocks<write_block>(registered, from, size);
+}
+
+// The block ends the delivery, so its last word is the release.
+inline bool write_last_block(std::byte* registered, const std::byte* from) {
+    std::byte* const last = registered + 56;
+    asm goto(
+        "ldp x8, x9, [%[from]]\n\t"
+        "ldp x10, x11, [%[from], #16]\n\t"
+        "ldp x12, x13, [%[from], #32]\n\t"
+        "ldp x14, x15, [%[from], #48]\n"
+        "1: stp x8, x9, [%[to]]\n\t"
+        "stp x10, x11, [%[to], #16]\n\t"
+        "stp x12, x13, [%[to], #32]\n\t"
+        "str x14, [%[to], #48]\n\t"
+        "stlr x15, [%[last]]\n"
+        "2:\n\t" FEROCE_FIX_UP
+        :
+        : [from] "r"(from), [to] "r"(registered), [last] "r"(last)
+        : "memory", "x8", "x9", "x10", "x11", "x12", "x13", "x14", "x15"
+        : fault);
     return true;
 fault:
     return false;
