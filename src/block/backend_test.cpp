@@ -12,13 +12,14 @@
 #include <filesystem>
 #include <vector>
 
+#include "block/test_server.hpp"
+
 namespace feroce::block {
 namespace {
 
 using namespace std::chrono_literals;
 
 constexpr std::uint64_t kSize = 1 << 20;
-using Bytes = std::vector<std::byte>;
 
 struct Asked : BackendRequest {
     bool ended = false;

@@ -6,29 +6,27 @@
 #include <memory>
 #include <string>
 
+#include "block/book_saver.hpp"
 #include "block/call_pool.hpp"
 #include "block/client_book.hpp"
-#include "block/exported_disk.hpp"
 #include "feroce/error.hpp"
 #include "feroce/loop.hpp"
 
 namespace feroce::block {
 
-class BookKeeper {
+class BookKeeper final : public BookSaver {
 public:
     // Reads the book, if there is one. Fails if the file is none of ours, or in another server's
     // hands.
     static rdma::Result<std::unique_ptr<BookKeeper>> open(rdma::Loop& loop, std::string path,
                                                           ClientBook& book);
-    ~BookKeeper();  // When nothing is being saved.
+    ~BookKeeper() override;
     BookKeeper(const BookKeeper&) = delete;
     BookKeeper& operator=(const BookKeeper&) = delete;
 
-    bool saving() const { return saving_; }
-    // Tells the waiter when what the book says now is durable, with 0, or an errno; perhaps at
-    // once.
-    void settle(ExportedDisk::Waiter& waiter);
-    void settle();
+    bool saving() const override { return saving_; }
+    void settle(ExportedDisk::Waiter& waiter) override;
+    void settle() override;
 
 private:
     BookKeeper(rdma::Loop& loop, std::string path, ClientBook& book, int lock);

@@ -81,15 +81,8 @@ Desk::~Desk() {
     ASSERT(under_way() == 0);
 }
 
-rdma::Result<> Desk::keep_book(rdma::Loop& loop, std::string path) {
-    auto opened = BookKeeper::open(loop, std::move(path), book_);
-    if (!opened) return opened.error();
-    book_keeper_ = *std::move(opened);
-    return {};
-}
-
 std::size_t Desk::under_way() const {
-    const bool saves = book_keeper_ != nullptr && book_keeper_->saving();
+    const bool saves = book_saver_ != nullptr && book_saver_->saving();
     return statistics_.under_way + keeper_.keeping + (saves ? 1 : 0);
 }
 
@@ -221,8 +214,8 @@ bool Desk::note(Opening& opening) {
         opening.on_kept(EIO);
         return true;
     }
-    if (book_keeper_ == nullptr) return false;
-    book_keeper_->settle(opening);
+    if (book_saver_ == nullptr) return false;
+    book_saver_->settle(opening);
     return true;
 }
 
@@ -336,7 +329,7 @@ Result<void> Desk::close(rtrs::ServerRequest& request, ByteView message) {
     const auto disk = disks_.find(key.device);
     if (disk != disks_.end() && key.handle == 0) disk->second->closed_by(session.client);
     if (key.handle == 0) book_.closed(session.client, key.device);
-    if (book_keeper_ != nullptr) book_keeper_->settle();
+    if (book_saver_ != nullptr) book_saver_->settle();
     if (session.devices.erase(key) == 0)
         return Error{ENOTCONN, "this session has no such disk open"};
     request.respond();

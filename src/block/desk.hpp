@@ -12,10 +12,11 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/bytes.hpp"
-#include "block/book_keeper.hpp"
+#include "block/book_saver.hpp"
 #include "block/client_book.hpp"
 #include "block/exported_disk.hpp"
 #include "block/messages.hpp"
@@ -46,8 +47,9 @@ public:
     void end_session(std::uint64_t session);
     void handle(rtrs::ServerRequest& request);
 
-    // From now on the book is in that file, with what it had before.
-    rdma::Result<> keep_book(rdma::Loop& loop, std::string path);
+    ClientBook& book() { return book_; }
+    // From now on the book is saved by this one.
+    void keep_book(std::unique_ptr<BookSaver> saver) { book_saver_ = std::move(saver); }
 
     // For what back ends throw.
     void on_exception(std::function<void(std::exception_ptr)> handler) {
@@ -120,7 +122,7 @@ private:
     DiskKeeper keeper_;
     std::map<std::uint32_t, std::shared_ptr<ExportedDisk>> disks_;  // By device number.
     ClientBook book_;
-    std::unique_ptr<BookKeeper> book_keeper_;  // Null: the book ends with the desk.
+    std::unique_ptr<BookSaver> book_saver_;  // Null: the book ends with the desk.
     std::map<std::uint64_t, Session> sessions_;
     std::deque<Job> jobs_;  // All there are; grows to the most that were ever under way.
     rdma::List<BackendRequest> free_;

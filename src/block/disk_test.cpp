@@ -12,7 +12,6 @@ namespace feroce::block {
 namespace {
 
 using namespace std::chrono_literals;
-using Bytes = std::vector<std::byte>;
 
 class Disks : public ServedDisks {
 protected:

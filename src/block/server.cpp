@@ -8,6 +8,7 @@
 #include <optional>
 #include <utility>
 
+#include "block/book_keeper.hpp"
 #include "block/desk.hpp"
 #include "block/durable_file.hpp"
 
@@ -163,8 +164,9 @@ rdma::Result<Server> Server::open(rdma::Loop& loop, rtrs::ServerOptions options,
     auto state = std::make_unique<State>(loop, options.chunk_size - options.header_size);
     if (!book.empty()) {
         // In another server's hands: that has other clients, of which this book would know nothing.
-        auto kept = state->desk().keep_book(loop, book);
-        if (!kept && kept.error().code != EBUSY) return kept.error();
+        auto keeper = BookKeeper::open(loop, book, state->desk().book());
+        if (!keeper && keeper.error().code != EBUSY) return keeper.error();
+        if (keeper) state->desk().keep_book(*std::move(keeper));
     }
     for (Export& what : exports)
         if (auto added = state->desk().add(std::move(what)); !added) return added.error();

@@ -16,6 +16,8 @@
 
 namespace feroce::block {
 
+using Bytes = std::vector<std::byte>;
+
 inline constexpr std::uint64_t kTestDiskSize = 4 << 20;
 
 class ServedDisks : public testing::Test {

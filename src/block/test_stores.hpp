@@ -15,8 +15,6 @@
 
 namespace feroce::block {
 
-using Bytes = std::vector<std::byte>;
-
 // Content and record that outlive the back ends on it, as a file's do. What it is told to lose or
 // to fail happens once, as in Linux.
 struct Store {

