@@ -45,8 +45,12 @@ void ClientBook::left(const ClientId& client) {
 
 void ClientBook::limit() {
     if (clients_.size() <= kMaxClients) return;
-    const auto away = std::find_if(clients_.begin(), clients_.end(),
-                                   [](const Client& one) { return one.sessions == 0; });
+    const auto is_away = [](const Client& one) { return one.sessions == 0; };
+    const auto has_nothing = [](const Client& one) {
+        return one.sessions == 0 && one.open.empty();
+    };
+    auto away = std::ranges::find_if(clients_, has_nothing);
+    if (away == clients_.end()) away = std::ranges::find_if(clients_, is_away);
     if (away == clients_.end()) return;
     version_ += away->plain;
     clients_.erase(away);
@@ -75,6 +79,8 @@ void ClientBook::opened(const ClientId& client) {
 void ClientBook::granted(const ClientId& client, Disk disk) {
     Client* const known = find(client);
     if (known == nullptr) return;
+    // A client whose paths were cut opens again what it has: nothing to save.
+    if (known->plain && std::ranges::count(known->open, disk) > 0) return;
     std::erase_if(known->open, [&](const Disk& one) { return one.asked == disk.asked; });
     known->open.push_back(std::move(disk));
     known->plain = true;

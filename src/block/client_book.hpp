@@ -27,6 +27,7 @@ public:
         std::uint32_t device = 0;
         std::uint64_t store = 0;
         std::uint64_t generation = 0;
+        bool operator==(const Disk&) const = default;
     };
     // What a client that opens a disk has to do with that name.
     struct Past {

@@ -159,18 +159,19 @@ Result<void> Desk::introduce(rtrs::ServerRequest& request, ByteView message) {
 }
 
 struct Desk::Opening final : ExportedDisk::Waiter {
-    Opening(Desk& at, rtrs::ServerRequest& of, Key as, std::shared_ptr<Opened> what)
-        : desk(at), request(of), key(as), opened(std::move(what)) {}
+    Opening(Desk& at, rtrs::ServerRequest& of, Key as, std::shared_ptr<Opened> what, bool is_fresh)
+        : desk(at), request(of), key(as), opened(std::move(what)), fresh(is_fresh) {}
     void on_kept(int error) override {
         if (error == 0 && desk.note(*this)) return;
         const std::unique_ptr<Opening> self(this);
-        desk.granted(request, key, *opened, error);
+        desk.granted(*this, error);
     }
 
     Desk& desk;
     rtrs::ServerRequest& request;
     Key key;
     std::shared_ptr<Opened> opened;
+    bool fresh;  // Else its session has this disk open already.
     bool noted = false;
 };
 
@@ -186,7 +187,7 @@ Result<void> Desk::open(rtrs::ServerRequest& request, ByteView message) {
     auto& devices = session_of(request).devices;
     const bool fresh = devices.emplace(key, *opened).second;
     try {
-        auto opening = std::make_unique<Opening>(*this, request, key, *opened);
+        auto opening = std::make_unique<Opening>(*this, request, key, *opened, fresh);
         // What is granted is durable before the client hears of it.
         (*opened)->disk->settle(*opening.release());
     } catch (...) {
@@ -219,10 +220,19 @@ bool Desk::note(Opening& opening) {
     return true;
 }
 
-void Desk::granted(rtrs::ServerRequest& request, Key key, const Opened& opened, int error) {
+// What the session had before it goes on to have.
+void Desk::forget(const Opening& opening) {
+    const auto session = sessions_.find(opening.request.session());
+    if (!opening.fresh || session == sessions_.end()) return;
+    session->second.devices.erase(opening.key);
+    if (opening.noted) book_.closed(session->second.client, opening.key.device);
+}
+
+void Desk::granted(const Opening& opening, int error) {
+    rtrs::ServerRequest& request = opening.request;
+    const Opened& opened = *opening.opened;
     if (error != 0) {
-        const auto session = sessions_.find(request.session());
-        if (session != sessions_.end()) session->second.devices.erase(key);
+        forget(opening);
         statistics_.last_refusal =
             std::string("the disk cannot be described, or its writer record not kept: ") +
             std::strerror(error);
@@ -234,11 +244,11 @@ void Desk::granted(rtrs::ServerRequest& request, Key key, const Opened& opened, 
         describe(*opened.disk).emit(room.first<OpenResponse::kSize>());
     } catch (...) {
         keeper_.tell_exception();
-        return granted(request, key, opened, EIO);
+        return granted(opening, EIO);
     }
     const std::uint64_t generation = opened.hold != nullptr ? opened.hold->generation : 0;
     if (room.size() >= OpenResponse::kSize + Grant::kSize)
-        Grant{key.handle, opened.disk->record().store, generation}.emit(
+        Grant{opening.key.handle, opened.disk->record().store, generation}.emit(
             room.subspan<OpenResponse::kSize, Grant::kSize>());
     request.respond();
 }

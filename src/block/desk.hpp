@@ -100,7 +100,8 @@ private:
                                           const Grant& held);
     // Whether the OPEN waits for the book: what a client without generations has open.
     bool note(Opening& opening);
-    void granted(rtrs::ServerRequest& request, Key key, const Opened& opened, int error);
+    void granted(const Opening& opening, int error);
+    void forget(const Opening& opening);  // It was not granted.
     // What a client without generations was granted by that name, as it would send it if it could.
     // Fails if the name means another disk now, or if nothing says what the client had.
     Result<Grant> held_by(const Session& session, const std::string& asked,

@@ -434,6 +434,38 @@ TEST_F(KernelClient, ItIsGrantedNothingThatTheBookDoesNotKnow) {
     EXPECT_EQ(ask(IoKind::Write), 0);
 }
 
+// What it has open was saved before: there is nothing to save for its next OPEN.
+TEST_F(KernelClient, ItGoesOnWhileTheBookCannotBeSaved) {
+    book = folder + "/state/book";
+    std::filesystem::create_directory(folder + "/state");
+    serve(exports());
+    connect();
+    ASSERT_EQ(open_disk(), 0);
+    std::filesystem::remove_all(folder + "/state");
+    ASSERT_TRUE(session->reconnect_path(0));
+    EXPECT_EQ(open_disk(), 0);
+    EXPECT_EQ(ask(IoKind::Write), 0);
+}
+
+// It never had the disk, so another's writes in between are no reason to refuse it.
+TEST_F(KernelClient, AGrantThatCouldNotBeSavedIsForgotten) {
+    book = folder + "/state/book";
+    std::filesystem::create_directory(folder + "/state");
+    serve(exports());
+    std::filesystem::remove_all(folder + "/state");
+    connect("first");
+    ASSERT_EQ(open_disk(), ENOENT);
+    std::filesystem::create_directory(folder + "/state");
+    auto first = std::move(session);
+    connect("second");
+    ASSERT_EQ(open_disk(), 0);
+    EXPECT_EQ(ask(IoKind::Write), 0);
+    EXPECT_EQ(close_disk(), 0);
+    std::swap(session, first);
+    EXPECT_EQ(open_disk(), 0);
+    EXPECT_EQ(ask(IoKind::Write), 0);
+}
+
 TEST_F(KernelClient, ABookThatIsNoneIsRefused) {
     book = folder + "/book";
     serve(exports());
