@@ -43,7 +43,7 @@ private:
     std::array<Refused, kRefusals> refused_{};
     std::size_t next_refusal_ = 0;
     std::size_t next_failure_ = 0;
-    std::atomic<bool> explains_{false};  // A hint to whoever ends the process, hence relaxed.
+    std::atomic<bool> explains_{false};  // A hint for the end of the process, hence relaxed.
 };
 
 }  // namespace feroce::process

@@ -93,7 +93,7 @@ struct StateReason {
     StateReasonKind kind = StateReasonKind::Failure;
     bool peer_silent = false;  // Of a failure: the peer did not answer at all.
     bool with_peer = false;    // The peer may know more of it.
-    bool minor = false;        // Good programs see such things too; told to who asks for them.
+    bool minor = false;        // Good programs see such things too; told when they are asked for.
     Gid source = {};           // Our address and the peer's; zero if unknown.
     Gid destination = {};
     std::string sentence;

@@ -315,7 +315,6 @@ def kept_folder(feroce):
         folder = Folder(feroce, f"{place}/tree")
         try:
             yield folder
-            folder.end()
         finally:
             folder.process.kill()
             folder.process.wait()
@@ -330,14 +329,43 @@ def test_sysfs(feroce):
                        lambda: folder.port("counters/port_xmit_data") > 1_000_000 / 4)
             await_true("packets are", lambda: folder.port("hw_counters/sent_pkts") > 100)
             assert folder.port("hw_counters/local_ack_timeout_err") >= 0
-        # A second process finds the folder marked as ours, and a stranger's is left alone.
+        refused(feroce, folder.path, "another feroce metrics writes to this folder")
+        refused(feroce, os.path.dirname(folder.path),
+                "the folder has files that feroce metrics did not write")
+        folder.end()
+        # One that comes later finds the folder marked as ours.
         subprocess.run([feroce, "metrics", "--sysfs", folder.path], timeout=PATIENCE, check=True,
                        stdout=subprocess.DEVNULL)
-        refused = subprocess.run([feroce, "metrics", "--sysfs", os.path.dirname(folder.path)],
-                                 text=True, capture_output=True, timeout=PATIENCE, check=False)
-        assert refused.returncode == 1 and refused.stdout == "", refused
-        assert refused.stderr == (f"feroce: {os.path.dirname(folder.path)}: the folder has files "
-                                  "that feroce metrics did not write\n"), refused
+
+
+def refused(feroce, path, why):
+    done = subprocess.run([feroce, "metrics", "--sysfs", path], text=True, capture_output=True,
+                          timeout=PATIENCE, check=False)
+    assert (done.returncode, done.stdout) == (1, ""), done
+    assert done.stderr == f"feroce: {path}: {why}\n", done
+
+
+# What others have put into a folder, or could, must not lead a writer elsewhere.
+def test_sysfs_of_others(feroce):
+    with tempfile.TemporaryDirectory() as place:
+        kept = os.path.join(place, "kept")
+        os.mkdir(kept)
+        with open(os.path.join(kept, "file"), "w", encoding="ascii") as file:
+            file.write("kept")
+        planted = os.path.join(place, "planted")
+        os.mkdir(planted)
+        with open(os.path.join(planted, ".feroce-metrics"), "w", encoding="ascii"):
+            pass
+        os.symlink(kept, os.path.join(planted, "class"))
+        refused(feroce, planted, "the folder has files that feroce metrics did not write")
+        shared = os.path.join(place, "shared")
+        os.mkdir(shared)
+        os.chmod(shared, 0o777)
+        refused(feroce, shared, "this is no folder that you alone can write to")
+        link = os.path.join(place, "link")
+        os.symlink(kept, link)
+        refused(feroce, link, "this is no folder that you alone can write to")
+        assert os.listdir(kept) == ["file"]
 
 
 def enter_own_network():

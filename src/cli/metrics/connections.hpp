@@ -1,5 +1,5 @@
 // The open connections of the server of metrics. None lives longer than a scrape can take, and when
-// there are too many the oldest ends: so a newcomer always gets in, whatever others do who never
+// there are too many the oldest ends: so a newcomer always gets in, whatever clients do that never
 // finish a request.
 #pragma once
 

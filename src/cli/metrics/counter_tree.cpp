@@ -1,6 +1,9 @@
 #include "cli/metrics/counter_tree.hpp"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -55,13 +58,14 @@ void remove_others(const fs::path& root, const Tree& tree) {
     std::error_code error;
     std::vector<fs::path> others;
     std::set<fs::path, std::greater<>> folders;
-    for (const fs::directory_entry& entry :
-         fs::recursive_directory_iterator(root / "class", error)) {
-        const bool folder = entry.is_directory(error) && !entry.is_symlink(error);
+    fs::recursive_directory_iterator entry(root / "class", error);
+    for (; !error && entry != fs::end(entry); entry.increment(error)) {
+        std::error_code unread;
+        const bool folder = entry->is_directory(unread) && !entry->is_symlink(unread);
         if (folder)
-            folders.insert(entry.path());
-        else if (tree.count(entry.path().lexically_relative(root).string()) == 0)
-            others.push_back(entry.path());
+            folders.insert(entry->path());
+        else if (tree.count(entry->path().lexically_relative(root).string()) == 0)
+            others.push_back(entry->path());
     }
     if (others.empty()) return;
     for (const fs::path& path : others) fs::remove(path, error);
@@ -90,17 +94,40 @@ Tree describe_counters(const std::vector<DeviceInfo>& devices,
     return out;
 }
 
-Result<void> CounterFolder::claim() {
+CounterFolder::~CounterFolder() {
+    if (mark_ >= 0) ::close(mark_);
+}
+
+// Root may be told to use a folder in /tmp: what another user has put there, or could put there
+// later, would lead its writes and removals elsewhere.
+Result<void> CounterFolder::make() const {
     std::error_code error;
-    fs::create_directories(root_, error);
+    const fs::path root = root_;
+    if (fs::create_directories(root, error)) fs::permissions(root, fs::perms(0755), error);
     if (error) return error_of("the folder cannot be made", error);
-    const fs::path mark = fs::path(root_) / kMark;
-    const bool ours = fs::exists(mark, error);
-    if (!ours && !fs::is_empty(root_, error))
+    struct stat found {};
+    if (::lstat(root_.c_str(), &found) != 0) return Error{errno, "the folder cannot be read"};
+    if (!S_ISDIR(found.st_mode) || found.st_uid != ::geteuid() || (found.st_mode & 022) != 0)
+        return Error{EPERM, "this is no folder that you alone can write to"};
+    const fs::path mark = root / kMark;
+    const bool ours = fs::is_regular_file(fs::symlink_status(mark, error));
+    const bool has_link = fs::is_symlink(fs::symlink_status(root / "class", error));
+    if ((!ours || has_link) && !fs::is_empty(root, error))
         return error ? error_of("the folder cannot be read", error)
                      : Error{ENOTEMPTY, "the folder has files that feroce metrics did not write"};
-    if (!replace_file(mark, "A tree of feroce metrics, which changes and removes what is here.\n"))
-        return Error{EACCES, "the folder cannot be written to"};
+    return {};
+}
+
+Result<void> CounterFolder::claim() {
+    if (auto made = make(); !made) return made;
+    constexpr std::string_view kText =
+        "A tree of feroce metrics, which changes and removes what is here.\n";
+    const std::string mark = fs::path(root_) / kMark;
+    mark_ = ::open(mark.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0644);
+    if (mark_ < 0 || ::pwrite(mark_, kText.data(), kText.size(), 0) < 0)
+        return Error{errno, "the folder cannot be written to"};
+    if (::flock(mark_, LOCK_EX | LOCK_NB) != 0)
+        return Error{EBUSY, "another feroce metrics writes to this folder"};
     return {};
 }
 

@@ -23,14 +23,21 @@ Tree describe_counters(const std::vector<DeviceInfo>& devices,
 class CounterFolder {
 public:
     explicit CounterFolder(std::string root) : root_(std::move(root)) {}
+    ~CounterFolder();
+    CounterFolder(const CounterFolder&) = delete;
+    CounterFolder& operator=(const CounterFolder&) = delete;
 
-    // The folder must be empty, or written by one of us before; it is made if it is not there.
+    // The folder must be the user's own, and empty, or written by one of us before, which has
+    // ended; it is made if it is not there.
     Result<void> claim();
     // What is there and not in the tree goes away.
     Result<void> write(const Tree& tree);
 
 private:
+    Result<void> make() const;
+
     std::string root_;
+    int mark_ = -1;  // The file that says so, locked.
     Tree written_;
 };
 

@@ -75,10 +75,17 @@ TEST_F(CounterFolderTest, FollowsTheTree) {
 }
 
 TEST_F(CounterFolderTest, TakesOverWhatAnotherOfUsLeft) {
-    CounterFolder before(root_.string());
-    ASSERT_TRUE(before.claim());
-    ASSERT_TRUE(before.write(describe_counters(one_device(), {{"feroce_x", {{"sent_pkts", 9}}}})));
-    std::ofstream(root_ / kPort / "hw_counters/left_over") << "1\n";
+    {
+        CounterFolder before(root_.string());
+        ASSERT_TRUE(before.claim());
+        ASSERT_TRUE(
+            before.write(describe_counters(one_device(), {{"feroce_x", {{"sent_pkts", 9}}}})));
+        std::ofstream(root_ / kPort / "hw_counters/left_over") << "1\n";
+        CounterFolder too_early(root_.string());
+        const Result<void> claimed = too_early.claim();
+        ASSERT_FALSE(claimed);
+        EXPECT_EQ(claimed.error().code, EBUSY);
+    }
     CounterFolder after(root_.string());
     ASSERT_TRUE(after.claim());
     ASSERT_TRUE(after.write(describe_counters(one_device(), {})));

@@ -16,7 +16,7 @@
 namespace feroce::cli {
 namespace {
 
-// What stands before the port, without brackets, and the port.
+// What comes before the port, without brackets, and the port.
 struct HostAndPort {
     std::string host;
     std::string port;

@@ -1,5 +1,5 @@
-// Where `feroce metrics --listen` listens, and to whom it answers: a page of a web browser that
-// has a name lead to our address (DNS rebinding) tells that name in its Host header.
+// Where `feroce metrics --listen` listens, and which clients it answers: a page of a web browser
+// that has a name lead to our address (DNS rebinding) tells that name in its Host header.
 #pragma once
 
 #include <sys/socket.h>
@@ -19,7 +19,7 @@ struct ListenAddress {
 
 // [ADDRESS:]PORT; IPv6 in brackets; the address is 127.0.0.1 if it is left out. Throws UsageError.
 ListenAddress parse_listen(const std::string& text);
-std::string to_text(const ListenAddress& address);  // As it stands in a URL.
+std::string to_text(const ListenAddress& address);  // As in a URL.
 
 // Any number, localhost, and `names`; with a port or without.
 bool is_host_ours(std::string_view header, const std::vector<std::string>& names);

@@ -17,7 +17,7 @@ struct KnownCounter {
 };
 
 // Names of rxe first, then mlx5's, which are those that dashboards know. Of both only what is
-// really counted: a zero that stands for "unknown" would be a lie.
+// really counted: a zero that means "unknown" would be a lie.
 std::span<const KnownCounter> known_counters();
 std::uint64_t value_of(const KnownCounter& counter, const Counts& counts);
 
