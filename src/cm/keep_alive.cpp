@@ -107,14 +107,16 @@ void ConnectionManager::doubt(Instant now, Connection& c, bool refused) {
         c.refused_again |= refused;
         return;
     }
-    if (now < c.next_doubt) return;
+    if (now < c.next_doubt || c.deadline <= now) return;  // Or it is asked anyway.
     c.next_doubt = now + kDoubtRest;
     // What was heard since the last look may be older than the hint: it is asked all the same.
     if (sink_.packets_received(c.local_qpn) != c.packets) note_heard(now, c);
     if (!ask_peer(c)) return;  // Its queue pair has work, whose retries tell.
     c.hurried = refused ? 1 : 0;
     c.refused_again = false;
+    const Instant turn = c.deadline;
     await_life(now, c);
+    if (turn < c.deadline) table_.set_deadline(c, turn);  // A hint delays nothing.
 }
 
 // Once and unanswered: it may be alive and hear us, where we do not hear it.

@@ -381,6 +381,17 @@ TEST_F(Hints, ARouterDoesNotSpeakForThePeer) {
     EXPECT_EQ(ends(), 0u);
 }
 
+// As where a machine is down and a program goes on trying to connect to it.
+TEST_F(Hints, DoNotPutOffTheEndOfASilentPeer) {
+    connect_for_long();
+    go_silent();
+    while (net.now < began + kLong + kLong / 8) {
+        hint(false);
+        net.run(net.now + 5s);
+    }
+    EXPECT_EQ(ends(), 1u);
+}
+
 TEST_F(Hints, OnlyConnectionsToThatPeerAreAsked) {
     connect_for_long();
     Suspects others;
