@@ -68,7 +68,8 @@ bool GuestPort::wait(Instant until) {
     if (link_.load() == Link::Lost) {
         // It would be readable for ever.
         waiter_.remove_arrivals(seat_.connection.get());
-        if (!sit_down_again()) until = std::min(until, monotonic_now() + kAskAgain);
+        const bool seated = sit_down_again();
+        until = std::min(until, seated ? watch_.due() : monotonic_now() + kAskAgain);
     } else if (!home_) {
         look_after_relay();
         until = std::min(until, watch_.due());

@@ -222,15 +222,14 @@ void UdpPort::transmit(std::span<const transport::TransmitRun> runs) {
         if (by_ring == 0) continue;
         if (by_udp < i) send(runs.subspan(by_udp, i - by_udp));
         by_udp = i + 1;
-        if (by_ring == runs[i].packet_count) continue;
-        ring_sender_.publish();  // What comes first.
-        transmit_rest(runs[i], by_ring);
+        if (by_ring < runs[i].packet_count) transmit_rest(runs[i], by_ring);
     }
     ring_sender_.publish();
     if (by_udp < runs.size()) send(runs.subspan(by_udp));
 }
 
 void UdpPort::send(std::span<const transport::TransmitRun> runs) {
+    ring_sender_.publish();  // What was put into rings comes first.
     sender_.transmit(runs);
     if (sender_.has_suspects() && error_news_.note()) waiter_.wake();
 }

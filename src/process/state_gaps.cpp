@@ -75,6 +75,10 @@ void mark_unkept(std::uint32_t user) {
     (void)look_at_marks(*directory);
 }
 
+void unmark(const std::string& directory) {
+    ::unlink((directory + "/" + std::string(kMark) + std::to_string(::getpid())).c_str());
+}
+
 std::vector<std::uint32_t> unkept_processes(std::uint32_t user) {
     const Result<std::string> directory = existing_directory(user);
     return directory ? look_at_marks(*directory) : std::vector<std::uint32_t>();

@@ -18,6 +18,7 @@ inline constexpr std::size_t kLengthOffset = 8;   // Of the snapshot.
 // Connections, 8 bytes each, at a place that the QPN gives: see StatePage::note_connection().
 inline constexpr std::size_t kConnectionsOffset = 64;
 inline constexpr std::size_t kConnections = 1024;
+inline constexpr std::uint32_t kConnectionTries = 8;  // Places that an entry may be in.
 
 // A StateReason that was written at once, beside the snapshot and without any lock of an engine.
 struct PageNote {

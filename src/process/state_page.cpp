@@ -97,6 +97,7 @@ Result<std::unique_ptr<StatePage>> StatePage::create(std::uint32_t user) {
         ::unlink(draft.c_str());
         return Error{ENOSPC, "/dev/shm is full"};
     }
+    unmark(*directory);  // Of one that had this number before.
     ::madvise(mapped, kFileMax, MADV_DONTFORK);
     ::madvise(mapped, kFileMax, MADV_DONTDUMP);
     return page;
@@ -140,13 +141,23 @@ bool StatePage::write(ByteView snapshot) {
 }
 
 void StatePage::note_connection(Qpn qpn, Qpn peer) {
-    std::byte* const place = bytes_ + kConnectionsOffset + qpn.raw % kConnections * 8;
-    const std::atomic_ref entry(*reinterpret_cast<std::uint64_t*>(place));
+    const auto entry = [&](std::uint32_t i) {
+        std::byte* const place = bytes_ + kConnectionsOffset + (qpn.raw + i) % kConnections * 8;
+        return std::atomic_ref(*reinterpret_cast<std::uint64_t*>(place));
+    };
     const std::uint64_t wanted = std::uint64_t{peer.raw} << 32 | qpn.raw;
-    // relaxed: an entry is complete by itself.
-    if (peer.raw != 0) return entry.store(wanted, std::memory_order_relaxed);
-    if ((entry.load(std::memory_order_relaxed) & 0xffff'ffff) == qpn.raw)
-        entry.store(0, std::memory_order_relaxed);
+    // relaxed: an entry is complete by itself. Other threads change those of other queue pairs.
+    for (std::uint32_t i = 0; i < kConnectionTries; ++i) {
+        std::uint64_t old = entry(i).load(std::memory_order_relaxed);
+        if ((old & 0xffff'ffff) == qpn.raw)
+            entry(i).compare_exchange_strong(old, 0, std::memory_order_relaxed);
+    }
+    if (peer.raw == 0) return;
+    for (std::uint32_t i = 0; i < kConnectionTries; ++i) {
+        std::uint64_t none = 0;
+        if (entry(i).compare_exchange_strong(none, wanted, std::memory_order_relaxed)) return;
+    }
+    entry(0).store(wanted, std::memory_order_relaxed);
 }
 
 void StatePage::forget_connections() {

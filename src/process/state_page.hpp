@@ -198,6 +198,7 @@ std::optional<std::string> page_trouble(std::uint32_t user);
 // This process could keep no page, so what fails in it will not be known. Leaves its number behind
 // where that is possible; the last few are remembered.
 void mark_unkept(std::uint32_t user);
+void unmark(const std::string& directory);  // It keeps one.
 std::vector<std::uint32_t> unkept_processes(std::uint32_t user);
 
 }  // namespace feroce::process

@@ -160,15 +160,17 @@ TEST(StatePage, TellsWhichConnectionsWentWithTheProcess) {
         page.note_connection(Qpn{0x1'0001}, Qpn{7});
         page.note_connection(Qpn{0x1'0002}, Qpn{8});
         page.note_connection(Qpn{0x1'0002}, Qpn{0});  // Destroyed.
-        page.note_connection(Qpn{0x1'0401}, Qpn{9});  // At the place of the first.
-        page.note_connection(Qpn{0x1'0001}, Qpn{0});  // It has none any more.
+        page.note_connection(Qpn{0x1'0401}, Qpn{9});  // Its place is that of the first.
         page.note_connection(Qpn{0x1'0003}, Qpn{10});
+        page.note_connection(Qpn{0x1'0801}, Qpn{11});  // So is this.
+        page.note_connection(Qpn{0x1'0401}, Qpn{0});
     });
     owner.await('d');
     owner.end();
     const auto reading = find(owner.pid(), 1ms);
     ASSERT_TRUE(reading);
-    EXPECT_EQ(reading->connections, (std::vector<Connection>{{0x1'0401, 9}, {0x1'0003, 10}}));
+    EXPECT_EQ(reading->connections,
+              (std::vector<Connection>{{0x1'0001, 7}, {0x1'0003, 10}, {0x1'0801, 11}}));
 }
 
 TEST(StatePage, ShowsWhatWasNotedAtOnce) {

@@ -77,11 +77,11 @@ int poll_cq(ibv_cq* base, int wanted, ibv_wc* out) {
     Cq& cq = cq_of(base);
     if (!look_for_completions(cq)) return 0;
     int total = 0;
-    std::uint32_t reason = 0;  // Of the last that failed.
+    std::uint32_t reason = 0;  // Of the last that failed, and was not flushed in order.
     Qpn failed;
     const auto take = [&](const Completion& c) {
         fill(c, out[total++]);
-        if (c.reason == 0) return;
+        if (c.reason == 0 || (c.reason & transport::ReasonLog::kOrderly) != 0) return;
         reason = c.reason;
         failed = c.qpn;
     };
