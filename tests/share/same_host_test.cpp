@@ -57,11 +57,12 @@ protected:
     // What `feroce stat` says of a process.
     static std::uint64_t counter(pid_t pid, const std::string& name) {
         const std::string all = output_of(FEROCE_PROGRAM " stat");
-        const std::size_t end = all.find(" pid " + std::to_string(pid) + " ");
-        const std::size_t line = all.rfind('\n', end) + 1;
-        const std::size_t at = all.find(" " + name + " ", line);
-        EXPECT_LT(at, end) << name << " of " << pid << " in:\n" << all;
-        return at < end ? std::strtoull(all.c_str() + at + name.size() + 2, nullptr, 10) : 0;
+        const std::size_t begin = all.find(" pid " + std::to_string(pid) + " ");
+        EXPECT_NE(begin, std::string::npos) << pid << " in:\n" << all;
+        if (begin == std::string::npos) return 0;
+        const std::string line = all.substr(begin, all.find('\n', begin) - begin);
+        const std::size_t at = line.find(" " + name + " ");  // Those at 0 are left out.
+        return at == std::string::npos ? 0 : std::stoull(line.substr(at + name.size() + 2));
     }
 
     std::vector<pid_t> pids;
