@@ -28,6 +28,7 @@ AFTER = {
                      "test -s /tmp/x.pcapng && rm /tmp/x.pcapng"],
     "feroce-session.1": ["feroce session show demo | grep -q 10.0.1.1"],
 }
+STATUS = {("feroce.7", "feroce explain"): 1}  # Nothing has failed there.
 
 
 def examples(path):
@@ -49,7 +50,7 @@ def run(shell, page, command):
     status, said = shell.run(step)
     if step.background:
         shell.settle(step, said)
-    if status != 0:
+    if status != STATUS.get((page, command), 0):
         sys.exit(f"{page}: {command}\nended with {status}:\n" + "\n".join(said))
 
 
