@@ -143,7 +143,7 @@ private:
     bool ack_owed_ = false;
     bool established_ = false;
     bool last_word_valid_ = false;
-    bool first_came_ = false;  // It could not be taken yet.
+    bool first_came_ = false;   // It could not be taken yet.
     wire::Syndrome last_word_;  // Of expected_, which does not move any more.
     PacketNumber expected_;
     // The message under way: how far it is, and for a WRITE where it goes. After a refusal for the
