@@ -31,9 +31,9 @@ ExportedDisk::ExportedDisk(Export what, GuestList guests, DiskKeeper& keeper)
       guests_(std::move(guests)),
       keeper_(keeper),
       shape_(what_.backend->shape()) {
-    auto record = what_.backend->writer_record();
+    const auto record = what_.backend->writer_record();
     recorded_ = record.has_value();
-    if (recorded_) record_ = *std::move(record);
+    if (recorded_) record_ = *record;
     if (recorded_ && record_.store != 0) {
         lost_ = &keeper_.lost[record_.store];
         if (*lost_ != 0 && record_.generation <= *lost_) flush_failed();

@@ -154,7 +154,7 @@ rdma::Result<std::optional<WriterRecord>> RecordFile::load(std::uint64_t backing
                                        " is no writer record of ours; move it away, if no client "
                                        "has the disk open");
     if (of != backing) return std::optional<WriterRecord>();
-    return std::optional(std::move(record));
+    return std::optional(record);
 }
 
 int RecordFile::save(const WriterRecord& record, std::uint64_t backing) const {

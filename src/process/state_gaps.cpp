@@ -39,10 +39,11 @@ std::vector<std::uint32_t> look_at_marks(const std::string& directory) {
     ::closedir(list);
     std::sort(marks.begin(), marks.end(), std::greater<>());
     std::vector<std::uint32_t> pids;
+    const std::string folder = directory + "/";
     for (std::size_t i = 0; i < marks.size(); ++i) {
         const std::string& name = marks[i].second;
         if (i >= kMarksMax)
-            ::unlink((directory + "/" + name).c_str());
+            ::unlink((folder + name).c_str());
         else
             pids.push_back(
                 static_cast<std::uint32_t>(std::strtoul(name.c_str() + kMark.size(), nullptr, 10)));
