@@ -60,6 +60,11 @@ protected:
         const auto done = session->write(bytes_of(CloseRequest{device}), Bytes{}).wait();
         return done ? 0 : done.error().code;
     }
+    void open_at_server() {
+        serve(exports());
+        connect();
+        ASSERT_EQ(open_disk(), 0);
+    }
     int ask(IoKind kind) {
         IoRequest io;
         io.device = device;
@@ -78,9 +83,7 @@ protected:
 };
 
 TEST_F(KernelClient, ItsOwnReopenClearsNoFailedFlush) {
-    serve(exports());
-    connect();
-    ASSERT_EQ(open_disk(), 0);
+    ASSERT_NO_FATAL_FAILURE(open_at_server());
     ASSERT_EQ(ask(IoKind::Write), 0);
     store.failing_flushes = 1;
     EXPECT_EQ(ask(IoKind::Flush), EIO);
@@ -94,9 +97,7 @@ TEST_F(KernelClient, ItsOwnReopenClearsNoFailedFlush) {
 }
 
 TEST_F(KernelClient, ItIsToldThatAnotherWasGranted) {
-    serve(exports());
-    connect();
-    ASSERT_EQ(open_disk(), 0);
+    ASSERT_NO_FATAL_FAILURE(open_at_server());
     ASSERT_EQ(ask(IoKind::Write), 0);
     const std::uint16_t port = server->port();
     stop();
@@ -164,9 +165,7 @@ TEST_F(KernelClient, AForgottenSessionDoesNotGoOnWithADiskThatTookTheName) {
 }
 
 TEST_F(KernelClient, ARestartForgetsNoClientThatMayNotGoOn) {
-    serve(exports());
-    connect();
-    ASSERT_EQ(open_disk(), 0);
+    ASSERT_NO_FATAL_FAILURE(open_at_server());
     Store next;
     next.record.store = 9;
     replace("data", next);
@@ -177,9 +176,7 @@ TEST_F(KernelClient, ARestartForgetsNoClientThatMayNotGoOn) {
 }
 
 TEST_F(KernelClient, ItGoesOnWhenAReloadIsTakenBack) {
-    serve(exports());
-    connect();
-    ASSERT_EQ(open_disk(), 0);
+    ASSERT_NO_FATAL_FAILURE(open_at_server());
     Store next;
     next.record.store = 9;
     replace("data", next);
@@ -191,9 +188,7 @@ TEST_F(KernelClient, ItGoesOnWhenAReloadIsTakenBack) {
 }
 
 TEST_F(KernelClient, ItDoesNotGoOnWithADiskThatAReadOnlyOneAnnounced) {
-    serve(exports());
-    connect();
-    ASSERT_EQ(open_disk(), 0);
+    ASSERT_NO_FATAL_FAILURE(open_at_server());
     Store next;
     next.record.store = 9;
     next.read_only = true;
@@ -206,9 +201,7 @@ TEST_F(KernelClient, ItDoesNotGoOnWithADiskThatAReadOnlyOneAnnounced) {
 }
 
 TEST_F(KernelClient, ItMayOpenADiskWithoutARecordWhenItHasClosedTheOldOne) {
-    serve(exports());
-    connect();
-    ASSERT_EQ(open_disk(), 0);
+    ASSERT_NO_FATAL_FAILURE(open_at_server());
     expect_done(server->withdraw("data"));
     ASSERT_TRUE(server->add({.name = "data", .backend = null_backend(kTestDiskSize)}));
     EXPECT_EQ(open_disk(), ESTALE);
@@ -218,9 +211,7 @@ TEST_F(KernelClient, ItMayOpenADiskWithoutARecordWhenItHasClosedTheOldOne) {
 
 // "kernel/data" comes before "data" for the session "kernel".
 TEST_F(KernelClient, ADiskOfItsOwnDoesNotTakeThePlaceOfTheOneItWrites) {
-    serve(exports());
-    connect();
-    ASSERT_EQ(open_disk(), 0);
+    ASSERT_NO_FATAL_FAILURE(open_at_server());
     Store own;
     own.record.store = 9;
     ASSERT_TRUE(server->add(export_of("kernel/data", own)));
@@ -239,9 +230,7 @@ TEST_F(KernelClient, ADiskOfItsOwnDoesNotTakeThePlaceOfTheOneItWrites) {
 
 // The content counts, not the name that it is exported by.
 TEST_F(KernelClient, ItGoesOnWithItsDiskUnderAnotherName) {
-    serve(exports());
-    connect();
-    ASSERT_EQ(open_disk(), 0);
+    ASSERT_NO_FATAL_FAILURE(open_at_server());
     expect_done(server->withdraw("data"));
     ASSERT_TRUE(server->add(export_of("kernel/data", store)));
     ASSERT_EQ(open_disk(), 0);
@@ -250,9 +239,7 @@ TEST_F(KernelClient, ItGoesOnWithItsDiskUnderAnotherName) {
 
 // The record of the other store has never heard of the client.
 TEST_F(KernelClient, ItDoesNotGoOnWithADiskThatTookTheNameAtARestart) {
-    serve(exports());
-    connect();
-    ASSERT_EQ(open_disk(), 0);
+    ASSERT_NO_FATAL_FAILURE(open_at_server());
     ASSERT_EQ(ask(IoKind::Write), 0);
     Store next;
     next.record.store = 9;
@@ -278,9 +265,7 @@ TEST_F(KernelClient, ItDoesNotGoOnWithAnotherDiskOfItsOwn) {
 }
 
 TEST_F(KernelClient, ADiskOfItsOwnThatCameWithARestartDoesNotTakeThePlaceOfTheOneItWrites) {
-    serve(exports());
-    connect();
-    ASSERT_EQ(open_disk(), 0);
+    ASSERT_NO_FATAL_FAILURE(open_at_server());
     Store own;
     own.record.store = 9;
     restart_with({export_of("data", store), export_of("kernel/data", own)});
@@ -290,9 +275,7 @@ TEST_F(KernelClient, ADiskOfItsOwnThatCameWithARestartDoesNotTakeThePlaceOfTheOn
 }
 
 TEST_F(KernelClient, ItIsToldHoweverManyWereGrantedSince) {
-    serve(exports());
-    connect();
-    ASSERT_EQ(open_disk(), 0);
+    ASSERT_NO_FATAL_FAILURE(open_at_server());
     const auto overtaken = std::exchange(session, std::nullopt);
     ASSERT_TRUE(overtaken->disconnect_path(0));
     restart();
@@ -337,9 +320,7 @@ TEST_F(KernelClient, AnOvertakenOneIsToldThoughTheRecordOfTheFileIsGone) {
 
 // Known since its first connection, so that what it has not opened here it has nowhere.
 TEST_F(KernelClient, ItMayOpenAFurtherDiskThatAReloadBrings) {
-    serve(exports());
-    connect();
-    ASSERT_EQ(open_disk(), 0);
+    ASSERT_NO_FATAL_FAILURE(open_at_server());
     ASSERT_TRUE(session->disconnect_path(0));
     ASSERT_TRUE(session->reconnect_path(0));
     Store next;
@@ -438,9 +419,7 @@ TEST_F(KernelClient, ItIsGrantedNothingThatTheBookDoesNotKnow) {
 TEST_F(KernelClient, ItGoesOnWhileTheBookCannotBeSaved) {
     book = folder + "/state/book";
     std::filesystem::create_directory(folder + "/state");
-    serve(exports());
-    connect();
-    ASSERT_EQ(open_disk(), 0);
+    ASSERT_NO_FATAL_FAILURE(open_at_server());
     std::filesystem::remove_all(folder + "/state");
     ASSERT_TRUE(session->reconnect_path(0));
     EXPECT_EQ(open_disk(), 0);
@@ -468,9 +447,7 @@ TEST_F(KernelClient, AGrantThatCouldNotBeSavedIsForgotten) {
 
 TEST_F(KernelClient, ABookThatIsNoneIsRefused) {
     book = folder + "/book";
-    serve(exports());
-    connect();
-    ASSERT_EQ(open_disk(), 0);
+    ASSERT_NO_FATAL_FAILURE(open_at_server());
     stop();
     std::ostringstream whole;
     whole << std::ifstream(book).rdbuf();

@@ -9,7 +9,7 @@
 namespace feroce::port {
 
 // From now on errors are queued. The kernel also keeps the last one for the next send on this
-// socket, whoever that is for, and does not send it: see may_be_of_another().
+// socket, to any peer, and does not send it: see may_be_of_another().
 void queue_errors(int fd, bool v4);
 
 // Whether a send may have failed for a packet that was sent before. Then it is tried again, which

@@ -98,7 +98,7 @@ TEST_F(ErrorQueue, OverIpv6Too) {
     EXPECT_TRUE(suspects.all()[0].refused);
 }
 
-// The kernel fails the next send on the socket, whoever it is for.
+// The kernel fails the next send on the socket, to any peer.
 TEST_F(ErrorQueue, PacketsToOthersAreNotLostForIt) {
     for (const std::uint32_t packets : {1u, 13u}) {
         for (int i = 0; i < 50; ++i) {

@@ -59,7 +59,8 @@ Result<PortEntry> enter_port(std::uint16_t port, const Identity& identity, Forme
         Error error = group.error();
         if (error.code == EADDRINUSE) {
             // Where all processes wait for a core, one that soon asks again makes a relay answer
-            // questions that nobody asks any more. But who answers may be stopped then.
+            // questions that nobody asks any more. But the process that answers may be stopped
+            // then.
             const Duration left = std::max(kAnswerGap, (deadline - monotonic_now()) / 2);
             Result<RelaySeat> seat = be_guest(port, identity, before, left, error);
             if (seat) return PortEntry{nullptr, std::move(*seat)};

@@ -29,9 +29,9 @@ ssize_t receive_answer(int connection, GuestMessage& answer, pid_t& sender) {
     const ssize_t n = ::recvmsg(connection, &message, MSG_CMSG_CLOEXEC);
     const cmsghdr* header = n > 0 ? CMSG_FIRSTHDR(&message) : nullptr;
     if (header == nullptr || header->cmsg_type != SCM_CREDENTIALS) return n;
-    ucred who;
-    std::memcpy(&who, CMSG_DATA(header), sizeof who);
-    sender = who.pid;
+    ucred credentials;
+    std::memcpy(&credentials, CMSG_DATA(header), sizeof credentials);
+    sender = credentials.pid;
     return n;
 }
 

@@ -1,5 +1,5 @@
 // Families of metrics as text: OpenMetrics 1.0, or the older text format of Prometheus. The two
-// differ in where `_total` and `_info` stand and in what ends the text.
+// differ in where `_total` and `_info` are written and in what ends the text.
 #pragma once
 
 #include <cstdint>
