@@ -71,7 +71,7 @@ public:
                                      std::vector<Export> exports, const std::string& book = {});
     Server(Server&&) noexcept;
     Server& operator=(Server&&) noexcept;
-    // After stop(), or when nothing is under way in the back ends.
+    // After stop(), or when the back ends have nothing in flight and the book is not being saved.
     ~Server();
 
     std::uint16_t port() const;
