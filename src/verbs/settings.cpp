@@ -30,14 +30,15 @@ std::optional<std::uint32_t> number_in(const std::string& text, std::uint32_t le
     return out;
 }
 
-// One thread is fastest with one shard. More are added as it seems that more threads have come, but
-// an engine spins as fast as its pollers, and each takes a slot of the port: be modest. A program
-// that is told how many gets them from the start.
+// One thread is fastest with one shard. More are added as it seems that more threads have come: two
+// threads that share one wait for each other's copies. Half of the cores, because what they send is
+// often received on the same machine. A program that is told how many gets them from the start.
 Error read_shards(Settings& out) {
     const std::string wanted = setting("FEROCE_SHARDS");
     if (wanted.empty()) {
-        const long modest = std::clamp(::sysconf(_SC_NPROCESSORS_ONLN) / 4, 1L, 4L);
-        out.wishes.shards_max = static_cast<std::uint32_t>(modest);
+        constexpr long kMost = process::Process::kShardsMax;
+        const long half = std::clamp(::sysconf(_SC_NPROCESSORS_ONLN) / 2, 1L, kMost);
+        out.wishes.shards_max = static_cast<std::uint32_t>(half);
         return {};
     }
     const auto count = number_in(wanted, 1, process::Process::kShardsMax);
