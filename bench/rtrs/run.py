@@ -2,9 +2,10 @@
 """./feroce bench rtrs: requests over sessions beside the same over kernel TCP, and UCX.
 
 run.py --build FOLDER [--json] [--rounds N]
-Every round measures each row once, peers and ours in turn, so that noise of the machine falls on
-all alike; the table shows medians of the rounds, and ratios of those. UCX's active messages are not
-answered, so they stand beside depth 1 as half of a round trip, and beside 128 KiB one way.
+Sessions are measured by rings, as two processes of one machine have them, and by UDP. Every round
+measures each row once, peers and ours in turn, so that noise of the machine falls on all alike; the
+table shows medians of the rounds, and ratios of those. UCX's active messages are not answered, so
+they are compared as half of a round trip at depth 1, and one way at 128 KiB.
 """
 import argparse
 import json
@@ -21,6 +22,15 @@ from run import environment, free_port, run, run_pair  # noqa: E402
 SECONDS = "0.5"
 DEPTHS = (1, 32, 256)
 BULK = (128 << 10, 32)
+WAYS = {"rings": "on", "UDP": "off"}
+PATHS = {"1 path": 1, "2 paths": 2}
+# Ours against TCP, at least: by way, size and depth.
+BARS = {("rings", 4096, 1): 2, ("rings", 4096, 32): 1, ("rings", 4096, 256): 1,
+        ("rings", *BULK): 1, ("UDP", 4096, 1): 0.9}
+
+
+def named(verb, size, depth):
+    return f"{verb} {size >> 10} KiB, depth {depth}"
 
 
 class Measures:
@@ -28,16 +38,22 @@ class Measures:
         self.build = build
         self.env = environment(build)
 
-    def own(self, program, *words):
+    def own(self, program, *words, **settings):
         return json.loads(run([os.path.join(self.build, "bench", program), *map(str, words)],
-                              self.env))
+                              dict(self.env, **settings)))
+
+    def session(self, way, *words):
+        return self.own("session_requests", *words, FEROCE_SAMEHOST=WAYS[way])
 
     def shape(self, verb, size, depth):
-        """The same load over TCP and over sessions with one and two paths."""
-        what = f"{verb} {size >> 10} KiB, depth {depth}"
-        return {f"TCP, {what}": self.own("tcp_requests", verb, size, depth, SECONDS),
-                f"1 path, {what}": self.own("session_requests", verb, size, depth, SECONDS, 1),
-                f"2 paths, {what}": self.own("session_requests", verb, size, depth, SECONDS, 2)}
+        """The same load over TCP and over sessions, by rings and UDP, with one and two paths."""
+        what = named(verb, size, depth)
+        found = {f"TCP, {what}": self.own("tcp_requests", verb, size, depth, SECONDS)}
+        for way in WAYS:
+            for paths, count in PATHS.items():
+                found[f"{way}, {paths}, {what}"] = self.session(way, verb, size, depth, SECONDS,
+                                                                count)
+        return found
 
     def requests(self):
         found = {}
@@ -70,44 +86,55 @@ def medians(rounds):
             for row in rounds[0]}
 
 
+def against_ucx(rows, verb, way):
+    """Latency at depth 1 and the rate of large requests."""
+    found = []
+    if "UCX am, 128 KiB, one way" in rows:
+        what = named(verb, *BULK)
+        found.append((f"{way}, {what}: 1 path against UCX",
+                      rows[f"{way}, 1 path, {what}"]["GB_per_s"]
+                      / rows["UCX am, 128 KiB, one way"]["GB_per_s"], None))
+    if "UCX am, 4 KiB, depth 1" in rows:
+        what = named(verb, 4096, 1)
+        found.append((f"{way}, {what}: latency against UCX's round trip",
+                      rows[f"{way}, 1 path, {what}"]["us_p50"]
+                      / rows["UCX am, 4 KiB, depth 1"]["us_p50"], None))
+    return found
+
+
 def ratios(rows):
     """Ours over a peer's: (name, ratio, bar); more is better but for UCX's latency."""
     found = []
+    for way in WAYS:
+        for verb in ("read", "write"):
+            for size, depth in [(4096, depth) for depth in DEPTHS] + [BULK]:
+                what = named(verb, size, depth)
+                tcp, one, two = (rows[name] for name in (
+                    f"TCP, {what}", f"{way}, 1 path, {what}", f"{way}, 2 paths, {what}"))
+                found.append((f"{way}, {what}: 1 path against TCP", one["kIOPS"] / tcp["kIOPS"],
+                              BARS.get((way, size, depth))))
+                found.append((f"{way}, {what}: TCP's median latency against ours",
+                              tcp["us_p50"] / one["us_p50"], None))
+                found.append((f"{way}, {what}: 2 paths against 1", two["kIOPS"] / one["kIOPS"], 1))
+            found += against_ucx(rows, verb, way)
     for verb in ("read", "write"):
-        for depth in DEPTHS:
-            what = f"{verb} 4 KiB, depth {depth}"
-            one, two, tcp = (rows[f"{who}, {what}"] for who in ("1 path", "2 paths", "TCP"))
-            found.append((f"{what}: 1 path against TCP", one["kIOPS"] / tcp["kIOPS"],
-                          1 if depth > 1 else None))
-            found.append((f"{what}: TCP's median latency against ours",
-                          tcp["us_p50"] / one["us_p50"], None))
-            found.append((f"{what}: 2 paths against 1", two["kIOPS"] / one["kIOPS"], 1))
-        what = f"{verb} 128 KiB, depth {BULK[1]}"
-        one, two, tcp = (rows[f"{who}, {what}"]["GB_per_s"] for who in ("1 path", "2 paths", "TCP"))
-        found.append((f"{what}: 1 path against TCP", one / tcp, None))
-        found.append((f"{what}: 2 paths against 1", two / one, 1))
+        what = named(verb, *BULK)
         found.append((f"{what}: TCP requests against a TCP stream",
-                      tcp / rows["TCP stream, 128 KiB"]["GB_per_s"], 0.9))
-        if "UCX am, 128 KiB, one way" in rows:
-            found.append((f"{what}: 1 path against UCX",
-                          one / rows["UCX am, 128 KiB, one way"]["GB_per_s"], None))
-        if "UCX am, 4 KiB, depth 1" in rows:
-            found.append((f"{verb} 4 KiB, depth 1: latency against UCX's round trip",
-                          rows[f"1 path, {verb} 4 KiB, depth 1"]["us_p50"]
-                          / rows["UCX am, 4 KiB, depth 1"]["us_p50"], None))
+                      rows[f"TCP, {what}"]["GB_per_s"]
+                      / rows["TCP stream, 128 KiB"]["GB_per_s"], 0.9))
     return found
 
 
 def print_table(rows, compared):
     keys = ("kIOPS", "GB_per_s", "us_p50", "us_p99", "us_p999")
-    print(f"{'':32}" + "".join(f"{key:>10}" for key in keys))
+    print(f"{'':40}" + "".join(f"{key:>10}" for key in keys))
     for row, values in rows.items():
         cells = (f"{values[key]:10.2f}" if key in values else " " * 10 for key in keys)
-        print(f"{row:32}" + "".join(cells))
+        print(f"{row:40}" + "".join(cells))
     print()
     for name, ratio, bar in compared:
         verdict = "" if bar is None else f">= {bar}: {'met' if ratio >= bar else 'missed'}"
-        print(f"{name:60} {ratio:6.2f}  {verdict}")
+        print(f"{name:68} {ratio:6.2f}  {verdict}")
 
 
 def main():

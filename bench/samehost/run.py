@@ -6,10 +6,12 @@ Every round measures each row once, in turn; the table shows medians of the roun
 those.
 """
 import importlib.util
+import json
 import os
 import pathlib
 import re
 import shutil
+import subprocess
 import sys
 
 
@@ -22,6 +24,9 @@ def load_verbs_bench():
 
 
 verbs = load_verbs_bench()
+
+
+THREADS = 8
 
 
 class Measures(verbs.Measures):
@@ -60,7 +65,37 @@ class Measures(verbs.Measures):
             "TCP stream, 1 MiB": stream["GB_per_s"],
             "TCP stream, CPU": stream["cpu_s_per_GB"],
             "memcpy, 1 MiB": self.own("socket_limits", "memory_copy", str(1 << 20))["GB_per_s"],
+            "bare ring, 1 MiB": self.own("bare_ring", str(1 << 20))["GB_per_s"],
         }
+
+    def at_once(self, count, key, program, *words):
+        """The sum of what so many pairs of processes do, each on two cores of its own."""
+        cores = sorted(os.sched_getaffinity(0))
+        path = os.path.join(self.build, "bench", program)
+        running = [subprocess.Popen(["taskset", "-c", f"{cores[2 * i]},{cores[2 * i + 1]}", path,
+                                     *words], env=self.env, stdout=subprocess.PIPE, text=True)
+                   for i in range(count)]
+        said = [process.communicate(timeout=verbs.LIMIT_SECONDS)[0] for process in running]
+        if any(process.returncode != 0 for process in running):
+            raise RuntimeError(f"{program} {' '.join(words)} failed")
+        return sum(json.loads(line)[key] for line in said)
+
+    def scaling(self):
+        """What more threads and processes add, where there is a core for each."""
+        if len(os.sched_getaffinity(0)) < 2 * THREADS:
+            return {}
+        rows = {"bare ring, 8 pairs": self.at_once(THREADS, "GB_per_s", "bare_ring", str(1 << 20)),
+                "bare UDP, 1 pair": self.at_once(1, "GB_per_s", "socket_limits", "udp_stream"),
+                "bare UDP, 8 pairs": self.at_once(THREADS, "GB_per_s", "socket_limits",
+                                                  "udp_stream")}
+        for way, setting in (("ring", "on"), ("udp", "off")):
+            self.env = dict(self.env, FEROCE_SAMEHOST=setting)
+            for pairs, name in ((1, "1 pair"), (THREADS - 1, "7 pairs")):
+                rows[f"{way}: messages, {name}"] = self.at_once(
+                    pairs, "Mmsg_per_s", "verbs_limits", "message_rate", "16")
+            rows[f"{way}: WRITE, 1 MiB, 8 threads"] = self.own(
+                "verbs_limits", "bandwidth", str(1 << 20), str(THREADS))["GB_per_s"]
+        return rows
 
     def ucx_posix(self):
         if not shutil.which("ucx_perftest"):
@@ -95,17 +130,29 @@ RATIOS = [
     ("READ 8 B against UDP", "ring: READ 8 B", "udp: READ 8 B", 1, None),
     ("bandwidth, 1 MiB, against TCP", "ring: WRITE, 1 MiB", "TCP stream, 1 MiB", 1, (">=", 2)),
     ("bandwidth, 1 MiB, against memcpy", "ring: WRITE, 1 MiB", "memcpy, 1 MiB", 1, (">=", 0.6)),
+    ("bandwidth, 1 MiB, against a bare ring", "ring: WRITE, 1 MiB", "bare ring, 1 MiB", 1, None),
     ("bandwidth, 1 MiB, against UDP", "ring: WRITE, 1 MiB", "udp: WRITE, 1 MiB", 1, None),
     ("CPU per byte against TCP", "ring: WRITE, CPU", "TCP stream, CPU", 1, ("<=", 1)),
     ("messages against UDP", "ring: WRITE 64 B, 16 QPs", "udp: WRITE 64 B, 16 QPs", 1,
      (">=", 1.6)),
     ("ib_send_bw 64 B against UDP", "ring: ib_send_bw 64 B", "udp: ib_send_bw 64 B", 1, None),
+    ("rings: 8 threads against one", "ring: WRITE, 1 MiB, 8 threads", "ring: WRITE, 1 MiB", 1,
+     (">=", 6)),
+    ("bare rings: 8 pairs against one", "bare ring, 8 pairs", "bare ring, 1 MiB", 1, None),
+    ("UDP: 8 threads against one", "udp: WRITE, 1 MiB, 8 threads", "udp: WRITE, 1 MiB", 1,
+     (">=", 5)),
+    ("bare UDP: 8 pairs against one", "bare UDP, 8 pairs", "bare UDP, 1 pair", 1, None),
+    ("rings: 7 pairs against one", "ring: messages, 7 pairs", "ring: messages, 1 pair", 1,
+     (">=", 6)),
+    ("UDP: 7 pairs against one", "udp: messages, 7 pairs", "udp: messages, 1 pair", 1,
+     (">=", 6)),
 ]
 
 
 def main():
     verbs.measure(__doc__, Measures, [Measures.rings, Measures.udp, Measures.limits,
-                                      Measures.ucx_posix, Measures.libfabric_shm], RATIOS)
+                                      Measures.scaling, Measures.ucx_posix,
+                                      Measures.libfabric_shm], RATIOS)
 
 
 if __name__ == "__main__":

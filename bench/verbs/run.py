@@ -168,8 +168,8 @@ RATIOS = [
     ("messages against UDP datagrams", "WRITE 64 B, 16 QPs", "UDP datagrams", 1, (">=", 3)),
 ]
 
-UNITS = [("CPU s/GB", r"CPU"), ("M/s", r"datagrams|16 QPs|64 B"),
-         ("GB/s", r"stream, \d|WRITE, \d|segmented|_bw|memcpy")]
+UNITS = [("CPU s/GB", r"CPU"), ("M/s", r"datagrams|16 QPs|64 B|messages"),
+         ("GB/s", r"stream, \d|WRITE, \d|segmented|_bw|memcpy|bare")]
 
 
 def unit_of(row):
