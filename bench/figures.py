@@ -1,10 +1,17 @@
-"""What the benchmarks of this folder have in common: clusters of real processes and their figures.
+"""What the benchmarks of this folder have in common: settings, clusters of real processes, figures.
 
 A histogram is what histogram.hpp prints: {step: count}, 16 steps a power of two.
 """
 import json
 import os
 import subprocess
+
+
+def environment(build, **settings):
+    """Our libraries first, and then where this machine keeps those that they need."""
+    libraries = [os.path.join(build, "lib"), os.environ.get("LD_LIBRARY_PATH")]
+    return dict(os.environ, FEROCE_DEVICES="lo", LD_LIBRARY_PATH=":".join(filter(None, libraries)),
+                **settings)
 
 
 def launch(build, nodes, command, limit_seconds, **environment):

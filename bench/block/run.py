@@ -19,8 +19,10 @@ import tempfile
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tests" / "block"))
+sys.path.insert(1, str(pathlib.Path(__file__).resolve().parents[1]))
 import iscsi  # pylint: disable=wrong-import-position
 from disks import attached, exported, run  # pylint: disable=wrong-import-position
+from figures import environment  # pylint: disable=wrong-import-position
 
 SIZE = "256M"
 # pattern, block, depth
@@ -67,7 +69,7 @@ class Ways:
         self.rate = f"{build}/bench/disk_rate"
         self.scratch = scratch
         self.seconds = seconds
-        self.env = dict(os.environ, FEROCE_DEVICES="lo", LD_LIBRARY_PATH=f"{build}/lib")
+        self.env = environment(build)
 
     def direct(self):
         port = str(free_port())

@@ -9,9 +9,13 @@ stay behind, neither descriptors nor memory nor queue pairs.
 import argparse
 import json
 import os
+import pathlib
 import statistics
 import subprocess
 import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+from figures import environment  # noqa: E402
 
 LIMIT_SECONDS = 240
 ROWS = [("tcp", "TCP connect, accept, close"),
@@ -27,8 +31,7 @@ class Connections:
     def __init__(self, build, count, rounds):
         self.count = count
         self.build = build
-        self.environment = dict(os.environ, FEROCE_DEVICES="lo",
-                                LD_LIBRARY_PATH=os.path.join(build, "lib"))
+        self.environment = environment(build)
         self.rates = {name: [] for name, _ in ROWS}
         self.usage = []
         self.queue_pairs = None
@@ -80,6 +83,8 @@ def main():
     parser.add_argument("--count", type=int, default=1000)
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
+    if options.rounds < 2:
+        parser.error("--rounds must be 2 or more: leaks show against the round before")
     run = Connections(os.path.abspath(options.build), options.count, options.rounds)
     leaks = run.leaks()
     if options.check:

@@ -7,6 +7,7 @@ all alike; the table shows medians of the rounds, and ratios of those.
 import argparse
 import json
 import os
+import pathlib
 import re
 import shutil
 import socket
@@ -15,13 +16,10 @@ import subprocess
 import sys
 import time
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+from figures import environment  # noqa: E402
+
 LIMIT_SECONDS = 60
-
-
-def environment(build):
-    libraries = [os.path.join(build, "lib"), os.environ.get("LD_LIBRARY_PATH")]
-    return dict(os.environ, FEROCE_DEVICES="lo", FEROCE_SAMEHOST="off",
-                LD_LIBRARY_PATH=":".join(filter(None, libraries)))
 
 
 def run(command, env=None):
@@ -77,7 +75,7 @@ class Measures:
 
     def __init__(self, build):
         self.build = build
-        self.env = environment(build)
+        self.env = environment(build, FEROCE_SAMEHOST="off")
 
     def own(self, program, *words):
         return json.loads(run([os.path.join(self.build, "bench", program), *words], self.env))
