@@ -51,6 +51,14 @@ int wait_for_events(int set, std::span<epoll_event> events, Instant until) {
     return poll_for_events(set, events, until);
 }
 
+bool wait_for_input(int fd, Instant until) {
+    for (;;) {
+        pollfd polled{fd, POLLIN, 0};
+        const int count = ::ppoll(&polled, 1, Timeout(until).raw(), nullptr);
+        if (count >= 0 || errno != EINTR) return count > 0;
+    }
+}
+
 bool add_to_set(int set, int fd, std::uint32_t events, std::uint64_t source) {
     epoll_event event{};
     event.events = events;

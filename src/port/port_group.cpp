@@ -1,6 +1,5 @@
 #include "port/port_group.hpp"
 
-#include <poll.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <sys/un.h>
@@ -13,6 +12,8 @@
 #include <utility>
 
 #include "base/rollback.hpp"
+#include "port/clock.hpp"
+#include "port/event_set.hpp"
 #include "port/group_socket.hpp"
 #include "port/parcel.hpp"
 #include "port/port_owner.hpp"
@@ -28,7 +29,8 @@ constexpr std::size_t kHandedOver = 2 + kChunks;  // Listener, table, lots.
 constexpr std::size_t kFdsMax = 253;
 
 constexpr int kCountsMax = 8;
-constexpr int kAnswerMs = 300;  // How long a process of the group is waited for.
+// How long a process of the group is waited for.
+constexpr Duration kMemberAnswer = std::chrono::milliseconds(300);
 
 struct HandOver {
     std::uint32_t magic = kMagic;
@@ -88,7 +90,7 @@ std::optional<std::uint32_t> user_behind(int connection) {
 Result<Fd> connect_to_group(std::uint16_t port, std::uint32_t user) {
     Fd connection(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
     if (!connection.valid()) return no_unix_socket(errno);
-    const timeval timeout{0, kAnswerMs * 1000};
+    const timeval timeout{0, kMemberAnswer / std::chrono::microseconds(1)};
     ::setsockopt(connection.get(), SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout);
     ::setsockopt(connection.get(), SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof timeout);
     sockaddr_un name;
@@ -123,8 +125,7 @@ Result<std::unique_ptr<PortGroup>> PortGroup::attempt(std::uint16_t port, const 
     const Result<Fd> connection = connect_to_group(port, identity.user);
     if (!connection && connection.error().code != ECONNREFUSED) return connection.error();
     if (connection) {
-        pollfd answer{connection->get(), POLLIN, 0};
-        if (::poll(&answer, 1, kAnswerMs) != 1) return kSilent;
+        if (!wait_for_input(connection->get(), monotonic_now() + kMemberAnswer)) return kSilent;
         if (const Result<void> joined = group->join(connection->get()); !joined)
             return joined.error();
         return group;

@@ -3,7 +3,6 @@
 #include <sched.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
-#include <sys/time.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -34,6 +33,8 @@ constexpr Duration kFurtherPatience = std::chrono::milliseconds(100);
 // A guest who lost its seat asks again and again: each time only briefly, because the thread that
 // asks has other things to do.
 constexpr Duration kReturnPatience = std::chrono::milliseconds(5);
+// For the relay of this process itself.
+constexpr Duration kOwnPatience = std::chrono::milliseconds(300);
 
 }  // namespace
 
@@ -132,10 +133,8 @@ Result<PortEntry> RealHost::seat_again(SlotNumber slot) {
     int pair[2];
     if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0)
         return no_unix_socket(errno);
-    const timeval timeout{0, 300'000};
-    ::setsockopt(pair[0], SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout);
     entry->group->admit_guest(Fd(pair[1]), identity_.user);
-    Result<RelaySeat> seat = RelaySeat::ask_over(Fd(pair[0]), identity_.user, before);
+    Result<RelaySeat> seat = RelaySeat::ask_over(Fd(pair[0]), identity_.user, before, kOwnPatience);
     if (!seat) return seat.error();
     tokens_[slot] = seat->token;
     entry->seat = std::move(*seat);

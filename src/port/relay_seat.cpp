@@ -5,10 +5,11 @@
 #include <sys/socket.h>
 
 #include <cerrno>
-#include <chrono>
 #include <cstring>
 #include <utility>
 
+#include "port/clock.hpp"
+#include "port/event_set.hpp"
 #include "port/port_group.hpp"
 #include "port/relay_server.hpp"
 #include "port/sharing_errors.hpp"
@@ -26,7 +27,7 @@ ssize_t receive_answer(int connection, GuestMessage& answer, pid_t& sender) {
     message.msg_iovlen = 1;
     message.msg_control = control;
     message.msg_controllen = sizeof control;
-    const ssize_t n = ::recvmsg(connection, &message, MSG_CMSG_CLOEXEC);
+    const ssize_t n = ::recvmsg(connection, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
     const cmsghdr* header = n > 0 ? CMSG_FIRSTHDR(&message) : nullptr;
     if (header == nullptr || header->cmsg_type != SCM_CREDENTIALS) return n;
     ucred credentials;
@@ -45,13 +46,12 @@ Result<RelaySeat> RelaySeat::ask(std::uint16_t port, std::uint32_t owner, Former
                                  Duration patience) {
     Result<Fd> connection = connect_to_group(port, owner);
     if (!connection) return connection.error();
-    const auto left = std::chrono::duration_cast<std::chrono::microseconds>(patience);
-    const timeval timeout{left / std::chrono::seconds(1), (left % std::chrono::seconds(1)).count()};
-    ::setsockopt(connection->get(), SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout);
-    return ask_over(std::move(*connection), owner, before);
+    return ask_over(std::move(*connection), owner, before, patience);
 }
 
-Result<RelaySeat> RelaySeat::ask_over(Fd connection, std::uint32_t owner, FormerSeat before) {
+Result<RelaySeat> RelaySeat::ask_over(Fd connection, std::uint32_t owner, FormerSeat before,
+                                      Duration patience) {
+    const Instant deadline = monotonic_now() + patience;
     const GuestMessage question{
         .kind = GuestMessage::Kind::Ask, .slot = before.slot, .token = before.token};
     GuestMessage answer;
@@ -59,6 +59,7 @@ Result<RelaySeat> RelaySeat::ask_over(Fd connection, std::uint32_t owner, Former
     set_credentials(connection.get(), 1);
     // A refusal may be there before we have asked, and its sender gone.
     (void)!::send(connection.get(), &question, sizeof question, MSG_NOSIGNAL);
+    if (!wait_for_input(connection.get(), deadline)) return kSilent;
     ssize_t n = receive_answer(connection.get(), answer, relay);
     if (n < 0 && errno == ECONNRESET) n = receive_answer(connection.get(), answer, relay);
     set_credentials(connection.get(), 0);  // Parcels do without.

@@ -30,7 +30,8 @@ struct RelaySeat {
     // may be different a moment later.
     static Result<RelaySeat> ask(std::uint16_t port, std::uint32_t owner, FormerSeat before,
                                  Duration patience);
-    static Result<RelaySeat> ask_over(Fd connection, std::uint32_t owner, FormerSeat before);
+    static Result<RelaySeat> ask_over(Fd connection, std::uint32_t owner, FormerSeat before,
+                                      Duration patience);
 
     // Somebody must read connection requests, of which some are for us.
     void want_requests() const;
