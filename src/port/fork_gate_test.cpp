@@ -114,7 +114,8 @@ TEST(ForkGate, AChildClosesNothingOfAGuestPortThatIsGone) {
     seat.connection = Fd(pair[0]);
     seat.slot = 61;
     Prng random(7);
-    GuestPort::Settings settings{*Network::enter(), random, test_port(), {}, {}, gate};
+    GuestPort::Settings settings{
+        *Network::enter(), random, test_port(), {}, {}, std::make_shared<SeatTokens>(), gate};
     Result<std::unique_ptr<host::HostPort>> port = GuestPort::open(std::move(seat), settings);
     ASSERT_TRUE(port.has_value());
     port->reset();

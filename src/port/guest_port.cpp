@@ -9,6 +9,7 @@
 #include <chrono>
 #include <utility>
 
+#include "base/rollback.hpp"
 #include "base/shortage.hpp"
 #include "port/clock.hpp"
 #include "port/event_set.hpp"
@@ -35,26 +36,27 @@ GuestPort::GuestPort(RelaySeat seat, Settings settings)
     : gate_(std::move(settings.gate)),
       seat_(std::move(seat)),
       seat_again_(std::move(settings.seat_again)),
+      tokens_(std::move(settings.tokens)),
       network_(std::move(settings.network)),
       sender_(network_, addresses_, settings.random, settings.port, settings.meddlers),
       capture_(settings.meddlers.capture),
       receiver_(seat_.connection.get(), capture_) {
+    tokens_->set(seat_.slot, seat_.token);
     gate_->add(*this);
 }
 
 GuestPort::~GuestPort() {
     const ForkGate::Hold hold(*gate_);
     gate_->remove(*this);
+    tokens_->forget(seat_.slot);  // While nobody else has the slot.
     seat_.connection.reset();
 }
 
 bool GuestPort::poll(Instant now, device::Engine& engine) {
     Link link = link_.load();
     if (link == Link::Lost) return false;
-    if (link == Link::Found) {
-        receiver_.restart();
-        link_.store(Link::Up);
-    }
+    // Not if wait() has lost it again meanwhile.
+    if (link == Link::Found && link_.compare_exchange_strong(link, Link::Up)) receiver_.restart();
     const bool received = receiver_.poll(now, engine);
     if (received) note_traffic();
     if (receiver_.ended()) {
@@ -111,7 +113,7 @@ bool GuestPort::sit_down_again() {
 }
 
 bool GuestPort::take_seat() {
-    Result<PortEntry> again = seat_again_(seat_.slot);
+    Result<PortEntry> again = seat_again_({seat_.slot, seat_.token});
     if (!again) return false;
     // The queue pairs carry the slot in their numbers. With another one they could not be reached:
     // their requests time out, which is what happens without a seat, too.
@@ -121,15 +123,27 @@ bool GuestPort::take_seat() {
         const std::lock_guard lock(mutex_);
         home_ = again->group;
     }
-    waiter_.remove_arrivals(seat_.connection.get());
-    if (::dup3(again->seat->connection.get(), seat_.connection.get(), O_CLOEXEC) < 0) return false;
-    seat_.owner = again->seat->owner;
-    seat_.relay = again->seat->relay;
-    if (!waiter_.add_arrivals(seat_.connection.get())) return false;
+    // Without the next steps it would be deaf: it asks again.
+    Rollback lose([this] { link_.store(Link::Lost); });
+    if (!use_connection(*again->seat)) return false;
     read_requests_at_home();
+    lose.keep();
     link_.store(Link::Found);
+    // So that the relay knows that the answer came, and what an end of the connection means.
+    seat_.say_something();
     watch_.changed(monotonic_now());
     return true;
+}
+
+// The token goes with the connection: that of a seat which was not taken is soon no longer true.
+bool GuestPort::use_connection(const RelaySeat& seat) {
+    waiter_.remove_arrivals(seat_.connection.get());
+    if (::dup3(seat.connection.get(), seat_.connection.get(), O_CLOEXEC) < 0) return false;
+    seat_.owner = seat.owner;
+    seat_.relay = seat.relay;
+    seat_.token = seat.token;
+    tokens_->set(seat_.slot, seat_.token);
+    return waiter_.add_arrivals(seat_.connection.get());
 }
 
 bool GuestPort::interfaces_changed() {

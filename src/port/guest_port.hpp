@@ -21,6 +21,7 @@
 #include "port/port_waiter.hpp"
 #include "port/relay_watch.hpp"
 #include "port/request_receiver.hpp"
+#include "port/seat_tokens.hpp"
 #include "port/udp_sender.hpp"
 
 namespace feroce::port {
@@ -32,8 +33,9 @@ public:
         RandomSource& random;
         std::uint16_t port;
         Meddlers meddlers;
-        // A seat with that slot again, and the group if it is now this process's own.
-        std::function<Result<PortEntry>(SlotNumber slot)> seat_again;
+        // A seat with the slot of that one again, and the group if it is now this process's own.
+        std::function<Result<PortEntry>(FormerSeat before)> seat_again;
+        std::shared_ptr<SeatTokens> tokens = std::make_shared<SeatTokens>();
         std::shared_ptr<ForkGate> gate = std::make_shared<ForkGate>();
     };
     ~GuestPort() override;
@@ -70,6 +72,7 @@ private:
     void abandon() override { seat_.connection.reset(); }
     bool sit_down_again();  // False if there is no seat, or no memory for it.
     bool take_seat();
+    bool use_connection(const RelaySeat& seat);
     void learn_addresses();
     void note_traffic();
     void look_after_relay();
@@ -78,7 +81,8 @@ private:
 
     std::shared_ptr<ForkGate> gate_;  // By which a forked child closes the connection.
     RelaySeat seat_;
-    std::function<Result<PortEntry>(SlotNumber)> seat_again_;
+    std::function<Result<PortEntry>(FormerSeat)> seat_again_;
+    std::shared_ptr<SeatTokens> tokens_;  // With that of seat_.
     std::shared_ptr<Network> network_;
     LocalAddresses addresses_;
     UdpSender sender_;

@@ -4,24 +4,15 @@
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <array>
 #include <cstdint>
 #include <memory>
 #include <vector>
 
 #include "port/port_group.hpp"
+#include "port/seat_tokens.hpp"
 #include "port/slot_table.hpp"
 
 namespace feroce::port {
-
-// Of the seats of one user, 0 where there is none.
-using Tokens = std::array<std::uint64_t, kSeatsPerUser>;
-
-inline bool have_one_in_common(const Tokens& a, const Tokens& b) {
-    return std::any_of(a.begin(), a.end(), [&b](std::uint64_t token) {
-        return token != 0 && std::find(b.begin(), b.end(), token) != b.end();
-    });
-}
 
 struct Neighbours {
     std::uint32_t owner = 0;              // The user whose UDP port it is.

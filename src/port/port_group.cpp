@@ -23,7 +23,7 @@
 namespace feroce::port {
 namespace {
 
-constexpr std::uint32_t kMagic = 0xfe0c'e007;     // Changes with the layout of hand-over and table.
+constexpr std::uint32_t kMagic = 0xfe0c'e008;     // Changes with the layout of hand-over and table.
 constexpr std::size_t kHandedOver = 2 + kChunks;  // Listener, table, lots.
 // What an older version hands over, and more: none of it may be cut off and left open.
 constexpr std::size_t kFdsMax = 253;

@@ -113,7 +113,6 @@ Result<PortEntry> RealHost::enter(FormerSeat before, Duration patience) {
     if (!entry) return entry;
     identity_ = identity;
     owner_ = entry->group ? identity.user : entry->seat->owner;
-    if (entry->seat) tokens_[entry->seat->slot] = entry->seat->token;
     if (!entry->group) return entry;
     group_ = entry->group;
     entry->group->watch_for_deaths(options_.death_noticed);
@@ -122,10 +121,8 @@ Result<PortEntry> RealHost::enter(FormerSeat before, Duration patience) {
     return entry;
 }
 
-Result<PortEntry> RealHost::seat_again(SlotNumber slot) {
+Result<PortEntry> RealHost::seat_again(FormerSeat before) {
     const std::lock_guard lock(mutex_);
-    const auto known = tokens_.find(slot);
-    const FormerSeat before{slot, known == tokens_.end() ? 0 : known->second};
     Result<PortEntry> entry = enter(before, kReturnPatience);
     if (!entry || entry->seat) return entry;
     // The port is ours now. The queue pairs have a guest's slot in their numbers, so this process
@@ -136,7 +133,6 @@ Result<PortEntry> RealHost::seat_again(SlotNumber slot) {
     entry->group->admit_guest(Fd(pair[1]), identity_.user);
     Result<RelaySeat> seat = RelaySeat::ask_over(Fd(pair[0]), identity_.user, before, kOwnPatience);
     if (!seat) return seat.error();
-    tokens_[slot] = seat->token;
     entry->seat = std::move(*seat);
     return entry;
 }
@@ -166,9 +162,10 @@ Result<std::unique_ptr<host::HostPort>> RealHost::open_port_in(
         meddlers.faults = injectors_.back().get();
     }
     if (entry->seat) {
-        return GuestPort::open(std::move(*entry->seat),
-                               {network, random_, options_.port, meddlers,
-                                [this](SlotNumber slot) { return seat_again(slot); }, gate_});
+        return GuestPort::open(
+            std::move(*entry->seat),
+            {network, random_, options_.port, meddlers,
+             [this](FormerSeat before) { return seat_again(before); }, tokens_, gate_});
     }
     const Result<SlotNumber> slot =
         claim_slot(*entry->group, entry->group->has_claimed() ? kFurtherPatience : kClaimPatience);
@@ -206,9 +203,7 @@ Neighbours RealHost::neighbours() {
     out.owner = owner_;
     out.group = group_.lock();
     if (out.group) out.guests = out.group->table().guests();
-    std::size_t count = 0;
-    for (const auto& [slot, token] : tokens_)
-        if (count < out.tokens.size()) out.tokens[count++] = token;
+    out.tokens = tokens_->all();
     return out;
 }
 

@@ -4,7 +4,6 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -72,7 +71,7 @@ public:
 
 private:
     Result<PortEntry> enter(FormerSeat before, Duration patience);
-    Result<PortEntry> seat_again(SlotNumber slot);
+    Result<PortEntry> seat_again(FormerSeat before);
     Neighbours neighbours();
     std::shared_ptr<Network> network();
     Result<std::shared_ptr<Network>> enter_network();
@@ -87,14 +86,14 @@ private:
     RingBudget ring_budget_;  // Of all ports.
     std::unique_ptr<Capture> capture_;
     const std::shared_ptr<ForkGate> gate_ = std::make_shared<ForkGate>();
-    std::atomic<bool> abandoned_ = false;         // In a forked child, which has no thread of ours.
-    std::mutex network_mutex_;                    // Guards network_ alone, and never long.
-    std::weak_ptr<Network> network_;              // Held by the open ports.
-    std::mutex mutex_;                            // Guards what follows.
-    std::weak_ptr<PortGroup> group_;              // Held by the open ports.
-    Identity identity_;                           // As we entered the port last.
-    std::uint32_t owner_;                         // The user whose UDP port it is.
-    std::map<SlotNumber, std::uint64_t> tokens_;  // Of our seats as a guest, by slot.
+    const std::shared_ptr<SeatTokens> tokens_ = std::make_shared<SeatTokens>();
+    std::atomic<bool> abandoned_ = false;  // In a forked child, which has no thread of ours.
+    std::mutex network_mutex_;             // Guards network_ alone, and never long.
+    std::weak_ptr<Network> network_;       // Held by the open ports.
+    std::mutex mutex_;                     // Guards what follows.
+    std::weak_ptr<PortGroup> group_;       // Held by the open ports.
+    Identity identity_;                    // As we entered the port last.
+    std::uint32_t owner_;                  // The user whose UDP port it is.
     // One a port, so that each is used under one shard's lock.
     std::vector<std::unique_ptr<FaultInjector>> injectors_;
 };

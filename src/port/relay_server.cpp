@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "base/shortage.hpp"
 #include "port/clock.hpp"
@@ -172,7 +173,7 @@ void RelayServer::hear(Id id, Guest& guest) {
     const bool valid = n == sizeof message && message.magic == GuestMessage::kMagic;
     if (!valid || !guest.messages.allows(monotonic_now())) return dismiss(id);
     if (message.kind == GuestMessage::Kind::Ask && guest.slot == 0) return seat(id, guest, message);
-    guest.returns = false;
+    confirm(guest);
     if (message.kind == GuestMessage::Kind::AreYouThere && guest.slot != 0) return;
     if (message.kind == GuestMessage::Kind::WantRequests && guest.slot != 0)
         return requests_wanted_();
@@ -241,6 +242,7 @@ bool RelayServer::may_grow() const {
 
 int RelayServer::find_slot(Guest& guest, const GuestMessage& ask) {
     const Instant now = monotonic_now();
+    guest.former_token = ask.token;
     if (take_over(guest, ask, now)) return 0;
     mark_orphans(now);
     for (;;) {
@@ -286,7 +288,6 @@ bool RelayServer::take_over(Guest& guest, const GuestMessage& ask, Instant now) 
     if (!group_.open_sockets(static_cast<SlotNumber>(ask.slot))) return false;
     guest.has_lock = table.try_lock(ask.slot);
     guest.returns = true;
-    guest.former_token = ask.token;
     sit(guest, ask.slot, now);
     return true;
 }
@@ -294,8 +295,22 @@ bool RelayServer::take_over(Guest& guest, const GuestMessage& ask, Instant now) 
 void RelayServer::sit(Guest& guest, std::uint32_t slot, Instant now) {
     guest.slot = static_cast<SlotNumber>(slot);
     guest.token = random_.next();
-    group_.table().set_seat(slot, {SlotTable::Guest::Seated, guest.user, in_ns(now), guest.token});
+    write_seat(guest, now);
     group_.table().set_parcel_name(slot, parcels_name_);
+}
+
+void RelayServer::write_seat(const Guest& guest, Instant now) {
+    group_.table().set_seat(guest.slot, {SlotTable::Guest::Seated, guest.user, in_ns(now),
+                                         guest.token, guest.returns ? guest.former_token : 0});
+}
+
+// It has said something, so it knows its token.
+void RelayServer::confirm(Guest& guest) {
+    if (!std::exchange(guest.returns, false) || guest.slot == 0) return;
+    const SlotTable::Seat seat = group_.table().seat(guest.slot);
+    // Another member may have taken it over.
+    if (seat.token == guest.token)
+        write_seat(guest, Instant(std::chrono::nanoseconds(seat.since_ns)));
 }
 
 bool RelayServer::lacks_locks() const {
@@ -315,8 +330,7 @@ void RelayServer::lock_slots(Instant now) {
             gone.push_back(id);
         } else if (table.try_lock(guest.slot)) {
             guest.has_lock = true;
-            table.set_seat(guest.slot,
-                           {SlotTable::Guest::Seated, guest.user, in_ns(now), guest.token});
+            write_seat(guest, now);
             table.set_parcel_name(guest.slot, parcels_name_);
         }
     }

@@ -66,8 +66,8 @@ private:
         SlotNumber slot = 0;  // 0: has not asked yet.
         std::uint64_t token = 0;
         bool has_lock = false;  // Of its slot: not while a stopped relay holds it.
-        // It had the slot before, by `former_token` if it took that from another relay, and has not
-        // said a word since: it may have given up on the answer, and will ask again.
+        // It had the slot before, by `former_token`, and has not said a word since: it may have
+        // given up on the answer, and will ask again.
         bool returns = false;
         std::uint64_t former_token = 0;
         MessageRate messages;
@@ -88,6 +88,8 @@ private:
     void hear(Id id, Guest& guest);
     void seat(Id id, Guest& guest, const GuestMessage& ask);
     void sit(Guest& guest, std::uint32_t slot, Instant now);
+    void write_seat(const Guest& guest, Instant now);
+    void confirm(Guest& guest);
     int make_seat(Id id, Guest& guest, const GuestMessage& ask);  // 0, or why it is refused.
     int find_slot(Guest& guest, const GuestMessage& ask);         // The same.
     bool may_grow() const;

@@ -37,7 +37,8 @@ bool may_take(const SlotTable::Seat& seat, std::uint32_t user, bool again, Insta
 }
 
 bool may_take_over(const SlotTable::Seat& seat, std::uint32_t user, std::uint64_t token) {
-    return seat.guest == State::Seated && seat.user == user && token != 0 && seat.token == token;
+    return seat.guest == State::Seated && seat.user == user && token != 0 &&
+           (seat.token == token || seat.former_token == token);
 }
 
 std::vector<std::uint32_t> slots_for(std::span<const GuestSlot> slots, std::uint32_t user,

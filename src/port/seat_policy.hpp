@@ -35,7 +35,8 @@ struct GuestSlot {
 bool may_take(const SlotTable::Seat& seat, std::uint32_t user, bool again, Instant now);
 
 // Whether a guest of that user, with that token, sits there: then it may change its relay, even if
-// the one that it has still holds the slot's lock.
+// the one that it has still holds the slot's lock. A guest to which the answer of its last relay
+// did not come knows the token of before.
 bool may_take_over(const SlotTable::Seat& seat, std::uint32_t user, std::uint64_t token);
 
 // Those slots that the user may have, the best first. `wish`: the slot it had, 0 for none.

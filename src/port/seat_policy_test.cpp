@@ -122,6 +122,15 @@ TEST(SeatPolicy, OnlyTheGuestItselfChangesItsRelay) {
     EXPECT_FALSE(may_take_over({State::Left, kAnn, 0, 7}, kAnn, 7));
 }
 
+// The relay that gave it another token was stopped before the answer came.
+TEST(SeatPolicy, AGuestThatDoesNotKnowItsTokenYetIsKnownByTheOneBefore) {
+    const SlotTable::Seat seat{State::Seated, kAnn, 0, 7, 5};
+    EXPECT_TRUE(may_take_over(seat, kAnn, 5));
+    EXPECT_TRUE(may_take_over(seat, kAnn, 7));
+    EXPECT_FALSE(may_take_over(seat, kBob, 5));
+    EXPECT_FALSE(may_take_over({State::Seated, kAnn, 0, 7, 0}, kAnn, 0)) << "0 is no token";
+}
+
 TEST(MessageRate, LetsAGuestSayAWordNowAndThenForEver) {
     MessageRate rate;
     Instant now = kStart;

@@ -201,7 +201,7 @@ TEST(Shortage, AGuestWithoutMemoryForAnotherSeatAsksAgain) {
     int asked = 0;
     Result<std::unique_ptr<host::HostPort>> opened = GuestPort::open(
         std::move(seat),
-        {*Network::enter(), random, port_number(), {}, [&asked](SlotNumber) -> Result<PortEntry> {
+        {*Network::enter(), random, port_number(), {}, [&asked](FormerSeat) -> Result<PortEntry> {
              ++asked;
              throw std::bad_alloc();
          }});

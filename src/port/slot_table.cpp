@@ -139,14 +139,16 @@ bool SlotTable::parcel_name(std::uint32_t slot, sockaddr_un& out) const {
 SlotTable::Seat SlotTable::seat(std::uint32_t slot) const {
     const Record& r = records_[slot];
     return {static_cast<Guest>(r.guest.load(kRelaxed)), r.user.load(kRelaxed),
-            r.since_ns.load(kRelaxed), r.token.load(kRelaxed)};
+            r.since_ns.load(kRelaxed), r.token.load(kRelaxed), r.former_token.load(kRelaxed)};
 }
 
 void SlotTable::set_seat(std::uint32_t slot, const Seat& seat) {
     Record& r = records_[slot];
     r.user.store(seat.user, kRelaxed);
     r.since_ns.store(seat.since_ns, kRelaxed);
-    r.token.store(seat.token, kRelaxed);
+    // This one first: its writer may die or be stopped before the next.
+    r.former_token.store(seat.former_token, kRelaxed);
+    r.token.store(seat.token, std::memory_order_release);
     r.guest.store(static_cast<std::uint32_t>(seat.guest), kRelaxed);
 }
 

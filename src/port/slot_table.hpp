@@ -72,6 +72,8 @@ public:
         std::int64_t since_ns = 0;  // CLOCK_MONOTONIC, of the last change.
         // By which the guest knows what members of the group bring it; 0 unless it is seated.
         std::uint64_t token = 0;
+        // The one before, until the guest has said that it knows the new one; 0: none.
+        std::uint64_t former_token = 0;
     };
     Seat seat(std::uint32_t slot) const;
     void set_seat(std::uint32_t slot, const Seat& seat);
@@ -130,6 +132,7 @@ private:
         std::atomic<std::uint64_t> incarnation;
         std::atomic<std::uint32_t> rings;
         std::atomic<std::uint32_t> ties;
+        std::atomic<std::uint64_t> former_token;
     };
     static constexpr std::memory_order kRelaxed = std::memory_order_relaxed;
     // What a reader understands. 3: rings that begin small (packet_ring.hpp).
