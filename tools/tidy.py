@@ -357,8 +357,22 @@ def rule_package(tree):
                 yield Finding(file.path, number, "package", f"docs/dependencies.md lacks {name}")
 
 
+def rule_counter(tree):
+    """What `feroce stat` shows is counted: a zero that means "unknown" would be a lie."""
+    used = {name for file in tree.code if file.room and not file.is_test
+            for name in re.findall(r"\bCounter::(\w+)", file.bare)}
+    for file in tree.code:
+        if file.path != "src/transport/counters.hpp":
+            continue
+        for block in re.finditer(r"enum class Counter\b[^{]*{([^}]*)}", file.bare):
+            for name in re.finditer(r"\w+", block[1]):
+                if name[0] not in used | {"Count"}:
+                    line = line_of(file.bare, block.start(1) + name.start())
+                    yield Finding(file.path, line, "counter", f"nothing counts {name[0]}")
+
+
 RULES = [rule_edge, rule_needs, rule_size, rule_columns, rule_function, rule_banned,
-         rule_identity, rule_todo, rule_header, rule_orphan, rule_room, rule_package]
+         rule_identity, rule_todo, rule_header, rule_orphan, rule_room, rule_package, rule_counter]
 
 
 def check(root):

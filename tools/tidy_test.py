@@ -55,6 +55,8 @@ LONG_CLASS = "class alignas(64) C {\npublic:\n" + MEMBER * 30 + "};\n"
 LONG_MEMBER = ("struct S {\n    S(int x) : a_{x}, b_{x} {\n" + body(70) + "    }\n"
                "    int a_, b_;\n};\n")
 PLANTED = [
+    ("counter", "src/transport/counters.hpp",
+     HEAD + "enum class Counter : int {\n    Never,  // Counted.\n    Count,\n};\n"),
     ("edge", "src/mem/up.hpp", HEAD + '#include "device/engine.hpp"\n'),
     ("edge", "src/transport/side.hpp", HEAD + '#include "cm/machine.hpp"\n'),
     ("edge", "src/rtrs/deep.hpp", HEAD + '#include "wire/bth.hpp"\n'),

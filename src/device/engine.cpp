@@ -326,6 +326,7 @@ void Engine::run(Instant now) {
     while (QueuePair* qp = held_.release()) fail_overflowed(now, *qp);
     counters_.set(transport::Counter::SentPackets, transmit_.packets_sent());
     counters_.set(transport::Counter::SentBytes, transmit_.bytes_sent());
+    counters_.set(transport::Counter::SendError, parts_.port.unsent_packets());
     const RingCounts by_rings = parts_.port.ring_counts();
     counters_.set(transport::Counter::RingSentPackets, by_rings.sent);
     counters_.set(transport::Counter::RingFull, by_rings.overflowed);

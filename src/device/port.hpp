@@ -51,6 +51,7 @@ public:
     virtual bool goes_by_ring(const transport::Path&, SlotNumber) const { return false; }
     virtual std::uint64_t ring_changes() const { return 0; }
     virtual RingCounts ring_counts() const { return {}; }
+    virtual std::uint64_t unsent_packets() const { return 0; }  // Refused, or found no room.
 };
 
 }  // namespace feroce::device

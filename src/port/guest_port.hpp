@@ -55,6 +55,7 @@ public:
     cm::Suspects take_suspects() override;
 
     void transmit(std::span<const transport::TransmitRun> runs) override;
+    std::uint64_t unsent_packets() const override { return sender_.dropped_packets(); }
     int send_error(const transport::Path& path) const override { return sender_.send_error(path); }
     // The relay carries what is addressed to a slot, and groups are not.
     bool join_group(const Gid&) override { return false; }

@@ -142,6 +142,19 @@ TEST_F(GuestPortTest, KeepsItsTokenWhenItCannotUseTheNewConnection) {
     EXPECT_TRUE(port->wait(monotonic_now() + seconds(20)));
 }
 
+TEST_F(GuestPortTest, CountsPacketsThatItCouldNotSend) {
+    open([](FormerSeat) -> Result<PortEntry> { return Error{EAGAIN, ""}; });
+    std::vector<std::byte> bytes(64);
+    transport::TransmitRun run;
+    run.path.source = run.path.destination = Gid::from_v4(0xc000'0201);  // None of this machine.
+    run.bytes = bytes;
+    run.segment_size = 64;
+    run.packet_count = 1;
+    EXPECT_EQ(port->unsent_packets(), 0u);
+    port->transmit(std::span(&run, 1));
+    EXPECT_EQ(port->unsent_packets(), 1u);
+}
+
 TEST_F(GuestPortTest, ForgetsItsTokenAtItsEnd) {
     open([](FormerSeat) -> Result<PortEntry> { return Error{EAGAIN, ""}; });
     EXPECT_EQ(tokens->all(), Tokens{5});

@@ -69,6 +69,7 @@ public:
     bool goes_by_ring(const transport::Path& path, SlotNumber slot) const override {
         return ring_sender_.reaches(path, slot);
     }
+    std::uint64_t unsent_packets() const override { return sender_.dropped_packets(); }
     std::uint64_t ring_changes() const override { return ring_sender_.changes(); }
     device::RingCounts ring_counts() const override {
         return {ring_sender_.packets_sent(), ring_sender_.packets_overflowed(),

@@ -7,6 +7,8 @@
 
 namespace feroce::transport {
 
+// Two of rxe's are not there: ack_deferred counts turns of a kernel task, and the end of a link
+// (link_downed) is no event of one process.
 enum class Counter : std::uint8_t {
     SentPackets,
     ReceivedPackets,
@@ -15,14 +17,12 @@ enum class Counter : std::uint8_t {
     ReceivedRnr,
     SentRnr,
     ReceivedSequenceError,
-    AckDeferred,
     RetryExceeded,
     RnrRetryExceeded,
     CompleterRetry,
-    SendError,
-    LinkDowned,
-    RdmaSends,
-    RdmaReceives,
+    SendError,     // Packets that the port could not send.
+    RdmaSends,     // SENDs of the program that are completed, with success or not.
+    RdmaReceives,  // Receives of the program that a message filled.
     Retransmitted,
     CongestionNotifications,
     SentBytes,      // From the BTH to the ICRC, as port counters of a card count them.

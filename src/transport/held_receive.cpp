@@ -25,6 +25,7 @@ Completion HeldReceive::completion(Instant now) const {
 
 void HeldReceive::complete(const Completion& completion) {
     held_ = false;
+    qp_.services().counters.add(Counter::RdmaReceives);
     qp_.complete_receive(completion);
 }
 

@@ -21,7 +21,7 @@ public:
 
     // What every completion of it says; the caller adds what came with the packet.
     Completion completion(Instant now) const;
-    void complete(const Completion& completion);
+    void complete(const Completion& completion);  // With success.
     // It names memory that may not be written: it completes in error and the queue pair fails.
     void fail(Instant now, Psn psn, mem::Fault fault);
     void flush(Instant now);  // Before the queue's own flush: it was posted first.

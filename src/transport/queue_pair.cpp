@@ -146,6 +146,7 @@ void QueuePair::tell_drained() {
 
 void QueuePair::complete_send(Instant now, const SendWqe& wqe, WcStatus status,
                               std::uint32_t reason) {
+    if (is_send(wqe.op)) hot_.services->counters.add(Counter::RdmaSends);
     if (status == WcStatus::Success && !wqe.signaled) return;
     Completion completion = completion_of(now, wqe.wr_id);
     completion.status = status;

@@ -32,6 +32,10 @@ enum class SendOp : std::uint8_t {
     BindWindow,
 };
 
+constexpr bool is_send(SendOp op) {
+    return op == SendOp::Send || op == SendOp::SendImmediate || op == SendOp::SendInvalidate;
+}
+
 constexpr bool is_local(SendOp op) {  // Sends nothing.
     return op == SendOp::LocalInvalidate || op == SendOp::BindWindow;
 }

@@ -59,6 +59,7 @@ public:
     bool hand_over(const device::Datagram&) override { return hands_over; }
     std::uint64_t ring_changes() const override { return changes; }
     int send_error(const transport::Path&) const override { return refusal; }
+    std::uint64_t unsent_packets() const override { return unsent; }
 
     std::deque<SentPacket> sent;
     bool tells_destinations = false;
@@ -67,6 +68,7 @@ public:
     bool ring_room = false;     // where there is room.
     std::uint64_t changes = 0;  // Of what goes by memory.
     bool hands_over = false;    // To another shard or process.
+    std::uint64_t unsent = 0;   // Packets that could not be sent.
     int refusal = 0;            // Of the kernel, for what was sent last.
     std::vector<std::byte> placed;
     int places = 0;                                    // Packets that were built there,

@@ -200,6 +200,7 @@ void Responder::complete_receive(Instant now, const wire::Packet& packet) {
     }
     receive_held_ = false;
     ack_owed_ = true;
+    qp_.services().counters.add(Counter::RdmaReceives);
     qp_.services().held.hold(qp_, expected_ - 1, *receive_source().cq, completion);
 }
 

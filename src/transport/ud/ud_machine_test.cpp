@@ -51,6 +51,8 @@ TEST_F(UdMachineTest, DeliversBehindTheGrh) {
     wr.solicited = true;
     b.receive(send_one(wr, 501));
 
+    EXPECT_EQ(a.counters[Counter::RdmaSends], 1U);
+    EXPECT_EQ(b.counters[Counter::RdmaReceives], 1U);
     ASSERT_EQ(a.sent.list.size(), 1U);
     EXPECT_EQ(a.sent.list[0].wr_id, 5U);
     EXPECT_EQ(a.sent.list[0].status, WcStatus::Success);
