@@ -60,6 +60,8 @@ public:
     // never asks for requests gets none.
     virtual int requests_fd() { return -1; }
     virtual bool poll_requests(Instant, device::Engine&) { return false; }
+    // Queue pairs were made, changed or destroyed. Under the shard's lock.
+    virtual void queue_pairs_changed(const device::Engine&) {}
     // True once after addresses or links of the machine have changed, which also ends wait().
     virtual bool interfaces_changed() = 0;
     // Whether the network has said that packets did not reach peers, which also ends wait(), and

@@ -101,6 +101,7 @@ void GuestPort::look_after_relay() {
 void GuestPort::step_after_relay() {
     const bool traffic = traffic_.exchange(Traffic::None) == Traffic::Some;
     const RelayWatch::Step step = watch_.step(monotonic_now(), seat_.is_unread(), traffic,
+                                              idle_gap_.load(std::memory_order_relaxed),
                                               [this] { return state_of(seat_.relay); });
     if (step == RelayWatch::Step::Say) seat_.say_something();
     if (step == RelayWatch::Step::Leave && !sit_down_again()) watch_.failed(monotonic_now());
@@ -144,6 +145,17 @@ bool GuestPort::use_connection(const RelaySeat& seat) {
     seat_.token = seat.token;
     tokens_->set(seat_.slot, seat_.token);
     return waiter_.add_arrivals(seat_.connection.get());
+}
+
+// Without queue pairs nothing arrives that would be missed.
+void GuestPort::queue_pairs_changed(const device::Engine& engine) {
+    const bool managed = engine.qps().find(kGeneralServicesQpn) != nullptr;
+    const bool has_any = engine.qps().size() > (managed ? 1 : 0);
+    const Duration gap = !has_any  ? Duration::zero()
+                         : managed ? RelayWatch::kManagedGap
+                                   : RelayWatch::kIdleGap;
+    const Duration before = idle_gap_.exchange(gap, std::memory_order_relaxed);
+    if (before == Duration::zero() && has_any) waiter_.wake();
 }
 
 bool GuestPort::interfaces_changed() {

@@ -50,6 +50,7 @@ public:
     void wake() override { waiter_.wake(); }
     int requests_fd() override;
     bool poll_requests(Instant now, device::Engine& engine) override;
+    void queue_pairs_changed(const device::Engine& engine) override;
     bool interfaces_changed() override;
     bool has_suspects() override;
     cm::Suspects take_suspects() override;
@@ -91,6 +92,7 @@ private:
     RelayReceiver receiver_;
     std::atomic<Link> link_{Link::Up};
     std::atomic<Traffic> traffic_{Traffic::None};
+    std::atomic<Duration> idle_gap_{Duration::zero()};  // See RelayWatch. Alone, hence relaxed.
     PortWaiter waiter_;
     ErrorNews error_news_;
     RelayWatch watch_;  // The waiting thread's own.

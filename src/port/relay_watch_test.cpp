@@ -13,8 +13,13 @@ const Instant kStart{std::chrono::hours(1)};
 struct Watched : RelayWatch {
     ProcessState relay = ProcessState::Stopped;
     Step step(Instant now, bool unread, bool traffic) {
-        return RelayWatch::step(now, unread, traffic, [this] { return relay; });
+        return RelayWatch::step(now, unread, traffic, idle_gap, [this] {
+            ++looks;
+            return relay;
+        });
     }
+    Duration idle_gap{};
+    int looks = 0;
 };
 
 TEST(RelayWatch, SaysAWordAndGoesOnWhileItIsRead) {
@@ -39,6 +44,63 @@ TEST(RelayWatch, RestsWithoutTraffic) {
     EXPECT_EQ(watch.due(), due) << "whether the word was read is not known yet";
     EXPECT_EQ(watch.step(due, false, false), Step::Wait);
     EXPECT_TRUE(watch.rests());
+}
+
+TEST(RelayWatch, LooksWithoutAWordWhileAGuestWithQueuePairsRests) {
+    Watched watch;
+    watch.relay = ProcessState::Running;
+    EXPECT_EQ(watch.step(kStart, false, false), Step::Wait);
+    EXPECT_EQ(watch.due(), kNever);
+    watch.idle_gap = RelayWatch::kIdleGap;
+    EXPECT_EQ(watch.step(kStart, false, false), Step::Wait);
+    EXPECT_EQ(watch.looks, 0) << "it has just got them";
+    for (int i = 1; i < 100; ++i) {
+        const Instant due = watch.due();
+        EXPECT_EQ(due, kStart + i * RelayWatch::kIdleGap);
+        EXPECT_EQ(watch.step(due - Duration(1), false, false), Step::Wait) << "woken by others";
+        EXPECT_EQ(watch.step(due, false, false), Step::Wait);
+        EXPECT_EQ(watch.looks, i);
+        EXPECT_TRUE(watch.rests());
+    }
+    watch.relay = ProcessState::Stopped;
+    const Instant due = watch.due();
+    EXPECT_EQ(watch.step(due, false, false), Step::Leave);
+    watch.changed(due);
+    EXPECT_EQ(watch.due(), due + RelayWatch::kGap) << "is the word to the new one read?";
+    EXPECT_EQ(watch.step(watch.due(), false, false), Step::Wait);
+    EXPECT_TRUE(watch.rests());
+    EXPECT_EQ(watch.due(), due + RelayWatch::kGap + RelayWatch::kIdleGap);
+    watch.idle_gap = {};
+    EXPECT_EQ(watch.step(due + RelayWatch::kGap, false, false), Step::Wait);
+    EXPECT_EQ(watch.due(), kNever) << "it has none any more";
+}
+
+TEST(RelayWatch, AGuestThatRestsAsksLessAndLessOftenWhereNobodyElseIs) {
+    Watched watch;
+    watch.idle_gap = RelayWatch::kIdleGap;
+    EXPECT_EQ(watch.step(kStart, false, false), Step::Wait);
+    Duration before{};
+    for (int i = 0; i < 10; ++i) {
+        const Instant now = watch.due();
+        EXPECT_EQ(watch.step(now, false, false), Step::Leave);
+        watch.failed(now);
+        EXPECT_GE(watch.due() - now, before);
+        before = watch.due() - now;
+    }
+    EXPECT_EQ(before, RelayWatch::kLastPause);
+    watch.relay = ProcessState::Running;
+    const Instant now = watch.due();
+    EXPECT_EQ(watch.step(now, false, false), Step::Wait) << "it runs again";
+    EXPECT_EQ(watch.due(), now + RelayWatch::kIdleGap);
+}
+
+// What the system does not know of would take words, which wake the relay.
+TEST(RelayWatch, AGuestThatRestsKeepsARelayOfWhichItKnowsNothing) {
+    Watched watch;
+    watch.relay = ProcessState::Unknown;
+    watch.idle_gap = RelayWatch::kIdleGap;
+    EXPECT_EQ(watch.step(kStart, false, false), Step::Wait);
+    EXPECT_EQ(watch.step(watch.due(), false, false), Step::Wait);
 }
 
 // What is unread then was said a moment ago, by a wish of another thread.

@@ -62,6 +62,7 @@ Shard::Session::Session(Shard& shard, Work work) : shard_(shard), work_(work) {
 }
 
 Shard::Session::~Session() {
+    if (work_ == Work::Changes) shard_.port_->queue_pairs_changed(*shard_.engine_);
     if (work_ == Work::Posts) {
         shard_.policy_.posted(now_);
         // It will poll when it has posted all: what arrives meanwhile is its own.

@@ -22,15 +22,16 @@ constexpr int kSpan = 3;  // Seconds.
 // Of which the quietest counts: on a busy machine others may come late to what they do at first.
 constexpr int kSpans = 8;
 
-// How often the threads of a process have gone to sleep, or had to leave their core.
-long switches(pid_t pid) {
+// How often the threads of a process have gone to sleep: as often as they were woken up. That they
+// had to leave their core to others is not counted.
+long sleeps(pid_t pid) {
     long sum = 0;
     for (const auto& task :
          std::filesystem::directory_iterator("/proc/" + std::to_string(pid) + "/task")) {
         std::ifstream file(task.path() / "status");
         for (std::string line; std::getline(file, line);)
-            if (const std::size_t at = line.find("ctxt_switches:"); at != std::string::npos)
-                sum += std::stol(line.substr(at + sizeof "ctxt_switches:"));
+            if (line.starts_with("voluntary_ctxt_switches:"))
+                sum += std::stol(line.substr(sizeof "voluntary_ctxt_switches:"));
     }
     return sum;
 }
@@ -43,6 +44,8 @@ long rings(pid_t pid) {
         if (line.find("memfd:feroce-ring") != std::string::npos) ++count;
     return count;
 }
+
+constexpr std::uint8_t kTimeout = 19;  // 2.1 s: a guest on a busy machine changes its relay.
 
 struct Shared {
     std::atomic<std::uint32_t> ready{0};
@@ -82,17 +85,18 @@ protected:
     }
     static bool open_device() { return verbs::open_loopback() != nullptr; }
 
-    // The most that one of them woke up in a second of the quietest span.
-    double wake_ups_a_second() {
+    // The most that one of them woke up in a second of the quietest span, or of one with few
+    // enough.
+    double wake_ups_a_second(double enough = 0) {
         double least = 1e9;
         ::poll(nullptr, 0, 1000);  // The second of silence.
-        for (int i = 0; i < kSpans && least > 0; ++i) {
+        for (int i = 0; i < kSpans && least > enough; ++i) {
             std::vector<long> before;
-            for (const pid_t pid : pids) before.push_back(switches(pid));
+            for (const pid_t pid : pids) before.push_back(sleeps(pid));
             ::poll(nullptr, 0, 1000 * kSpan);
             long most = 0;
             for (std::size_t p = 0; p < pids.size(); ++p)
-                most = std::max(most, switches(pids[p]) - before[p]);
+                most = std::max(most, sleeps(pids[p]) - before[p]);
             least = std::min(least, static_cast<double>(most) / kSpan);
         }
         return least;
@@ -110,7 +114,8 @@ protected:
         own.qpn = end->qp->qp_num;
         own.rounds = 1;
         if (!await(seconds(30), [&] { return far.rounds >= 1; })) return false;
-        if (end->to_init() != 0 || end->to_rtr(far.qpn) != 0 || end->to_rts() != 0) return false;
+        if (end->to_init() != 0 || end->to_rtr(far.qpn) != 0 || end->to_rts(kTimeout) != 0)
+            return false;
         own.rounds = 2;
         if (!await(seconds(30), [&] { return far.rounds >= 2; })) return false;
         if (!send_some(far)) return false;
@@ -156,21 +161,43 @@ TEST_F(Idle, GuestsOfAnotherUserSleepToo) {
     for (std::uint32_t i = 0; i < 2; ++i) begin([this, i] { return be_guest(i); });
     ASSERT_TRUE(await(seconds(60), [&] { return shared.ready == 3; }));
     start(open_device);
-    EXPECT_EQ(wake_ups_a_second(), 0);
+    EXPECT_LE(wake_ups_a_second(2), 2) << "to look whether the relay is stopped";
     ::kill(pids[0], SIGKILL);
     ::waitpid(pids[0], nullptr, 0);
     pids.erase(pids.begin());
-    EXPECT_EQ(wake_ups_a_second(), 0);
+    EXPECT_LE(wake_ups_a_second(2), 2);
     ASSERT_EQ(::write(go[1], "go", 2), 2);
     ASSERT_TRUE(await(seconds(60), [&] { return shared.ready == 6; }));
+    EXPECT_LE(wake_ups_a_second(2), 2);
+}
+
+TEST_F(Idle, AGuestWithoutQueuePairsDoesNotWakeUp) {
+    if (::geteuid() != 0) GTEST_SKIP() << "takes root";
+    start(open_device);
+    start([] { return become_ordinary_user() && open_device(); });
     EXPECT_EQ(wake_ups_a_second(), 0);
+}
+
+// The one that sends notices by that. The other one has nothing to send, and would hear nothing.
+TEST_F(Idle, AGuestThatOnlyWaitsNoticesThatItsRelayIsStopped) {
+    if (::geteuid() != 0) GTEST_SKIP() << "takes root";
+    ASSERT_EQ(::pipe(go), 0);
+    start(open_device);
+    for (std::uint32_t i = 0; i < 2; ++i) begin([this, i] { return be_guest(i); });
+    ASSERT_TRUE(await(seconds(60), [&] { return shared.ready == 3; }));
+    start(open_device);
+    EXPECT_LE(wake_ups_a_second(2), 2) << "they rest";
+    ASSERT_EQ(::kill(pids[0], SIGSTOP), 0);
+    ASSERT_EQ(::waitpid(pids[0], nullptr, WUNTRACED), pids[0]);
+    ASSERT_EQ(::write(go[1], "g", 1), 1);
+    EXPECT_TRUE(await(seconds(60), [&] { return shared.ready == 5; }));
 }
 
 TEST_F(Idle, WithRingsADeathIsNoticedAllTheSame) {
     ::setenv("FEROCE_SAMEHOST", "on", 1);
     for (std::uint32_t i = 0; i < 2; ++i) begin([this, i] { return connect_and_send(i); });
     ASSERT_TRUE(await(seconds(60), [&] { return shared.ready == 2; }));
-    EXPECT_LE(wake_ups_a_second(), 2);
+    EXPECT_LE(wake_ups_a_second(2), 2);
     EXPECT_GE(rings(pids[0]), 2);
     ::kill(pids[1], SIGKILL);
     ::waitpid(pids[1], nullptr, 0);
@@ -205,7 +232,7 @@ TEST_F(Idle, ConnectionsOfTheConnectionManagerKeepNobodyBusy) {
         return id != nullptr && rdma_connect(id, nullptr) == 0;
     });
     ASSERT_TRUE(await(seconds(60), [&] { return shared.ready == 2; }));
-    EXPECT_LE(wake_ups_a_second(), 2);
+    EXPECT_LE(wake_ups_a_second(2), 2);
 }
 
 }  // namespace idle_test
