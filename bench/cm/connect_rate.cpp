@@ -1,8 +1,9 @@
-// connect_rate COUNT ROUNDS: sets up and tears down COUNT connections in each round, between two
-// processes over loopback: TCP one after another, rdma_cm one after another, and rdma_cm with many
-// under way. Prints a line `NAME RATE` for each, and after each round a line `usage` with what each
-// process holds. Waits for the end of its input before it ends, so that it can be looked at.
-// The child is the server; it is forked before either side has a device.
+// connect_rate COUNT ROUNDS [ROW]: sets up and tears down COUNT connections in each round, between
+// two processes over loopback: TCP one after another, rdma_cm one after another, and rdma_cm with
+// many under way. Prints a line `NAME RATE` for each, and after each round a line `usage` with what
+// each process holds. With ROW, the name of a line, only that is done: for strace and callgrind.
+// Waits for the end of its input before it ends, so that it can be looked at. The child is the
+// server; it is forked before either side has a device.
 #include <arpa/inet.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -14,6 +15,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <string_view>
 
 #include "endpoint.hpp"
 #include "usage.hpp"
@@ -22,6 +24,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr int kAtOnce = 64;
+
+std::string_view only_row;  // Empty: all.
 
 struct Ports {
     std::uint16_t tcp;
@@ -91,6 +95,7 @@ void connect_tcp(std::uint16_t port) {
 
 template <typename Work>
 void measure(const char* name, int count, Work&& work) {
+    if (!only_row.empty() && only_row != name) return;
     const Clock::time_point begin = Clock::now();
     work();
     const std::chrono::duration<double> seconds = Clock::now() - begin;
@@ -130,12 +135,14 @@ void die(const char* what) {
 }
 
 int main(int words, char** word) {
-    const int count = words == 3 ? std::atoi(word[1]) : 0;
-    const int rounds = words == 3 ? std::atoi(word[2]) : 0;
+    const bool given = words == 3 || words == 4;
+    const int count = given ? std::atoi(word[1]) : 0;
+    const int rounds = given ? std::atoi(word[2]) : 0;
     if (count < 1 || rounds < 1) {
-        std::fputs("usage: connect_rate COUNT ROUNDS\n", stderr);
+        std::fputs("usage: connect_rate COUNT ROUNDS [ROW]\n", stderr);
         return 2;
     }
+    if (words == 4) only_row = word[3];
     int control[2];
     if (::socketpair(AF_UNIX, SOCK_STREAM, 0, control) != 0) die("socketpair");
     const pid_t server = ::fork();

@@ -130,7 +130,7 @@ void Endpoint::connect_many(std::uint16_t port, int count, int at_once) {
 
 void Endpoint::settle() {
     rdma_cm_id* id = nullptr;
-    while (!is_last_over_) take(id);
+    while (last_ != nullptr && !is_last_over_) take(id);
     if (last_ != nullptr) drop(last_);
     last_ = nullptr;
 }

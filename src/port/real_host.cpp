@@ -39,11 +39,19 @@ constexpr Duration kOwnPatience = std::chrono::milliseconds(300);
 }  // namespace
 
 std::uint64_t KernelRandom::next() {
-    std::uint64_t value;
+    {
+        const std::lock_guard held(lock_);
+        if (left_ > 0) return std::exchange(drawn_[--left_], 0);
+    }
+    decltype(drawn_) fresh;
     // Up to 256 bytes come whole and are never interrupted once the pool is ready.
-    while (::syscall(SYS_getrandom, &value, sizeof value, 0) != sizeof value)
+    while (::syscall(SYS_getrandom, fresh.data(), sizeof fresh, 0) != sizeof fresh)
         ASSERT(errno == EINTR);
-    return value;
+    const std::lock_guard held(lock_);
+    // Another thread may have drawn as well: one of both is kept.
+    drawn_ = fresh;
+    left_ = drawn_.size() - 1;
+    return std::exchange(drawn_[left_], 0);
 }
 
 RealHost::RealHost(Options options)

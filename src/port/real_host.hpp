@@ -1,6 +1,7 @@
 // RealHost: this machine. Clock, the kernel's random numbers, interfaces, UDP port, threads.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -10,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "base/spinlock.hpp"
 #include "host/host.hpp"
 #include "port/capture.hpp"
 #include "port/faults.hpp"
@@ -24,9 +26,16 @@
 
 namespace feroce::port {
 
+// Asks the kernel for several numbers at once. A forked child must not use its parent's, or both
+// draw the same; it has a host of its own.
 class KernelRandom final : public RandomSource {
 public:
     std::uint64_t next() override;  // Any thread.
+
+private:
+    Spinlock lock_;  // Guards the rest.
+    std::array<std::uint64_t, 16> drawn_{};
+    std::size_t left_ = 0;  // Of those, at the front; the others are wiped.
 };
 
 class RealHost final : public host::Host {

@@ -23,6 +23,9 @@ constexpr std::size_t kEventsAtOnce = 16;
 constexpr Duration kOfferToAllGap = 50ms;
 // For all letters of a box whose senders have connected and not written yet.
 constexpr Duration kReadPatience = 50ms;
+// How long a process that has leased no port leaves requests to those that have. A peer that asks
+// for nobody's port is refused as much later.
+constexpr Duration kRequestsRest = 2ms;
 
 }  // namespace
 
@@ -48,24 +51,46 @@ Result<void> UnixRendezvous::hold(std::uint32_t lease, std::string name) {
     if (!add_to_set(epoll_.get(), box->fd(), EPOLLIN, lease))
         return Error{errno, "no memory for a port of rdma_cm"};
     boxes_.insert_or_assign(lease, std::move(*box));
+    if (lease != kForAll) leases_.fetch_add(1, std::memory_order_relaxed);
     return {};
 }
 
 bool UnixRendezvous::wait(Instant until) {
     std::array<epoll_event, kEventsAtOnce> events;
-    const int count = wait_for_events(epoll_.get(), events, until);
     called_.clear();
-    bool requests = false;
-    for (int i = 0; i < count; ++i) {
-        const std::uint64_t source = events[static_cast<std::size_t>(i)].data.u64;
-        if (source == kDoorbell)
-            doorbell_.clear();
-        else if (source == kRequests)
-            requests = true;
-        else
-            called_.push_back(source);
+    for (;;) {
+        const int count = wait_for_events(epoll_.get(), events, std::min(until, requests_rest_));
+        bool requests = false, else_something = false;
+        for (int i = 0; i < count; ++i) {
+            const std::uint64_t source = events[static_cast<std::size_t>(i)].data.u64;
+            else_something |= source != kRequests;
+            if (source == kDoorbell)
+                doorbell_.clear();
+            else if (source == kRequests)
+                requests = true;
+            else
+                called_.push_back(source);
+        }
+        const Instant now = monotonic_now();
+        if (requests || requests_rest_ <= now) requests = found_requests(now);
+        if (requests || else_something || count < 0 || until <= now) return requests;
     }
-    return requests;
+}
+
+void UnixRendezvous::watch_requests(bool watch) {
+    epoll_event event{};
+    event.events = watch ? static_cast<std::uint32_t>(EPOLLIN) : 0u;
+    event.data.u64 = kRequests;
+    ::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, requests_fd_, &event);
+}
+
+// Requests wait, or did so when the rest began. True: they are to be read.
+bool UnixRendezvous::found_requests(Instant now) {
+    const bool rested = requests_rest_ <= now;
+    const bool rests = !rested && leases_.load(std::memory_order_relaxed) == 0;
+    if (rested || rests) watch_requests(rested);
+    requests_rest_ = rests ? now + kRequestsRest : kNever;
+    return !rests;
 }
 
 void UnixRendezvous::wake() {
@@ -87,7 +112,9 @@ Result<PortLease> UnixRendezvous::lease(wire::PortSpace space, const Gid& addres
 }
 
 void UnixRendezvous::end(const PortLease& lease) {
-    boxes_.erase(lease.id);  // It leaves the epoll set by itself.
+    // It leaves the epoll set by itself.
+    leases_.fetch_sub(static_cast<std::uint32_t>(boxes_.erase(lease.id)),
+                      std::memory_order_relaxed);
 }
 
 bool UnixRendezvous::is_ours(const std::string& name) const {

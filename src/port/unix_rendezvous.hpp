@@ -5,8 +5,13 @@
 // the UDP port. A process that changed its user is known by the slot that it owns, and to guests by
 // the token that only they and the owner's processes know. The processes of one user come before
 // those of another.
+//
+// Every process reads requests, and one that gets another's has to hand it over, which costs a
+// dozen system calls. So a process that has leased no port looks for them a moment later than the
+// others: what is left then is nobody's, or a stranger's.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -56,7 +61,8 @@ private:
         : network_(settings.network),
           user_(settings.user),
           random_(random),
-          neighbours_(std::move(neighbours)) {}
+          neighbours_(std::move(neighbours)),
+          requests_fd_(settings.requests_fd) {}
     bool hand_to(const Neighbours& neighbours, const std::string& mailbox, std::uint32_t user,
                  const CmDatagram& request);
     bool offer_to_all(const CmDatagram& message);
@@ -64,6 +70,8 @@ private:
     bool is_ours(const std::string& name) const;
     bool is_leased(std::uint64_t service, const Gid& address) const;
     void drain_box(const Mailbox& box, std::vector<CmDatagram>& out);
+    void watch_requests(bool watch);
+    bool found_requests(Instant now);
 
     std::shared_ptr<Network> network_;
     std::uint32_t user_;
@@ -71,7 +79,10 @@ private:
     std::function<Neighbours()> neighbours_;
     Fd epoll_;
     Doorbell doorbell_;
-    std::vector<std::uint64_t> called_;  // Leases that have mail. Of the thread that waits.
+    const int requests_fd_;
+    std::vector<std::uint64_t> called_;     // Leases that have mail. Of the thread that waits.
+    Instant requests_rest_ = kNever;        // Until when others read them; the same thread's.
+    std::atomic<std::uint32_t> leases_{0};  // A hint for that thread, hence relaxed.
     std::uint32_t next_id_ = 1;
     std::map<std::uint32_t, Mailbox> boxes_;  // By lease; what is offered to all beside them.
     Instant next_offer_to_all_{};

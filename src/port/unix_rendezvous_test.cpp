@@ -3,6 +3,7 @@
 #include "port/unix_rendezvous.hpp"
 
 #include <gtest/gtest.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -27,9 +28,10 @@ CmDatagram datagram(const Message& message) {
 
 class RendezvousTest : public testing::Test {
 protected:
-    std::unique_ptr<host::Rendezvous> open(SlotNumber slot) {
-        Result<std::unique_ptr<host::Rendezvous>> opened =
-            UnixRendezvous::open({.network = network, .user = user, .slot = slot}, random, [this] {
+    std::unique_ptr<host::Rendezvous> open(SlotNumber slot, int requests_fd = -1) {
+        Result<std::unique_ptr<host::Rendezvous>> opened = UnixRendezvous::open(
+            {.network = network, .user = user, .slot = slot, .requests_fd = requests_fd}, random,
+            [this] {
                 Neighbours out;
                 out.owner = user;
                 return out;
@@ -101,6 +103,24 @@ TEST_F(RendezvousTest, WhoHasAPortByAnotherNameDoesNotHandItsRequestsOn) {
     EXPECT_FALSE(b->offer(request));
     EXPECT_FALSE(c->offer(request));
     EXPECT_TRUE(received(*c, 0s).empty());
+}
+
+// What it read would mostly be another's, and would have to be handed over.
+TEST_F(RendezvousTest, WhoHasNoPortLeavesRequestsToOthersFirst) {
+    const Fd requests(::eventfd(1, EFD_CLOEXEC));
+    const std::unique_ptr<host::Rendezvous> c = open(kSlot - 1, requests.get());
+    EXPECT_FALSE(c->wait(Instant{})) << "others come first";
+    EXPECT_TRUE(c->wait(monotonic_now() + 10s)) << "nobody came";
+    EXPECT_FALSE(c->wait(Instant{})) << "and first again";
+    std::uint64_t value = 0;
+    ASSERT_EQ(::read(requests.get(), &value, sizeof value), 8);
+    EXPECT_TRUE(c->wait(monotonic_now() + 10s)) << "it cannot know that somebody came";
+    EXPECT_FALSE(c->wait(monotonic_now() + 20ms));
+    const PortLease lease = *c->lease(wire::PortSpace::Tcp, kUs, 0);
+    ASSERT_EQ(::write(requests.get(), &value, sizeof value), 8);
+    EXPECT_TRUE(c->wait(Instant{})) << "it may be its own";
+    c->end(lease);
+    EXPECT_FALSE(c->wait(Instant{}));
 }
 
 TEST_F(RendezvousTest, ARefusalOfNobodyInParticularGoesToAllButNotTooOften) {

@@ -41,6 +41,15 @@ const std::vector<CmArrival>& CmArrivals::collect(bool requests_waiting) {
     return arrivals_;
 }
 
+const std::vector<CmArrival>& CmArrivals::collect_steered() {
+    arrivals_.clear();
+    batch_.clear();
+    gsi_.drain(batch_);
+    take_batch(cm::Origin::Network);
+    put_answers_first(arrivals_);
+    return arrivals_;
+}
+
 void CmArrivals::take_batch(cm::Origin origin) {
     (void)with_memory([&] {
         for (const CmDatagram& d : batch_) arrivals_.push_back({d, origin});

@@ -31,6 +31,8 @@ public:
 
     // Under the lock that guards the rendezvous. Valid until the next call.
     const std::vector<CmArrival>& collect(bool requests_waiting);
+    // What was steered to this process's slot, and the port's reader has taken. The same rules.
+    const std::vector<CmArrival>& collect_steered();
 
 private:
     void take_batch(cm::Origin origin);

@@ -1,5 +1,5 @@
 // CmGsi: how the connection manager's datagrams travel: the general services queue pair (QPN 1) of
-// one shard. Arrivals wait in its completion queue until drain(); the listener only rings.
+// one shard. Arrivals wait in its completion queue until drain(); the listener only tells of them.
 #pragma once
 
 #include <functional>
@@ -18,7 +18,8 @@ using host::CmDatagram;
 
 class CmGsi final : device::CompletionListener {
 public:
-    // `ring` is called under the shard's lock when something has arrived after a drain().
+    // `ring` is called under the shard's lock when something has arrived after a drain() that
+    // nobody is about to fetch (Shard::note_mail).
     static Result<std::unique_ptr<CmGsi>> open(Process& process, std::function<void()> ring);
     ~CmGsi() override;
 
@@ -36,7 +37,9 @@ private:
     Result<void> bring_up(Shard::Session& session);
     void post_receive(Shard::Session& session, std::uint64_t index);
     CmDatagram read(const transport::Completion& completion) const;
-    void on_completion_event(device::CompletionQueue&) override { ring_(); }
+    void on_completion_event(device::CompletionQueue&) override {
+        if (shard_.note_mail()) ring_();
+    }
     void on_overflow(device::CompletionQueue&) override {}  // As many receives as places.
 
     Process& process_;

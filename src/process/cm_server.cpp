@@ -52,6 +52,7 @@ Result<void> CmServer::open() {
         CmThread::start(process_.host(), *rendezvous_, *this);
     if (!thread) return thread.error();
     thread_ = std::move(*thread);
+    process_.shard(0).serve_mail([this] { bring(); });
     on_death();  // It may be why we were started.
     return {};
 }
@@ -63,6 +64,7 @@ CmServer::~CmServer() {
         user.swap(user_);
     }
     user.reset();  // Closes its devices, which takes other locks.
+    if (thread_ != nullptr) process_.shard(0).serve_mail({});
     thread_.reset();
     gsi_.reset();
     estate_.reset();
@@ -87,6 +89,14 @@ void CmServer::turn(bool requests_waiting) {
                                   a.message.mad, a.origin);
     look_again_ = !with_memory([&] { inherit(session); });
     session.manager().run(session.now());
+}
+
+// Timers are the other thread's: settle() wakes it if one is due sooner than it expects.
+void CmServer::bring() {
+    Session session(*this);
+    for (const CmArrival& a : arrivals_->collect_steered())
+        session.manager().receive(session.now(), a.message.source, a.message.destination,
+                                  a.message.mad, a.origin);
 }
 
 void CmServer::on_death() {

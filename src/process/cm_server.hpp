@@ -1,6 +1,7 @@
 // CmServer: the connection manager of this process as a service: one manager and the owners of its
 // connections, between the queue pair its messages travel by, the rendezvous by which processes
-// pass requests on, and the thread that brings what arrives.
+// pass requests on, and the threads that bring what arrives: the shard's what was steered to it,
+// the manager's own all else, and what the program's threads have taken.
 //
 // One lock guards the manager and the tables. It is taken before a shard's lock, never after: a
 // shard that has something for us only rings. Messages are collected and leave before the lock is
@@ -98,6 +99,7 @@ private:
     std::set<Gid> local_addresses();
     Instant before_sleep() override;
     void turn(bool requests_waiting) override;
+    void bring();  // Of the shard's thread.
     void settle(Instant now);
     void wake_if_late();
 

@@ -61,7 +61,8 @@ bool EventCounter::readable() const {
 
 void EventCounter::settle(bool counted, bool more) {
     if (!counted) retract();
-    if (more && !readable()) post();
+    const std::uint32_t others = readers_.load() - (counted ? 1 : 0);
+    if (more && others != 0 && !readable()) post();
 }
 
 namespace {

@@ -85,7 +85,7 @@ public:
     // Waits for the oldest event on `fd`, which the program may have replaced. False with errno set
     // if there is none; a thread may be cancelled or leave by siglongjmp(): see fetch_event().
     bool take(int fd, Event& out) {
-        return fetch_event(fd, [this, &out](bool counted) {
+        return fetch_event(counter_, fd, [this, &out](bool counted) {
             const std::lock_guard lock(mutex_);
             if (first_ == nullptr) return false;
             out = first_->event;

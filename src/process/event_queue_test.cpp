@@ -84,6 +84,20 @@ TEST_F(EventQueueTest, SettlingWaitsForAcknowledgements) {
     EXPECT_TRUE(was_acknowledged);
 }
 
+// A thread took the count and was cancelled before it took the event: others are told of it.
+TEST_F(EventQueueTest, AReaderThatGoesAwayTakesOnlyACountWithIt) {
+    EventCounter counter;
+    ASSERT_TRUE(counter.open().has_value());
+    counter.post();
+    counter.post();
+    counter.post();
+    counter.reader_begins();
+    ASSERT_TRUE(take_event(counter.fd()));
+    ASSERT_TRUE(take_event(counter.fd()));
+    counter.settle(false, true);
+    EXPECT_TRUE(counter.retract()) << "two events are left, and one of three counts was";
+}
+
 TEST_F(EventQueueTest, AClosedQueueHasNoDescriptorAndTouchesNobodyElses) {
     const int old = queue.fd();
     queue.close();

@@ -6,6 +6,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/rollback.hpp"
 #include "base/shortage.hpp"
 #include "mem/guard.hpp"
 
@@ -55,7 +56,8 @@ Shard::Session::Session(Shard& shard, Work work) : shard_(shard), work_(work) {
     std::unique_lock held(shard_.lock_);
     // A receive needs the time only if it is flushed at once, and then not precisely.
     now_ = work_ == Work::Receives ? shard_.engine_->last_run() : shard_.parts_.host.now();
-    if (work_ == Work::Changes) shard_.send_pending(now_);
+    if (work_ == Work::Mail) shard_.taker_ = Taker::Manager;
+    if (changes()) shard_.send_pending(now_);
     // What is in flight has a deadline. Without one, nobody waits for an answer.
     in_flight_ = shard_.engine_->next_wakeup() != kNever;
     held.release();
@@ -68,11 +70,12 @@ Shard::Session::~Session() {
         // It will poll when it has posted all: what arrives meanwhile is its own.
         if (shard_.policy_.polls_soon()) shard_.note_poll();
     }
-    if (work_ == Work::Changes ||
+    if (changes() ||
         (work_ == Work::Posts && !shard_.policy_.gather(shard_.situation(now_), in_flight_))) {
         shard_.send_pending(now_);
         shard_.wake_if_late(now_);
     }
+    shard_.taker_ = Taker::Program;
     shard_.lock_.unlock();
 }
 
@@ -182,13 +185,35 @@ int Shard::requests_fd() {
 }
 
 bool Shard::poll_requests() {
-    Session session(*this);
+    Session session(*this, Work::Mail);
     return port_->poll_requests(session.now(), *engine_);
 }
 
 void Shard::take_arrived() {
-    Session session(*this);
+    Session session(*this, Work::Mail);
     for (int i = 0; i < kTakeMax && port_->poll_all(session.now(), *engine_); ++i) continue;
+}
+
+void Shard::serve_mail(std::function<void()> bring) {
+    const bool served = static_cast<bool>(bring);
+    {
+        const std::lock_guard guard(mail_mutex_);
+        bring_ = std::move(bring);
+    }
+    const std::lock_guard guard(lock_);
+    mail_served_ = served;
+}
+
+bool Shard::note_mail() {
+    const bool brought = taker_ == Taker::Thread && mail_served_;
+    if (brought) mail_waits_ = true;
+    return !brought && taker_ != Taker::Manager;
+}
+
+void Shard::bring_mail() {
+    if (!std::exchange(mail_waits_, false)) return;
+    const std::lock_guard guard(mail_mutex_);
+    if (bring_) bring_();
 }
 
 void Shard::body() {
@@ -233,6 +258,8 @@ void Shard::linger() {
 
 Instant Shard::drive_until_idle(std::uint64_t& polls) {
     const std::lock_guard guard(lock_);
+    taker_ = Taker::Thread;
+    const Rollback taken([this] { taker_ = Taker::Program; });
     Instant now = parts_.host.now();
     bool received = true, ack_waits = false;
     for (int i = 0; i < kRoundsMax && received; ++i) {
@@ -291,6 +318,7 @@ void Shard::look_around() {
 void Shard::body_turn() {
     std::uint64_t polls_seen = 0;
     Instant until = drive_until_idle(polls_seen);
+    bring_mail();
     if (until == Instant{}) {
         look_around();
         if (lingers_) linger();

@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 
 #include "device/engine.hpp"
 #include "host/host.hpp"
@@ -44,7 +45,8 @@ public:
     // What we owe the peer may wait for the program's answer (DrivePolicy). It leaves with what the
     // program posts, keeps waiting while it posts receives, and leaves before any other change: a
     // queue pair that is destroyed sends nothing more.
-    enum class Work : std::uint8_t { Changes, Posts, Receives };
+    // Mail is a change whose maker then fetches the connection manager's messages.
+    enum class Work : std::uint8_t { Changes, Posts, Receives, Mail };
 
     // The lock, held. Whatever the holder causes to be sent leaves when it lets go.
     class Session {
@@ -57,6 +59,8 @@ public:
         Instant now() const { return now_; }
 
     private:
+        bool changes() const { return work_ == Work::Changes || work_ == Work::Mail; }
+
         Shard& shard_;
         Work work_;
         Instant now_;
@@ -78,7 +82,14 @@ public:
     // Shows the engine under the lock; false if the lock cannot be had within `patience`.
     bool inspect(Duration patience, const std::function<void(device::Engine&)>& look);
 
-    // For the connection manager; see host::HostPort.
+    // For the connection manager, whose messages are completions of a queue pair here. `bring`
+    // fetches them, on the shard's thread and without its lock: the manager's comes first. Empty:
+    // no longer; waits for a call that has begun.
+    void serve_mail(std::function<void()> bring);
+    // Under the lock, when a message has come. True: the caller must tell the manager; else the
+    // thread that took it from the port fetches it.
+    bool note_mail();
+    // See host::HostPort.
     SlotNumber slot() const { return port_->slot(); }
     int requests_fd();
     bool poll_requests();
@@ -90,6 +101,7 @@ private:
     void body();
     void look_at_interfaces();
     void look_at_suspects();
+    void bring_mail();
     void body_turn();
     void look_around();
     void linger();
@@ -113,6 +125,10 @@ private:
     std::unique_ptr<host::HostPort> port_;
     std::unique_ptr<device::Engine> engine_;
     DrivePolicy policy_;
+    // Who takes packets from the port now, and hence who sees to the manager's messages.
+    enum class Taker : std::uint8_t { Program, Thread, Manager };
+    Taker taker_ = Taker::Program;
+    bool mail_served_ = false;
     // Written under the lock, and by the thread when the port has disarmed itself. Read without, as
     // are the next two: they are hints, hence relaxed.
     std::atomic<bool> armed_{false};
@@ -126,6 +142,9 @@ private:
     LingerPolicy linger_policy_;
     bool lingers_ = false;                // Nothing is there; it looks again and does not sleep.
     std::uint64_t polls_at_arrival_ = 0;  // Of the program, when the thread last took packets.
+    bool mail_waits_ = false;             // It took messages of the connection manager.
+    std::mutex mail_mutex_;               // Guards the next; held while it is called.
+    std::function<void()> bring_;
     std::unique_ptr<host::Task> thread_;
 };
 

@@ -102,6 +102,79 @@ TEST_F(Shards, TellOfSuspects) {
     EXPECT_EQ(heard, std::vector<Gid>{Gid::from_v4(0x0a00'0001)});
 }
 
+// Each of the next `messages` polls of the port finds a message for the connection manager.
+class Mail : public Shards {
+public:
+    Mail() {
+        world.deliver = [this](Instant, device::Engine&) {
+            if (messages == 0) return false;
+            --messages;
+            if (shard->note_mail()) ++told;
+            return true;
+        };
+    }
+    ~Mail() override {
+        shard->serve_mail({});
+        world.deliver = [](Instant, device::Engine&) { return false; };
+    }
+    // Fetched outside of the lock, since the manager takes it while it holds its own.
+    void serve() {
+        shard->serve_mail([this] {
+            Shard::Session session(*shard);
+            ++brought;
+        });
+    }
+    void arrive_for_thread() {
+        messages = 1;
+        world.bed.wake(Bed::End::Arrival);
+        ASSERT_EQ(messages, 0);
+    }
+
+    std::atomic<int> messages{0};
+    std::atomic<int> told{0};
+    std::atomic<int> brought{0};
+};
+
+TEST_F(Mail, ThatTheThreadTakesItAlsoBrings) {
+    serve();
+    arrive_for_thread();
+    EXPECT_EQ(brought, 1);
+    EXPECT_EQ(told, 0) << "another thread would be woken for nothing";
+    arrive_for_thread();
+    EXPECT_EQ(brought, 2);
+}
+
+TEST_F(Mail, ThatTheProgramTakesIsTold) {
+    serve();
+    messages = 1;
+    poll();
+    EXPECT_EQ(messages, 0);
+    EXPECT_EQ(told, 1);
+    world.bed.wake(Bed::End::Timeout);
+    EXPECT_EQ(brought, 0);
+}
+
+TEST_F(Mail, ThatTheManagerTakesIsNotToldToIt) {
+    serve();
+    messages = 2;
+    shard->take_arrived();
+    EXPECT_EQ(messages, 0);
+    EXPECT_EQ(told, 0);
+    messages = 1;
+    poll();
+    EXPECT_EQ(told, 1) << "the next one was taken by the program";
+}
+
+TEST_F(Mail, ThatNobodyBringsIsTold) {
+    arrive_for_thread();
+    EXPECT_EQ(told, 1) << "no manager is there yet";
+    serve();
+    shard->serve_mail({});
+    arrive_for_thread();
+    EXPECT_EQ(told, 2);
+    EXPECT_EQ(brought, 0);
+}
+
 TEST_F(Shards, TakeAtOnceWhatASleeperWaitsFor) {
     for (int i = 0; i < 10; ++i) {
         poll_a_completion();

@@ -13,15 +13,17 @@ namespace feroce::process {
 
 class Undisturbed {
 public:
-    // Fibers share a thread, and must not hand its settings to each other.
-    Undisturbed() : real_(waiter.load(std::memory_order_relaxed) == nullptr) {
+    // Fibers share a thread, and must not hand its settings to each other. A call that `waits` for
+    // some objects only leaves signals alone for the others: it is then like one that never does.
+    explicit Undisturbed(bool waits = true)
+        : real_(waiter.load(std::memory_order_relaxed) == nullptr), blocks_(waits) {
         if (!real_) return;
         ::pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state_);
-        block();
+        if (blocks_) block();
     }
     ~Undisturbed() {
         if (!real_) return;
-        ::pthread_sigmask(SIG_SETMASK, &mask_, nullptr);
+        if (blocks_) ::pthread_sigmask(SIG_SETMASK, &mask_, nullptr);
         ::pthread_setcancelstate(state_, nullptr);
     }
     Undisturbed(const Undisturbed&) = delete;
@@ -48,6 +50,7 @@ private:
     }
 
     bool real_;
+    bool blocks_;  // Without it there is no sleep().
     int state_ = PTHREAD_CANCEL_ENABLE;
     sigset_t mask_;  // The program's.
 };

@@ -198,7 +198,7 @@ int rdma_connect(rdma_cm_id* base, rdma_conn_param* parameters) {
     return within_memory("rdma_connect", [&]() -> int {
         CmId& id = id_of(base);
         {
-            const process::Undisturbed part;
+            const process::Undisturbed part(id.synchronous);
             Entry entry(id, Call::Connect, "rdma_connect");
             if (entry.refused() || entry.end(rdmacm::connect(id, parameters)) != 0) return -1;
         }
@@ -210,7 +210,7 @@ int rdma_accept(rdma_cm_id* base, rdma_conn_param* parameters) {
     return within_memory("rdma_accept", [&]() -> int {
         CmId& id = id_of(base);
         {
-            const process::Undisturbed part;
+            const process::Undisturbed part(id.synchronous);
             Entry entry(id, Call::Accept, "rdma_accept");
             if (entry.refused() || entry.end(rdmacm::accept(id, parameters)) != 0) return -1;
         }
@@ -254,7 +254,7 @@ int rdma_disconnect(rdma_cm_id* base) {
     return within_memory("rdma_disconnect", [&]() -> int {
         CmId& id = id_of(base);
         {
-            const process::Undisturbed part;
+            const process::Undisturbed part(id.synchronous);
             Entry entry(id, Call::Disconnect, "rdma_disconnect");
             // The queue pair stops even if the peer was faster and there is nothing left to tell
             // it.

@@ -26,12 +26,21 @@ std::unique_ptr<Device> open_device(ibv_device* device) {
 
 constexpr std::size_t kGidsMax = 1024;
 
-std::vector<ibv_gid_entry> gid_table(ibv_context* context) {
-    std::vector<ibv_gid_entry> entries(kGidsMax);
-    const ssize_t count = ibv_query_gid_table(context, entries.data(), entries.size(), 0);
-    entries.resize(count > 0 ? static_cast<std::size_t>(count) : 0);
-    return entries;
-}
+// Every connection looks a few times, and most tables are short: what is not filled is not cleared.
+class GidEntries {
+public:
+    explicit GidEntries(ibv_context* context)
+        : entries_(std::make_unique_for_overwrite<ibv_gid_entry[]>(kGidsMax)) {
+        const ssize_t count = ibv_query_gid_table(context, entries_.get(), kGidsMax, 0);
+        if (count > 0) count_ = static_cast<std::size_t>(count);
+    }
+    const ibv_gid_entry* begin() const { return entries_.get(); }
+    const ibv_gid_entry* end() const { return entries_.get() + count_; }
+
+private:
+    std::unique_ptr<ibv_gid_entry[]> entries_;
+    std::size_t count_ = 0;
+};
 
 bool has_address(ibv_context* context, const Gid& address) {
     return gid_index(context, address) >= 0;
@@ -104,16 +113,17 @@ bool is_present(ibv_context* context) {
 }
 
 int gid_index(ibv_context* context, const Gid& gid) {
-    for (const ibv_gid_entry& entry : gid_table(context))
+    for (const ibv_gid_entry& entry : GidEntries(context))
         if (std::memcmp(entry.gid.raw, gid.raw.data(), sizeof entry.gid.raw) == 0)
             return static_cast<int>(entry.gid_index);
     return -1;
 }
 
 Gid first_gid(ibv_context* context) {
-    const std::vector<ibv_gid_entry> entries = gid_table(context);
+    const GidEntries entries(context);
     Gid out;
-    if (!entries.empty()) std::memcpy(out.raw.data(), entries[0].gid.raw, out.raw.size());
+    if (entries.begin() != entries.end())
+        std::memcpy(out.raw.data(), entries.begin()->gid.raw, out.raw.size());
     return out;
 }
 

@@ -63,7 +63,7 @@ int rdma_join_multicast_ex(rdma_cm_id* base, rdma_cm_join_mc_attr_ex* attributes
     return within_memory("rdma_join_multicast_ex", [&]() -> int {
         CmId& id = id_of(base);
         {
-            const process::Undisturbed part;
+            const process::Undisturbed part(id.synchronous);
             const Entry entry(id, Call::Join, "rdma_join_multicast");
             if (entry.refused()) return -1;
             if (!is_known(*attributes))

@@ -158,7 +158,7 @@ int rdma_resolve_addr(rdma_cm_id* base, sockaddr* source, sockaddr* destination,
     return within_memory("rdma_resolve_addr", [&]() -> int {
         CmId& id = id_of(base);
         {
-            const process::Undisturbed part;
+            const process::Undisturbed part(id.synchronous);
             if (start_resolving(id, source, destination) != 0) return -1;
         }
         return complete(id);
@@ -169,7 +169,7 @@ int rdma_resolve_route(rdma_cm_id* base, int) {
     return within_memory("rdma_resolve_route", [&]() -> int {
         CmId& id = id_of(base);
         {
-            const process::Undisturbed part;
+            const process::Undisturbed part(id.synchronous);
             Entry entry(id, Call::ResolveRoute, "rdma_resolve_route");
             if (entry.refused()) return -1;
             Events event = make_event(id, RDMA_CM_EVENT_ROUTE_RESOLVED);
