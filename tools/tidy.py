@@ -371,8 +371,25 @@ def rule_counter(tree):
                     yield Finding(file.path, line, "counter", f"nothing counts {name[0]}")
 
 
+def rule_state(tree):
+    """A test's server must not touch what a server of the machine remembers."""
+    # As words of a list (completing them starts nothing), or in a shell's line.
+    starts = re.compile(r"""(?<!complete\()feroce(\([^()]*\))?,\s*["']export["']"""
+                        r"""|feroce["']? export ("|'|\S*=)""", re.IGNORECASE)
+    for file in tree.files:
+        if not file.path.startswith(("tests/", "tools/", "bench/", ".ci/")) \
+                or file.suffix not in (".py", ".sh"):
+            continue
+        found = starts.search(file.text)
+        given = r"\bSTATE_DIRECTORY\b|\buse_state_in\(|\benvironment\(lab\)"
+        if found and not re.search(given, file.text):
+            yield Finding(file.path, line_of(file.text, found.start()), "state",
+                          "give `feroce export` a STATE_DIRECTORY of the test's own")
+
+
 RULES = [rule_edge, rule_needs, rule_size, rule_columns, rule_function, rule_banned,
-         rule_identity, rule_todo, rule_header, rule_orphan, rule_room, rule_package, rule_counter]
+         rule_identity, rule_todo, rule_header, rule_orphan, rule_room, rule_package, rule_counter,
+         rule_state]
 
 
 def check(root):

@@ -92,6 +92,9 @@ PLANTED = [
     ("room", "src/attic/README.md", "# attic\n"),
     ("room", "src/gas/ptr.hpp", HEAD),
     ("package", ".ci/packages/test.txt", "libfoo-dev\n"),
+    ("state", "tests/disk.py", 'Popen([fe' 'roce(lab), "export", f"disk={path}"])\n'),
+    ("state", "tools/disk.sh", '"$FE' 'ROCE" export "data=disk"\n'),
+    ("state", "tests/page.py", 'shell.run("fe' 'roce export data=memory:1M &")\n'),
 ]
 
 

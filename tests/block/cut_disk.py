@@ -15,7 +15,7 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "rtrs"))
 import cut_paths  # pylint: disable=wrong-import-position
-from disks import Export, attached, fail
+from disks import Export, attached, fail, use_state_in
 
 PORT = "7491"
 SIZE = "64m"
@@ -46,6 +46,7 @@ def trouble(feroce, path, server, seconds):
 
 def verify(feroce, scratch, seconds):
     path = f"{scratch}/disk"
+    use_state_in(scratch)
     with open(path, "wb") as out:
         out.truncate(64 << 20)
     server = Export(feroce, f"disk={path}", "--port", PORT, prefix=inside("server"))

@@ -9,7 +9,7 @@ import sys
 import tempfile
 import time
 
-from disks import attached, exported, fail
+from disks import attached, exported, fail, use_state_in
 
 PORT = str(7900 + os.getpid() % 90)
 SPARE_KB = 16 << 10  # The C library's own caches.
@@ -37,6 +37,7 @@ def settled(pid):
 def main(folder, count):
     feroce = os.path.join(os.path.abspath(folder), "feroce")
     with tempfile.TemporaryDirectory() as scratch:
+        use_state_in(scratch)
         with open(f"{scratch}/disk", "wb") as disk:
             disk.truncate(1 << 20)
         with exported(feroce, f"data={scratch}/disk", "--port", PORT) as server:

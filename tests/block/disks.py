@@ -20,10 +20,20 @@ def run(*command, prefix=(), **options):
     return done.stdout
 
 
+def use_state_in(scratch):
+    """Servers that this test starts remember their clients there, and not in the machine's folder:
+    that is another server's, who may run beside the test."""
+    folder = os.path.join(scratch, "state")
+    os.makedirs(folder, exist_ok=True)
+    os.environ["STATE_DIRECTORY"] = folder
+
+
 class Export:
     """A running `feroce export`; `prefix` puts it elsewhere, into a network namespace say."""
 
     def __init__(self, feroce, *words, prefix=()):
+        if not os.environ.get("STATE_DIRECTORY"):
+            fail("a test's server would use the machine's state folder: call use_state_in()")
         self.process = subprocess.Popen(
             [*prefix, "setpriv", "--pdeathsig", "KILL", feroce, "export", *words],
             stdout=subprocess.PIPE, text=True)

@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 
-from disks import attached, exported, fail, run
+from disks import attached, exported, fail, run, use_state_in
 
 # Every fourth, since a test may use the next as well; no other test of this time has the same.
 PORT = str(8000 + os.getpid() * 4 % 12000)
@@ -487,6 +487,7 @@ def main():
     os.environ["FEROCE_DEVICES"] = "lo"
     feroce = os.path.join(os.path.abspath(sys.argv[1]), "feroce")
     with tempfile.TemporaryDirectory(dir="/var/tmp") as scratch:
+        use_state_in(scratch)
         globals()[f"test_{sys.argv[2]}"](feroce, scratch)
 
 

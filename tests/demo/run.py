@@ -86,7 +86,8 @@ class Tour:
         os.mkdir(self.scratch)
         os.chmod(self.scratch, 0o1777)
         name, value = MARK.split("=")
-        environment = {**os.environ, **programs, name: value, "TMPDIR": self.scratch}
+        environment = {**os.environ, **programs, name: value, "TMPDIR": self.scratch,
+                       "STATE_DIRECTORY": self.scratch}
         self.process = subprocess.Popen(
             [*USERS[user], "bash", f"{folder}/demo.sh", *steps], env=environment, text=True,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd="/",

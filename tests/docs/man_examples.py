@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Runs the EXAMPLES of the manual pages: man_examples.py BUILD
 
-Each page gets a folder, a shell and the network that run_docs.py gives to pages. What a page takes
-for granted (a server, a program of the reader's) is set up before; what does not end by itself runs
-in the background, and `AFTER` uses it.
+Each page gets a folder, a shell, a STATE_DIRECTORY and the network that run_docs.py gives to pages.
+What a page takes for granted (a server, a program of the reader's) is set up before; what does not
+end by itself runs in the background, and `AFTER` uses it.
 """
 import os
 import sys

@@ -107,7 +107,8 @@ class Shell:
 
     def __init__(self, folder, build):
         environment = {**os.environ, "PATH": f"{build}/bin:{os.environ['PATH']}", "TMPDIR": folder,
-                       "XDG_RUNTIME_DIR": folder, "HOME": folder, "LC_ALL": "C"}
+                       "XDG_RUNTIME_DIR": folder, "STATE_DIRECTORY": f"{folder}/.state",
+                       "HOME": folder, "LC_ALL": "C"}
         self.process = subprocess.Popen(
             ["bash", "--norc"], cwd=folder, env=environment, text=True, errors="replace",
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,

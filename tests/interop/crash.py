@@ -57,7 +57,8 @@ def file_of(number):
 
 
 def export(vm, *numbers):
-    job = GuestJob(vm, "exec /share/bin/feroce export " + " ".join(map(file_of, numbers)))
+    job = GuestJob(vm, "export STATE_DIRECTORY=/disk/state; exec /share/bin/feroce export "
+                   + " ".join(map(file_of, numbers)))
     if not wait_until(lambda: "on port" in job.output() or not job.is_running(), PATIENCE) or \
             not job.is_running():
         raise Failure(f"feroce export in the guest: {job.finish(1)}")

@@ -33,7 +33,18 @@ def feroce(lab):
 
 
 def environment(lab):
-    return dict(lab.vm.environment, FEROCE_DEVICES="br0,br1")
+    """Of programs on the host; what servers remember is the lab's own."""
+    return dict(lab.vm.environment, FEROCE_DEVICES="br0,br1",
+                STATE_DIRECTORY=str(lab.work / "state"))
+
+
+def host(lab, *command):
+    """What a command on the host says."""
+    done = subprocess.run([*lab.vm.base, "ns", *command], env=environment(lab), check=False,
+                          capture_output=True, text=True, timeout=SLOW)
+    if done.returncode != 0:
+        raise Failure(f"{' '.join(command)}: {done.stderr}")
+    return done.stdout.strip()
 
 
 @contextlib.contextmanager
@@ -140,26 +151,18 @@ def kernel_server(lab):
     lab.vm.on_guest(f"modprobe brd rd_nr=1 rd_size={RAM_MIB * 1024} && modprobe rnbd-server")
     servers = ",".join(rail["rxe"] for rail in RAILS)
     socket = f"/tmp/feroce-rnbd-{os.getpid()}"
-
-    def host(*command):
-        done = subprocess.run([*lab.vm.base, "ns", *command], env=environment(lab), check=False,
-                              capture_output=True, text=True, timeout=SLOW)
-        if done.returncode != 0:
-            raise Failure(f"{' '.join(command)}: {done.stderr}")
-        return done.stdout.strip()
-
-    uri = host(feroce(lab), "attach", servers, "/dev/ram0", "--session", OUR_SESSION, "--port",
-               str(PORT), "--socket", socket)
+    uri = host(lab, feroce(lab), "attach", servers, "/dev/ram0", "--session", OUR_SESSION,
+               "--port", str(PORT), "--socket", socket)
     try:
-        size = host("nbdinfo", "--size", uri)
+        size = host(lab, "nbdinfo", "--size", uri)
         if int(size) != RAM_MIB * MIB:
             raise Failure(f"the kernel's disk seems to have {size} bytes")
-        host("nbdcopy", "--flush", str(source), uri)
-        host("nbdcopy", uri, str(back))
+        host(lab, "nbdcopy", "--flush", str(source), uri)
+        host(lab, "nbdcopy", uri, str(back))
         if back.read_bytes() != data:
             raise Failure("what comes back from the kernel's disk is not what was written")
     finally:
-        host(feroce(lab), "detach", uri)
+        host(lab, feroce(lab), "detach", uri)
     found = lab.vm.on_guest("md5sum </dev/ram0", SLOW).split()[0]
     if found != hashlib.md5(data).hexdigest():
         raise Failure("the kernel has other bytes on its disk than we wrote")

@@ -70,7 +70,10 @@ find_place() {
 
 serve_disk() {
     truncate -s 16M "$scratch/disk"
-    place server "$FEROCE" export "data=$scratch/disk" --port "$port" >"$scratch/export" 2>&1 &
+    # The machine's own folder is for servers that stay.
+    mkdir "$scratch/state"
+    STATE_DIRECTORY=$scratch/state place server "$FEROCE" export "data=$scratch/disk" \
+        --port "$port" >"$scratch/export" 2>&1 &
     serves() { grep -qs "on port" "$scratch/export"; }
     await "feroce export" serves
     echo "feroce export data=disk         # $(<"$scratch/export")"
