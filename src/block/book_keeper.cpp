@@ -7,9 +7,11 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <fstream>
 #include <new>
+#include <thread>
 #include <utility>
 
 #include "block/durable_file.hpp"
@@ -26,19 +28,39 @@ bool is_at(int fd, const std::string& path) {
            one.st_dev == other.st_dev && one.st_ino == other.st_ino;
 }
 
+// EBUSY: another server has it.
+int lock_once(const std::string& path, int& error) {
+    error = 0;
+    const int lock = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (lock >= 0 && ::flock(lock, LOCK_EX | LOCK_NB) == 0 && is_at(lock, path)) return lock;
+    error = lock < 0 ? errno : EBUSY;
+    if (lock >= 0) ::close(lock);
+    return -1;
+}
+
+// The kernel lets go of a killed server's lock a moment after it has ended.
+int lock_patiently(const std::string& path, int& error) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(2);
+    for (;;) {
+        const int lock = lock_once(path, error);
+        if (error != EBUSY || std::chrono::steady_clock::now() > end) return lock;
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+}
+
 }  // namespace
 
 rdma::Result<std::unique_ptr<BookKeeper>> BookKeeper::open(rdma::Loop& loop, std::string path,
                                                            ClientBook& book) {
     // Not the book itself: that is another file after each save.
     const std::string lock_path = path + ".lock";
-    const int lock = ::open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    int error = 0;
+    const int lock = lock_patiently(lock_path, error);
+    if (error == EBUSY)
+        return rdma::Error(EBUSY, "another server has locked " + lock_path +
+                                      "; give this one a folder of its own by STATE_DIRECTORY");
     if (lock < 0)
-        return rdma::Error(errno, lock_path + " cannot be opened: " + std::strerror(errno));
-    if (::flock(lock, LOCK_EX | LOCK_NB) != 0 || !is_at(lock, lock_path)) {
-        ::close(lock);
-        return rdma::Error(EBUSY, lock_path + " is in another server's hands");
-    }
+        return rdma::Error(error, lock_path + " cannot be opened: " + std::strerror(error));
     std::unique_ptr<BookKeeper> keeper(new BookKeeper(loop, std::move(path), book, lock));
     std::ifstream in(keeper->path_);
     if (!in && errno != ENOENT)

@@ -16,8 +16,8 @@ namespace feroce::block {
 
 class BookKeeper final : public BookSaver {
 public:
-    // Reads the book, if there is one. Fails if the file is none of ours, or in another server's
-    // hands.
+    // Reads the book, if there is one. Fails if the file is none of ours, or, after two seconds, if
+    // another server has it locked (EBUSY).
     static rdma::Result<std::unique_ptr<BookKeeper>> open(rdma::Loop& loop, std::string path,
                                                           ClientBook& book);
     ~BookKeeper() override;

@@ -1,9 +1,17 @@
 // A client that knows no generations, as the kernel's: when it may go on writing a disk, and when
 // it must not, also after its server was started again with other exports.
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/file.h>
+#include <sys/inotify.h>
+#include <unistd.h>
+
 #include <cerrno>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
+#include <thread>
 
 #include "block/client_book.hpp"
 #include "block/test_stores.hpp"
@@ -463,14 +471,52 @@ TEST_F(KernelClient, ABookThatIsNoneIsRefused) {
         << opened.error().why;
 }
 
+// A server that is killed still has its lock for a moment.
+TEST_F(KernelClient, ABookIsWaitedFor) {
+    book = folder + "/book";
+    const int lock = ::open((book + ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    ASSERT_GE(lock, 0);
+    ASSERT_EQ(::flock(lock, LOCK_EX), 0);
+    const int watch = ::inotify_init1(IN_CLOEXEC);
+    ASSERT_GE(::inotify_add_watch(watch, (book + ".lock").c_str(), IN_CLOSE_WRITE), 0);
+    std::thread dying([&] {
+        pollfd tried{.fd = watch, .events = POLLIN, .revents = 0};
+        EXPECT_EQ(::poll(&tried, 1, 60'000), 1) << "the server never asked for the lock";
+        ::close(lock);
+    });
+    serve(exports());
+    dying.join();
+    ::close(watch);
+    EXPECT_EQ(server->without_book(), "");
+}
+
+TEST_F(KernelClient, AFolderThatCannotHaveABookIsNamed) {
+    std::ofstream(folder + "/file") << "no folder";
+    ::setenv("STATE_DIRECTORY", (folder + "/file/state").c_str(), 1);
+    const auto none = default_book(1234);
+    ::setenv("STATE_DIRECTORY", (folder + "/state").c_str(), 1);
+    const auto some = default_book(1234);
+    ::unsetenv("STATE_DIRECTORY");
+    ASSERT_FALSE(none);
+    EXPECT_EQ(none.error().code, ENOTDIR);
+    EXPECT_NE(none.error().why.find(folder + "/file/state cannot be made"), std::string::npos)
+        << none.error().why;
+    ASSERT_TRUE(some);
+    EXPECT_EQ(*some, folder + "/state/clients-1234");
+    EXPECT_FALSE(default_book(0)) << "it would be found by nobody";
+}
+
 TEST_F(KernelClient, ABookHasOneServer) {
     book = folder + "/book";
     serve(exports());
     rtrs::ServerOptions options;
     options.address = "127.0.0.1";
     options.port = 0;
+    EXPECT_EQ(server->without_book(), "");
     auto second = Server::open(loop, options, {}, book);
-    ASSERT_TRUE(second) << "it goes without";
+    ASSERT_TRUE(second) << "it goes without, and says why";
+    EXPECT_NE(second->without_book().find(book + ".lock"), std::string::npos)
+        << second->without_book();
     expect_done(second->stop());
     connect();
     ASSERT_EQ(open_disk(), 0);

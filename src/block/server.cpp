@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <optional>
 #include <utility>
@@ -38,6 +39,19 @@ public:
         if (sessions_) out.sessions = sessions_->statistics();
         return out;
     }
+    // Goes on without the book if another server has it: that one has other clients, of which this
+    // book would know nothing.
+    rdma::Result<> keep_book(const std::string& path) {
+        auto keeper = BookKeeper::open(loop_, path, desk_.book());
+        if (keeper) {
+            desk_.keep_book(*std::move(keeper));
+            return {};
+        }
+        if (keeper.error().code != EBUSY) return keeper.error();
+        without_book_ = keeper.error().why;
+        return {};
+    }
+    const std::string& without_book() const { return without_book_; }
     rdma::Task<rdma::Result<>> withdraw(std::string name);
     rdma::Task<rdma::Result<>> stop();
 
@@ -61,6 +75,7 @@ private:
     rdma::Loop& loop_;
     Desk desk_;
     std::size_t flushing_ = 0;
+    std::string without_book_;
     std::optional<rtrs::Server> sessions_;
 };
 
@@ -137,11 +152,18 @@ rdma::Task<rdma::Result<>> Server::State::wait_for_back_ends() {
     co_return rdma::Result<>{};
 }
 
-std::string default_book(std::uint16_t port) {
+rdma::Result<std::string> default_book(std::uint16_t port) {
+    if (port == 0)
+        return rdma::Error(EINVAL, "a book belongs to a port; give the server one that it keeps");
     const std::string folder = state_folder();
-    std::error_code ignored;
-    std::filesystem::create_directories(folder, ignored);
-    if (port == 0 || ::access(folder.c_str(), W_OK | X_OK) != 0) return {};
+    std::error_code made;
+    std::filesystem::create_directories(folder, made);
+    int error = made.value();
+    if (!made && ::access(folder.c_str(), W_OK | X_OK) != 0) error = errno;
+    if (error != 0)
+        return rdma::Error(error, folder + (made ? " cannot be made: " : " cannot be written: ") +
+                                      std::strerror(error) +
+                                      "; give the server a folder that can by STATE_DIRECTORY");
     return folder + "/clients-" + std::to_string(port);
 }
 
@@ -162,12 +184,8 @@ rdma::Result<Server> Server::open(rdma::Loop& loop, rtrs::ServerOptions options,
                            "the chunk size, and what its header leaves of it, must be multiples "
                            "of 4096 bytes");
     auto state = std::make_unique<State>(loop, options.chunk_size - options.header_size);
-    if (!book.empty()) {
-        // In another server's hands: that has other clients, of which this book would know nothing.
-        auto keeper = BookKeeper::open(loop, book, state->desk().book());
-        if (!keeper && keeper.error().code != EBUSY) return keeper.error();
-        if (keeper) state->desk().keep_book(*std::move(keeper));
-    }
+    if (!book.empty())
+        if (auto kept = state->keep_book(book); !kept) return kept.error();
     for (Export& what : exports)
         if (auto added = state->desk().add(std::move(what)); !added) return added.error();
     if (auto listening = state->listen(std::move(options)); !listening) return listening.error();
@@ -176,6 +194,10 @@ rdma::Result<Server> Server::open(rdma::Loop& loop, rtrs::ServerOptions options,
 
 std::uint16_t Server::port() const {
     return state_->port();
+}
+
+const std::string& Server::without_book() const {
+    return state_->without_book();
 }
 
 ServerStatistics Server::statistics() const {

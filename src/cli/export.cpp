@@ -127,6 +127,15 @@ void serve(rdma::Loop& loop, block::Server& server, Reloader& reloader, const st
     }
 }
 
+// Why the server keeps no book of its clients; empty if it does.
+void tell_of_book(const std::string& why_not) {
+    if (why_not.empty()) return;
+    complain(
+        "this server keeps no book of its clients, so that after its restart sessions of the Linux "
+        "kernel can map no further disks for writing: " +
+        why_not);
+}
+
 }  // namespace
 
 // Without memory of its own: that may be what was missing.
@@ -157,9 +166,11 @@ int serve_exports(const ConfigSource& source) {
     Disks disks;
     for (const block::Export& what : *exports)
         disks.emplace_back(what.name, what.backend->shape().size);
-    const std::string book = block::default_book(config.port);
-    auto server = block::Server::open(loop, std::move(options), *std::move(exports), book);
+    const auto book = block::default_book(config.port);
+    auto server = block::Server::open(loop, std::move(options), *std::move(exports),
+                                      book ? *book : std::string());
     if (!server) return complain(server.error().why);
+    tell_of_book(book ? server->without_book() : book.error().why);
     {
         Reloader reloader(loop, *server, config, source);
         serve(loop, *server, reloader, source.file, disks);

@@ -3,6 +3,7 @@
 
 Each test exports over loopback, attaches, and lets unmodified programs read and write.
 """
+import fcntl
 import filecmp
 import json
 import os
@@ -395,6 +396,47 @@ def test_shares(feroce, scratch):
         pass
     if "give it a size" not in refused(feroce, "export", f"a={scratch}/empty", "--port", PORT):
         fail("an empty file")
+
+
+def words_of_start(feroce, *prefix):
+    """What a server says on stderr that is started and asked to end."""
+    with subprocess.Popen([*prefix, feroce, "export", "m=memory:1M", "--port", PORT],
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as server:
+        if not server.stdout.readline():
+            fail(f"feroce export ended with {server.wait()}: {server.stderr.read()}")
+        server.terminate()
+        said = server.communicate(timeout=60)[1]
+    equal(server.returncode, 0, f"a server without a book: {said}")
+    return said
+
+
+def says_no_book(said, why):
+    """One sentence: what is not, why, and what to do."""
+    parts = ("feroce: this server keeps no book of its clients", why, "STATE_DIRECTORY")
+    if said.count("\n") != 1 or not all(part in said for part in parts):
+        fail(f"wanted one line with {parts}, got {said!r}")
+
+
+def test_book(feroce, scratch):
+    """A server that cannot remember the kernel's clients says so, and serves."""
+    equal(words_of_start(feroce), "", "a server with a book")
+    lock = f"{scratch}/state/clients-{PORT}.lock"
+    with open(lock, "w", encoding="ascii") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        says_no_book(words_of_start(feroce), f"another server has locked {lock}")
+    # Root may write everywhere, unless it has no capabilities.
+    os.mkdir(f"{scratch}/closed")
+    os.environ["STATE_DIRECTORY"] = f"{scratch}/closed"
+    plain = ()
+    if os.geteuid() == 0:
+        os.chown(f"{scratch}/closed", 65534, 65534)
+        plain = ("setpriv", "--inh-caps=-all", "--bounding-set=-all")
+    os.chmod(f"{scratch}/closed", 0o555)
+    says_no_book(words_of_start(feroce, *plain), f"{scratch}/closed cannot be written: Permission")
+    os.environ["STATE_DIRECTORY"] = f"{scratch}/closed/none"
+    says_no_book(words_of_start(feroce, *plain),
+                 f"{scratch}/closed/none cannot be made: Permission")
+    equal(os.listdir(f"{scratch}/closed"), [], "the closed folder")
 
 
 class OneClient:

@@ -58,15 +58,16 @@ struct ServerStatistics {
 };
 
 // The book of the server of this port: in the folder that systemd gives ($STATE_DIRECTORY), or in
-// /var/lib/feroce. Empty if that cannot be written.
-std::string default_book(std::uint16_t port);
+// /var/lib/feroce, which is made if it is missing. The error of one that cannot be written says
+// what to do.
+rdma::Result<std::string> default_book(std::uint16_t port);
 
 class Server {
 public:
     // `book`: a file in which the server keeps what clients without generations, as the kernel's,
-    // have open; one that another server has is not used. Without it such a client can go on with
-    // its disks after a restart of the server, but open no further ones for writing in the same
-    // session.
+    // have open; one that another server has is waited for, two seconds, and then not used. Without
+    // it such a client can go on with its disks after a restart of the server, but open no further
+    // ones for writing in the same session.
     static rdma::Result<Server> open(rdma::Loop& loop, rtrs::ServerOptions options,
                                      std::vector<Export> exports, const std::string& book = {});
     Server(Server&&) noexcept;
@@ -75,6 +76,8 @@ public:
     ~Server();
 
     std::uint16_t port() const;
+    // Why it does not use the book that it was given, and what to do; empty if it does.
+    const std::string& without_book() const;
     ServerStatistics statistics() const;
     // While it runs.
     rdma::Result<> add(Export what);
