@@ -32,11 +32,12 @@ void HeldReceive::complete(const Completion& completion) {
 void HeldReceive::fail(Instant now, Psn psn, mem::Fault fault) {
     held_ = false;
     Reason reason;
-    reason.rule = Rule::ReceiveKey;
+    reason.rule = fault == mem::Fault::Unmapped ? Rule::LocalMemoryGone : Rule::ReceiveKey;
     reason.status = WcStatus::LocalProtectionError;
     reason.fault = fault;
-    reason.attempt = first_bad(qp_.services().memory, qp_.receive_queue().pd(), wqe_.list(),
-                               mem::Access::LocalWrite);
+    if (reason.rule == Rule::ReceiveKey)
+        reason.attempt = first_bad(qp_.services().memory, qp_.receive_queue().pd(), wqe_.list(),
+                                   mem::Access::LocalWrite);
     reason.at_responder = true;
     reason.psn = psn;
     reason.wr_id = wqe_.wr_id;

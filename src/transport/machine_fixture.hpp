@@ -10,6 +10,7 @@
 
 #include "base/random.hpp"
 #include "mem/memory.hpp"
+#include "mem/test_pages.hpp"
 #include "transport/queue_pair.hpp"
 #include "wire/packet.hpp"
 
@@ -81,6 +82,17 @@ public:
     }
     mem::Sge sge(std::size_t offset, std::uint32_t length) const {
         return {address(offset), length, keys.lkey};
+    }
+    // Pages of the test's own, registered as a region.
+    mem::Sge sge_of(const mem::test::Pages& pages) {
+        const auto begin = reinterpret_cast<std::uint64_t>(pages.at(0));
+        const auto length = static_cast<std::uint32_t>(pages.bytes());
+        const auto registered = memory.register_region({.pd = pd,
+                                                        .address = pages.at(0),
+                                                        .length = length,
+                                                        .iova = begin,
+                                                        .access = mem::Access::LocalWrite});
+        return {begin, length, registered->lkey};
     }
     // The machine is not told.
     template <class Change>

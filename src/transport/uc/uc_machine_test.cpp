@@ -199,6 +199,20 @@ TEST_F(UcMachineTest, MessageLongerThanTheReceiveIsDroppedAndTheReceiveKept) {
     EXPECT_EQ(b.received.list.size(), 1U);
 }
 
+TEST_F(UcMachineTest, AReceiveWhoseMemoryIsGoneSaysSo) {
+    mem::test::Pages pages{1};
+    const mem::Sge sge = b.sge_of(pages);
+    b.post_receive(1, sge);
+    pages.unmap(0, 1);
+    deliver(packets_of(SendOp::Send, 8));
+    EXPECT_EQ(b.qp.state(), QpState::Err);
+    EXPECT_EQ(b.received.list.at(0).status, WcStatus::LocalProtectionError);
+    const Reason* const reason = b.reasons.find(b.received.list[0].reason);
+    ASSERT_NE(reason, nullptr);
+    EXPECT_STREQ(text(reason->rule), text(Rule::LocalMemoryGone));
+    EXPECT_EQ(reason->region.key, sge.lkey.raw);
+}
+
 TEST_F(UcMachineTest, BadReceiveKeyFailsTheQueuePair) {
     mem::Sge sge = b.sge(0, 100);
     sge.lkey = LKey{sge.lkey.raw ^ 0x100};

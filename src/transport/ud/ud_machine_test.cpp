@@ -215,6 +215,20 @@ TEST_F(UdMachineTest, BadLocalKeyGoesToSqeWithoutAPacket) {
     EXPECT_EQ(a.reasons.find(a.sent.list[0].reason)->rule, Rule::LocalKey);
 }
 
+TEST_F(UdMachineTest, AReceiveWhoseMemoryIsGoneSaysSo) {
+    mem::test::Pages pages{1};
+    const mem::Sge sge = b.sge_of(pages);
+    b.post_receive(1, sge);
+    pages.unmap(0, 1);
+    b.receive(send_one(datagram(1), 8));
+    EXPECT_EQ(b.qp.state(), QpState::Err);
+    EXPECT_EQ(b.received.list.at(0).status, WcStatus::LocalProtectionError);
+    const Reason* const reason = b.reasons.find(b.received.list[0].reason);
+    ASSERT_NE(reason, nullptr);
+    EXPECT_STREQ(text(reason->rule), text(Rule::LocalMemoryGone));
+    EXPECT_EQ(reason->region.key, sge.lkey.raw);
+}
+
 TEST_F(UdMachineTest, BadReceiveKeyFailsTheQueuePair) {
     mem::Sge sge = b.sge(0, 100);
     sge.lkey = LKey{sge.lkey.raw ^ 0x100};
