@@ -7,9 +7,9 @@ operation once and compares what both sides see, cuts an idle connection, holds 
 kernel's RTRS and disks with its RNBD, runs clusters of the global address space on rxe and on both
 devices, then unmodified programs in pairs, and storage over iSER: all in both directions, over IPv4
 and IPv6, and tshark reads what was on the wire. Writes WORK/results.md. NAME runs only the pairs
-whose name has that text (wireprobe, keep_alive, sessions, rnbd, gas and iser are such); --keep
-leaves the guest up for the next run; --suite backports takes the kernel from there, and the name
-zeroes runs what needs it.
+whose name has that text (wireprobe, keep_alive, sessions, rnbd, gas and iser are such, and restarts
+is a part of rnbd); --keep leaves the guest up for the next run; --suite backports takes the kernel
+from there, and the name zeroes runs what needs it.
 Needs root, and the packages of .ci/packages/interop*.txt.
 """
 import argparse
@@ -26,6 +26,7 @@ import pairs
 import probes
 import qp_table
 import rnbd
+import rnbd_restarts
 import sessions
 import wire
 from lab import ADDRESS, DEVICES, GUEST, HERE, TAP, Failure, Lab, Vm, require_host
@@ -161,6 +162,8 @@ def run_all(lab, chosen):
         sessions.run(lab, table)
     if not chosen or "rnbd" in chosen:
         rnbd.run(lab, table)
+    if not chosen or "rnbd" in chosen or "restarts" in chosen:
+        rnbd.run(lab, table, rnbd_restarts.CASES)
     if "zeroes" in chosen:
         rnbd.run(lab, table, rnbd.NEWER_CASES)
     if not chosen or "gas" in chosen:
