@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <cstdlib>
 #include <exception>
 #include <string>
 #include <vector>
@@ -130,7 +131,8 @@ void add_metrics(CLI::App& app, Arguments& arguments, int& status) {
 }
 
 void add_commands(CLI::App& app, Arguments& arguments, int& status) {
-    app.add_subcommand("run", "run -- CMD ARGS: an unmodified RDMA program on the soft device");
+    app.add_subcommand(
+        "run", "run [--lint[=abort]] -- CMD ARGS: an unmodified RDMA program on the soft device");
     app.add_subcommand(
         "launch", "launch [-n N] [--address A] -- CMD ARGS: a cluster of N such programs here");
     app.add_subcommand("env", "print the export lines that do what run does")->callback([&status] {
@@ -217,10 +219,16 @@ int main(int argc, char** argv) {
     if ((!runs && !launches) || asks_help) return parse_and_do(argc, argv);
     words.erase(words.begin());
     if (launches) return launch(words);
+    // Mistakes are told of, or end the program.
+    if (!words.empty() && (words[0] == "--lint" || words[0] == "--lint=abort")) {
+        ::setenv("FEROCE_LINT", words[0] == "--lint" ? "warn" : "abort", 1);
+        words.erase(words.begin());
+    }
     if (!words.empty() && words[0] == "--") {
         words.erase(words.begin());
     } else if (!words.empty() && words[0].rfind('-', 0) == 0) {
-        fmt::print(stderr, "feroce: run has no option {}; try feroce run -- CMD ARGS\n", words[0]);
+        fmt::print(stderr, "feroce: run has no option {}; try feroce run [--lint] -- CMD ARGS\n",
+                   words[0]);
         return kUsage;
     }
     return run(words);

@@ -166,14 +166,14 @@ const char* name_of(QpType type) {
     ASSERT(false);
 }
 
+}  // namespace
+
 std::string names_of(AttributeMask attributes) {
     std::string names;
     for (const AttributeText& text : kTexts)
         if (attributes.has(text.attribute)) names += std::string(" ") + text.name;
     return names.empty() ? " -" : names;
 }
-
-}  // namespace
 
 const char* name_of(QpState state) {
     constexpr std::array kNames{"RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR"};

@@ -1,6 +1,7 @@
 // Completion channels.
 #include "verbs/common.hpp"
 #include "verbs/instance.hpp"
+#include "verbs/lint.hpp"
 
 using namespace feroce;
 using namespace feroce::verbs;
@@ -38,10 +39,15 @@ int ibv_destroy_comp_channel(ibv_comp_channel* base) {
 
 int ibv_get_cq_event(ibv_comp_channel* base, ibv_cq** cq, void** cq_context) {
     if (!alive(base->context)) return refuse_minus("ibv_get_cq_event", kDead);
+    Lint* const lint = lint_of(base->context);
+    if (lint != nullptr) lint_sleep(*lint, base);
     Cq* found = nullptr;
     if (!object_of<Channel>(base).events.take(base->fd, found)) return -1;
     *cq = public_cq(*found);
     *cq_context = found->base.cq_context;
+    if (lint != nullptr)
+        lint->tell(
+            [cq](lint::Linter& linter, lint::Place place) { linter.event_taken(*cq, place); });
     return 0;
 }
 
@@ -52,5 +58,7 @@ void ibv_ack_cq_events(ibv_cq* base, unsigned int count) {
         const std::lock_guard lock(channel.mutex);
         base->comp_events_completed += count;
     }
+    if (Lint* lint = lint_of(base->context))
+        lint->tell_quickly([&](lint::Linter& linter) { linter.events_acknowledged(base, count); });
     channel.events.acknowledge(cq_of(base).completion_events, count);
 }

@@ -9,6 +9,7 @@
 #include "verbs/common.hpp"
 #include "verbs/contexts.hpp"
 #include "verbs/instance.hpp"
+#include "verbs/lint.hpp"
 #include "verbs/ops.hpp"
 #include "verbs/parts.hpp"
 
@@ -93,6 +94,7 @@ ibv_context* feroce::verbs::open_device(ibv_device* base, int cmd_fd) {
     context->port_up = interface->up;
     context->mtu = ib_mtu(interface->mtu);
     fill_basic_operations(context->base);
+    if (Instance::get().lint != nullptr) fill_linted_operations(context->base.context.ops);
     fill_operations(context->base);
     ibv_context& out = context->base.context;
     out.device = base;

@@ -6,6 +6,7 @@
 #include "verbs/common.hpp"
 #include "verbs/events.hpp"
 #include "verbs/instance.hpp"
+#include "verbs/lint.hpp"
 #include "verbs/ops.hpp"
 
 namespace feroce::verbs {
@@ -136,6 +137,10 @@ ibv_cq_ex* make_cq(ibv_context* context, const ibv_cq_init_attr_ex& attributes) 
     }
     context_of(context).objects.fetch_add(1);
     context_of(context).cqs.fetch_add(1);
+    if (Lint* lint = lint_of(context))
+        lint->tell_quickly([&](lint::Linter& linter) {
+            linter.cq_made(public_cq(*cq), attributes.channel, attributes.cqe);
+        });
     return &cq.release()->base;
 }
 
@@ -146,6 +151,9 @@ int destroy_cq(ibv_cq* base) {
     if (!alive(base->context)) return refuse("ibv_destroy_cq", kDead);
     Cq& cq = cq_of(base);
     if (cq.users.load() > 0) return refuse("ibv_destroy_cq", {EBUSY, "queue pairs still use it"});
+    Lint* const lint = lint_of(base->context);
+    if (lint != nullptr)
+        lint->tell_quickly([base](lint::Linter& linter) { linter.cq_destroys(base); });
     // A thread of ours may just be in it, reporting an event.
     process_of(base->context).forget(*cq.queue);
     settle_events(call, cq);
@@ -158,6 +166,8 @@ int destroy_cq(ibv_cq* base) {
     context_of(base->context).cqs.fetch_sub(1);
     process_of(base->context).quotas().completion_queues.give();
     cq.queue->close();
+    if (lint != nullptr)
+        lint->tell_quickly([base](lint::Linter& linter) { linter.cq_destroyed(base); });
     bury(cq, base->context);
     return 0;
 }
@@ -189,6 +199,10 @@ int ibv_resize_cq(ibv_cq* base, int cqe) {
         if (!cq_of(base).queue->resize(static_cast<std::uint32_t>(cqe)))
             return refuse("ibv_resize_cq", {EINVAL, "the queue holds more completions than that"});
         base->cqe = cqe;
+        if (Lint* lint = lint_of(base->context))
+            lint->tell_quickly([&](lint::Linter& linter) {
+                linter.cq_resized(base, static_cast<std::uint32_t>(cqe));
+            });
         return 0;
     });
 }

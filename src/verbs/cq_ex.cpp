@@ -2,7 +2,9 @@
 
 #include <ctime>
 
+#include "transport/reason.hpp"
 #include "verbs/common.hpp"
+#include "verbs/lint.hpp"
 #include "verbs/ops.hpp"
 
 namespace feroce::verbs {
@@ -39,6 +41,28 @@ int next_poll(ibv_cq_ex* base) {
 }
 void end_poll(ibv_cq_ex* base) {
     cq_of(base).poll_mutex.unlock();
+}
+
+// While lint is on. The completion is told of before the program can look at it.
+int told(ibv_cq_ex* base, int error) {
+    const Cq& cq = cq_of(base);
+    Lint* lint = lint_of(base->context);
+    if (lint == nullptr) return error;
+    lint->count_poll();
+    lint->tell_quickly([&](lint::Linter& linter) { linter.polled(base); });
+    if (error != 0) return error;
+    const auto opcode = static_cast<unsigned>(cq.current.opcode);
+    lint->completed(cq.current.qpn.raw, cq.current.wr_id, (opcode & IBV_WC_RECV) != 0,
+                    static_cast<int>(cq.current.status));
+    return error;
+}
+
+int linted_start_poll(ibv_cq_ex* base, ibv_poll_cq_attr* attributes) {
+    return told(base, start_poll(base, attributes));
+}
+
+int linted_next_poll(ibv_cq_ex* base) {
+    return told(base, next_poll(base));
 }
 
 ibv_wc_opcode read_opcode(ibv_cq_ex* base) {
@@ -78,6 +102,42 @@ std::uint64_t read_completion_wallclock_ns(ibv_cq_ex* base) {
     return current(base).timestamp_ns + cq_of(base).wall_clock_offset_ns;
 }
 
+// What has no meaning in a failed completion.
+enum class Field : std::uint8_t { Opcode, ByteLen, ImmData, SrcQp, Flags };
+
+constexpr const char* kFieldNames[] = {"ibv_wc_read_opcode", "ibv_wc_read_byte_len",
+                                       "ibv_wc_read_imm_data", "ibv_wc_read_src_qp",
+                                       "ibv_wc_read_wc_flags"};
+
+template <Field kField, auto kRead>
+auto linted_read(ibv_cq_ex* base) {
+    const transport::Completion& c = current(base);
+    Lint* lint = lint_of(base->context);
+    if (lint != nullptr && c.status != transport::WcStatus::Success)
+        lint->tell([&](lint::Linter& linter, lint::Place place) {
+            linter.field_read({.qpn = c.qpn.raw,
+                               .wr_id = c.wr_id,
+                               .receive = false,
+                               .status = static_cast<int>(c.status),
+                               .status_name = transport::name(c.status),
+                               .why = {}},
+                              kFieldNames[static_cast<std::size_t>(kField)], place);
+        });
+    return kRead(base);
+}
+
+void lint_extended_operations(ibv_cq_ex& out) {
+    out.start_poll = linted_start_poll;
+    out.next_poll = linted_next_poll;
+    out.read_opcode = linted_read<Field::Opcode, read_opcode>;
+    out.read_wc_flags = linted_read<Field::Flags, read_wc_flags>;
+    if (out.read_byte_len != nullptr)
+        out.read_byte_len = linted_read<Field::ByteLen, read_byte_len>;
+    if (out.read_imm_data != nullptr)
+        out.read_imm_data = linted_read<Field::ImmData, read_imm_data>;
+    if (out.read_src_qp != nullptr) out.read_src_qp = linted_read<Field::SrcQp, read_src_qp>;
+}
+
 std::uint64_t wall_clock_offset(process::Process& process) {
     timespec wall;
     ::clock_gettime(CLOCK_REALTIME, &wall);
@@ -108,6 +168,7 @@ void fill_extended_operations(Cq& cq, std::uint64_t flags) {
         out.read_completion_wallclock_ns = read_completion_wallclock_ns;
         cq.wall_clock_offset_ns = wall_clock_offset(process_of(out.context));
     }
+    if (lint_of(out.context) != nullptr) lint_extended_operations(out);
 }
 
 ibv_cq_ex* create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* attributes) {

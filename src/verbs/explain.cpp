@@ -12,6 +12,7 @@
 #include "verbs/common.hpp"
 #include "verbs/instance.hpp"
 #include "verbs/objects.hpp"
+#include "verbs/parts.hpp"
 
 using namespace feroce;
 using namespace feroce::verbs;

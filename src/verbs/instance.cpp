@@ -102,7 +102,8 @@ Instance::Instance(std::unique_ptr<host::Host> host, const Wishes& wishes)
                .plays_foreign = wishes.plays_foreign,
                .refusal = wishes.refusal,
                .interfaces_changed = [this] { on_interfaces_changed(); },
-               .suspects_told = [this](const cm::Suspects& peers) { on_suspects(peers); }}) {
+               .suspects_told = [this](const cm::Suspects& peers) { on_suspects(peers); }}),
+      lint(wishes.lint == LintMode::Off ? nullptr : std::make_unique<Lint>(*this, wishes.lint)) {
     make_dead(dead);
 }
 
@@ -178,6 +179,7 @@ void Instance::on_suspects(const cm::Suspects& peers) {
 }
 
 void Instance::at_exit() {
+    if (lint != nullptr) lint->look_at_notices();
     if (process::CmServer* server = cm_.load()) server->finish();
     flush();
     finish_state();

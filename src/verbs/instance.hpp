@@ -17,6 +17,7 @@
 #include "process/graveyard.hpp"
 #include "process/process.hpp"
 #include "verbs/events.hpp"
+#include "verbs/lint.hpp"
 #include "verbs/objects.hpp"
 
 namespace feroce::verbs {
@@ -29,7 +30,8 @@ public:
         std::uint32_t shards_max = 0;  // Added when they are needed: see process::Process::Options.
         Duration keepalive{};          // 0: idle peers are not asked.
         Error refusal{};               // Not 0: no device can be opened.
-        bool plays_foreign = false;    // Simulations only: see process::Process::Options.
+        LintMode lint = LintMode::Off;
+        bool plays_foreign = false;  // Simulations only: see process::Process::Options.
     };
     Instance(std::unique_ptr<host::Host> host, const Wishes& wishes);
     ~Instance() override;  // Contexts must be closed, threads of the program gone.
@@ -51,6 +53,8 @@ public:
 
     device::EventListener& event_listener() { return *this; }
     device::CompletionListener& completion_listener() { return *this; }  // Of every queue.
+
+    const std::unique_ptr<Lint> lint;  // Null: off.
 
     // Null if it does not run and is not started, or cannot be, with errno set.
     process::CmServer* cm_server(bool start);

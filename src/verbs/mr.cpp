@@ -3,6 +3,7 @@
 
 #include "verbs/common.hpp"
 #include "verbs/instance.hpp"
+#include "verbs/lint.hpp"
 #include "verbs/ops.hpp"
 #include "verbs/parts.hpp"
 
@@ -27,6 +28,20 @@ ibv_mr* make_mr(ibv_pd* pd, const mem::RegionSpec& spec, const mem::RegionKeys& 
     return &mr->base;
 }
 
+// Flags that a device does not know are asked for by programs that try what it has.
+static void lint_registration(Lint& lint, const mem::RegionSpec& spec, const Error& why) {
+    const bool remote_change = spec.access.overlaps(mem::kRemoteChange);
+    const bool local_write = spec.access.has(mem::Access::LocalWrite);
+    if ((!remote_change || local_write) && why.code != EFAULT) return;
+    lint.tell([&](lint::Linter& linter, lint::Place place) {
+        linter.registration_refused({.length = spec.length,
+                                     .local_write = local_write,
+                                     .remote_change = remote_change,
+                                     .why = why.why,
+                                     .place = place});
+    });
+}
+
 ibv_mr* register_region(const char* call, ibv_pd* pd, mem::RegionSpec spec) {
     if (!alive(pd->context)) return refuse_null(call, kDead);
     spec.pd = pd_of(pd).id;
@@ -34,8 +49,9 @@ ibv_mr* register_region(const char* call, ibv_pd* pd, mem::RegionSpec spec) {
     spec.implicit = spec.access.has(mem::Access::OnDemand) && spec.address == nullptr &&
                     spec.length == std::numeric_limits<std::size_t>::max();
     const Result<mem::RegionKeys> keys = process_of(pd->context).memory().register_region(spec);
-    if (!keys) return refuse_null(call, keys.error());
-    return make_mr(pd, spec, *keys);
+    if (keys) return make_mr(pd, spec, *keys);
+    if (Lint* lint = lint_of(pd->context)) lint_registration(*lint, spec, keys.error());
+    return refuse_null(call, keys.error());
 }
 
 ibv_mr* alloc_null_mr(ibv_pd* pd) {
@@ -162,6 +178,10 @@ int ibv_dereg_mr(ibv_mr* base) {
     return abi_call("ibv_dereg_mr", [&]() -> int {
         if (!alive(base->context)) return refuse("ibv_dereg_mr", kDead);
         Mr& mr = object_of<Mr>(base);
+        if (Lint* lint = lint_of(base->context))
+            lint->tell([base](lint::Linter& linter, lint::Place place) {
+                linter.deregisters(base->lkey, place);
+            });
         process::Process& process = process_of(base->context);
         if (Result<void> freed = process.memory().deregister_region(LKey{base->lkey}); !freed)
             return refuse("ibv_dereg_mr", freed.error());

@@ -69,3 +69,6 @@ bool builder_supports(ibv_qp_type type, std::uint64_t send_operations);
 void fill_builder_operations(Qp& qp);
 
 }  // namespace feroce::verbs
+
+// explain.cpp
+extern "C" std::size_t feroce_explain(ibv_qp* base, char* out, std::size_t size);

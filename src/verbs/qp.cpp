@@ -6,6 +6,7 @@
 #include "verbs/common.hpp"
 #include "verbs/events.hpp"
 #include "verbs/instance.hpp"
+#include "verbs/lint.hpp"
 #include "verbs/ops.hpp"
 #include "verbs/parts.hpp"
 
@@ -161,7 +162,28 @@ ibv_qp* make_qp(ibv_context* context, ibv_qp_init_attr_ex& a) {
     fill_public(a, *qp);
     if (qp->base.qp_base.pd != nullptr) pd_of(qp->base.qp_base.pd).users.fetch_add(1);
     count_users(qp->base.qp_base, 1);
+    if (Lint* lint = lint_of(context)) lint->qp_made(*qp);
     return &qp.release()->base.qp_base;
+}
+
+// `from` is the state before; `why` says what is wrong if it is refused.
+int modify(Qp& qp, const ibv_qp_attr& attributes, int mask, transport::QpState& from, Error& why) {
+    ibv_qp& base = qp.base.qp_base;
+    const Result<transport::QpAttributes> wanted =
+        qp_attributes(context_of(base.context), attributes, mask);
+    process::Shard::Session session(*qp.shard);
+    from = qp.machine->state();
+    if (!wanted) return refuse("ibv_modify_qp", why = wanted.error(), *qp.machine);
+    Result<void> modified = session.engine().modify_qp(session.now(), *qp.machine, *wanted,
+                                                       {static_cast<std::uint32_t>(mask)});
+    if (!modified) return refuse("ibv_modify_qp", why = modified.error(), *qp.machine);
+    base.state = static_cast<ibv_qp_state>(qp.machine->state());
+    if ((mask & IBV_QP_STATE) == 0) return 0;
+    if (base.state == IBV_QPS_RTR || base.state == IBV_QPS_RESET)
+        process_of(base.context)
+            .note_connection(qp.machine->qpn(), qp.machine->attributes().destination_qpn);
+    if (base.state == IBV_QPS_RESET) purge_completions(base);
+    return 0;
 }
 
 using Membership = Result<void> (device::Engine::*)(transport::QueuePair&, const Gid&);
@@ -218,20 +240,11 @@ int ibv_modify_qp(ibv_qp* base, ibv_qp_attr* attributes, int mask) {
     return abi_call("ibv_modify_qp", [&]() -> int {
         if (!alive(base->context)) return refuse("ibv_modify_qp", kDead);
         Qp& qp = qp_of(base);
-        const Result<transport::QpAttributes> wanted =
-            qp_attributes(context_of(base->context), *attributes, mask);
-        process::Shard::Session session(*qp.shard);
-        if (!wanted) return refuse("ibv_modify_qp", wanted.error(), *qp.machine);
-        Result<void> modified = session.engine().modify_qp(session.now(), *qp.machine, *wanted,
-                                                           {static_cast<std::uint32_t>(mask)});
-        if (!modified) return refuse("ibv_modify_qp", modified.error(), *qp.machine);
-        base->state = static_cast<ibv_qp_state>(qp.machine->state());
-        if ((mask & IBV_QP_STATE) == 0) return 0;
-        if (base->state == IBV_QPS_RTR || base->state == IBV_QPS_RESET)
-            process_of(base->context)
-                .note_connection(qp.machine->qpn(), qp.machine->attributes().destination_qpn);
-        if (base->state == IBV_QPS_RESET) purge_completions(*base);
-        return 0;
+        transport::QpState from{};
+        Error why;
+        const int code = modify(qp, *attributes, mask, from, why);
+        if (Lint* lint = lint_of(base->context)) lint->modified(qp, *attributes, mask, from, why);
+        return code;
     });
 }
 
@@ -268,12 +281,14 @@ int ibv_destroy_qp(ibv_qp* base) {
     Qp& qp = qp_of(base);
     // Null: a call before was left, by siglongjmp(), while it waited.
     if (qp.machine != nullptr) {
+        if (Lint* lint = lint_of(base->context)) lint->look_at_notices();
         process::Shard::Session session(*qp.shard);
         process_of(base->context).note_connection(qp.machine->qpn(), Qpn{0});
         session.engine().destroy_qp(*qp.machine);
         qp.machine = nullptr;
     }
     purge_completions(*base);
+    if (Lint* lint = lint_of(base->context)) lint->qp_destroyed(base->qp_num);
     settle_events(call, qp);
     count_users(*base, ~std::uint32_t{0});
     if (base->pd != nullptr) leave_pd(base->pd);

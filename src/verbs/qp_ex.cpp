@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "verbs/common.hpp"
+#include "verbs/lint.hpp"
 
 namespace feroce::verbs {
 namespace {
@@ -197,6 +198,10 @@ int wr_complete(ibv_qp_ex* base) {
     return error;
 }
 
+int linted_wr_complete(ibv_qp_ex* base) {
+    return lint_builder(base, wr_complete);
+}
+
 void wr_abort(ibv_qp_ex* base) {
     qp_of(base).builder.mutex.unlock();
 }
@@ -229,7 +234,7 @@ void fill_builder_operations(Qp& qp) {
     ibv_qp_ex& out = qp.base;
     qp.extended = true;
     out.wr_start = wr_start;
-    out.wr_complete = wr_complete;
+    out.wr_complete = lint_of(out.qp_base.context) != nullptr ? linted_wr_complete : wr_complete;
     out.wr_abort = wr_abort;
     out.wr_send = wr_send;
     out.wr_send_imm = wr_send_imm;

@@ -98,6 +98,17 @@ Error read_log(Settings&) {
     return {EINVAL, "FEROCE_LOG is none of off, error, warn, info and debug"};
 }
 
+Error read_lint(Settings& out) {
+    const std::string wanted = setting("FEROCE_LINT");
+    if (wanted == "warn")
+        out.wishes.lint = LintMode::Warn;
+    else if (wanted == "abort")
+        out.wishes.lint = LintMode::Abort;
+    else if (!wanted.empty() && wanted != "off")
+        return {EINVAL, "FEROCE_LINT is none of off, warn and abort"};
+    return {};
+}
+
 }  // namespace
 
 Settings read_settings() {
@@ -106,7 +117,7 @@ Settings read_settings() {
     out.host.loopback_named = port::program_names("feroce_lo");
     out.host.capture_path = setting("FEROCE_PCAP");
     for (const auto read : {read_shards, read_sharing, read_faults, read_keepalive, read_rings,
-                            read_ring_memory, read_log})
+                            read_ring_memory, read_log, read_lint})
         if (const Error refused = read(out); refused.code != 0 && out.wishes.refusal.code == 0)
             out.wishes.refusal = refused;
     return out;

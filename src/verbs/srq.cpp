@@ -5,6 +5,7 @@
 #include "verbs/common.hpp"
 #include "verbs/events.hpp"
 #include "verbs/instance.hpp"
+#include "verbs/lint.hpp"
 #include "verbs/ops.hpp"
 
 namespace feroce::verbs {
@@ -129,6 +130,8 @@ int ibv_destroy_srq(ibv_srq* base) {
     if (std::exchange(srq.xrcd, nullptr) != nullptr) process.xrc().unregister_srq(srq.number);
     process.quiesce();
     settle_events(call, srq);
+    if (Lint* lint = lint_of(base->context))
+        lint->tell_quickly([base](lint::Linter& linter) { linter.srq_destroyed(base); });
     if (srq.cq != nullptr) srq.cq->users.fetch_sub(1);
     leave_pd(base->pd);
     context_of(base->context).objects.fetch_sub(1);

@@ -1,0 +1,103 @@
+#include "lint/linter.hpp"
+
+namespace feroce::lint {
+
+void Linter::cq_made(Handle cq, Handle channel, std::uint32_t entries) {
+    CompletionQueue& made = ledger_.cq(cq);
+    made = {};  // A queue that was destroyed may have had the same address.
+    made.channel = channel;
+    made.entries = entries;
+}
+
+void Linter::modified(const Modify& modify) {
+    check_modify(modify, reporter_);
+    QueuePair* qp = ledger_.qp(modify.qpn);
+    if (modify.refused || qp == nullptr) return;
+    if (modify.to == QpState::Reset) ledger_.clear(*qp);
+    if (modify.to == QpState::Connected && qp->state != QpState::Connected)
+        qp->connected_at = modify.place;
+    qp->state = modify.to;
+}
+
+void Linter::deregisters(std::uint32_t key, Place place) {
+    check_deregistration(ledger_, key, place, reporter_);
+}
+
+void Linter::cq_destroys(Handle cq) {
+    check_acknowledged(ledger_.cq(cq), reporter_);
+}
+
+void Linter::posts(std::uint32_t qpn, std::span<Request> requests) {
+    QueuePair* qp = ledger_.qp(qpn);
+    if (qp == nullptr) return;
+    for (const Request& request : requests) {
+        check_inline(*qp, request, reporter_);
+        check_datagram(*qp, request, reporter_);
+        check_sges(qpn, request, reporter_);
+        check_poison(qpn, request, reporter_);
+    }
+    ledger_.enter(*qp, requests);
+}
+
+void Linter::refused(std::uint32_t qpn, std::span<const Request> requests) {
+    if (QueuePair* qp = ledger_.qp(qpn)) ledger_.strike(*qp, requests);
+}
+
+void Linter::posted(std::uint32_t qpn, Place place, bool sends) {
+    QueuePair* qp = ledger_.qp(qpn);
+    if (qp == nullptr) return;
+    check_signals(*qp, place, reporter_);
+    check_room(ledger_, *qp, place, reporter_);
+    if (sends) check_failed_queue(*qp, place, reporter_);
+}
+
+void Linter::posts_shared(Handle srq, std::span<Request> requests) {
+    for (const Request& request : requests) {
+        check_sges(0, request, reporter_);
+        check_poison(0, request, reporter_);
+    }
+    ledger_.enter(ledger_.srq(srq), requests);
+}
+
+void Linter::refused_shared(Handle srq, std::span<const Request> requests) {
+    ledger_.strike(ledger_.srq(srq), requests);
+}
+
+void Linter::completed(const Completion& done) {
+    QueuePair* qp = ledger_.qp(done.qpn);
+    if (qp == nullptr) return;
+    if (done.status != 0) qp->failed = true;
+    std::uint64_t last = 0;
+    Request failing;
+    ledger_.complete(*qp, done, [&](const Request& request) {
+        if (!done.receive) check_buffer(*qp, request, memory_, reporter_);
+        last = request.sequence;
+        failing = request;
+    });
+    if (done.status != 0 && last != 0) check_status(*qp, failing, done, reporter_);
+}
+
+void Linter::field_read(const Completion& done, const char* field, Place place) {
+    check_field(done, field, place, reporter_);
+}
+
+void Linter::armed(Handle cq, std::uint32_t held, Place place) {
+    CompletionQueue& queue = ledger_.cq(cq);
+    queue.held_at_arm = held;
+    queue.armed_at = place;
+}
+
+void Linter::event_taken(Handle cq, Place place) {
+    ++ledger_.cq(cq).events_taken;
+    ledger_.cq(cq).event_taken_at = place;
+}
+
+void Linter::events_acknowledged(Handle cq, std::uint32_t count) {
+    ledger_.cq(cq).events_acknowledged += count;
+}
+
+void Linter::noticed(const Notice& notice) {
+    if (const QueuePair* qp = ledger_.qp(notice.qpn)) check_notice(ledger_, *qp, notice, reporter_);
+}
+
+}  // namespace feroce::lint

@@ -1,0 +1,53 @@
+// Linter: what happens in a verbs program goes in, findings come out. Passive as an engine: it
+// makes no thread, takes no lock and prints nothing; its caller holds a lock.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "lint/ledger.hpp"
+#include "lint/reporter.hpp"
+#include "lint/rules.hpp"
+
+namespace feroce::lint {
+
+class Linter {
+public:
+    Linter(Memory& memory, Reporter::Tell tell) : memory_(memory), reporter_(std::move(tell)) {}
+
+    void cq_made(Handle cq, Handle channel, std::uint32_t entries);
+    void cq_resized(Handle cq, std::uint32_t entries) { ledger_.cq(cq).entries = entries; }
+    void qp_made(const QpMade& qp, Place place) { ledger_.made(qp, place); }
+    void modified(const Modify& modify);
+    void registration_refused(const Registration& r) { check_registration(r, reporter_); }
+    void deregisters(std::uint32_t key, Place place);
+    void cq_destroys(Handle cq);  // Before the call waits for events.
+    void cq_destroyed(Handle cq) { ledger_.forget_cq(cq); }
+    void qp_destroyed(std::uint32_t qpn) { ledger_.forget_qp(qpn); }
+    void srq_destroyed(Handle srq) { ledger_.forget_srq(srq); }
+
+    // Around a post: before it; then those that were refused, if any; then that it is over.
+    void posts(std::uint32_t qpn, std::span<Request> requests);
+    void refused(std::uint32_t qpn, std::span<const Request> requests);
+    void posted(std::uint32_t qpn, Place place, bool sends);
+    void posts_shared(Handle srq, std::span<Request> requests);
+    void refused_shared(Handle srq, std::span<const Request> requests);
+
+    void polled(Handle cq) { ledger_.cq(cq).held_at_arm = 0; }
+    void completed(const Completion& done);  // Before the program sees it.
+    void field_read(const Completion& done, const char* field, Place place);
+    void armed(Handle cq, std::uint32_t held, Place place);
+    void sleeps(Handle channel) { check_sleep(ledger_, channel, reporter_); }
+    void event_taken(Handle cq, Place place);
+    void events_acknowledged(Handle cq, std::uint32_t count);
+    void noticed(const Notice& notice);
+
+    const QueuePair* qp(std::uint32_t qpn) { return ledger_.qp(qpn); }
+
+private:
+    Memory& memory_;
+    Ledger ledger_;
+    Reporter reporter_;
+};
+
+}  // namespace feroce::lint

@@ -1,0 +1,280 @@
+// The rules without a device: events in, findings out.
+#include "lint/linter.hpp"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+namespace feroce::lint {
+namespace {
+
+constexpr std::uint32_t kQpn = 0x112;
+
+struct FakeMemory final : Memory {
+    Fingerprint look(std::uint32_t, const Request&) override { return now; }
+    Fingerprint now;
+};
+
+struct LinterTest : ::testing::Test {
+    LinterTest() : linter(memory, [this](const Finding& f) { found.push_back(f); }) {
+        memory.now.known = true;
+        linter.cq_made(&cq, &channel, 8);
+        linter.qp_made({.qpn = kQpn,
+                        .type = QpType::Rc,
+                        .pd = 1,
+                        .send_max = 4,
+                        .inline_max = 16,
+                        .datagram_max = 1024,
+                        .send_cq = &cq,
+                        .receive_cq = &cq,
+                        .srq = nullptr},
+                       1);
+        move(QpState::Connected);
+    }
+
+    void move(QpState to) {
+        Modify modify;
+        modify.qpn = kQpn;
+        modify.to = to;
+        linter.modified(modify);
+    }
+    Request request(Op op, std::uint64_t wr_id, bool signaled = true, Place place = 5) {
+        Request out;
+        out.wr_id = wr_id;
+        out.op = op;
+        out.bytes = 64;
+        out.sges[0] = {0x1000, 64, 0x77};
+        out.sge_count = 1;
+        out.signaled = signaled;
+        out.print = memory.now;
+        out.place = place;
+        return out;
+    }
+    void post(Request request) {
+        const bool sends = request.op != Op::Receive;
+        linter.posts(kQpn, {&request, 1});
+        linter.posted(kQpn, request.place, sends);
+    }
+    void complete(std::uint64_t wr_id, bool receive = false, int status = 0) {
+        linter.completed({.qpn = kQpn,
+                          .wr_id = wr_id,
+                          .receive = receive,
+                          .status = status,
+                          .status_name = "IBV_WC_TEST",
+                          .why = "a test"});
+    }
+    std::vector<Kind> kinds() const {
+        std::vector<Kind> out;
+        for (const Finding& finding : found) out.push_back(finding.kind);
+        return out;
+    }
+    bool told_once(Kind kind) const { return kinds() == std::vector{kind}; }
+
+    FakeMemory memory;
+    std::vector<Finding> found;
+    Linter linter;
+    int cq = 0, channel = 0, srq = 0;
+};
+
+TEST_F(LinterTest, SaysNothingOfAnExchange) {
+    for (std::uint64_t i = 0; i < 1000; ++i) {
+        post(request(Op::Receive, i));
+        post(request(Op::Send, i));
+        complete(i);
+        complete(i, true);
+    }
+    EXPECT_TRUE(found.empty());
+}
+
+TEST_F(LinterTest, FindsAChangedBufferAndNamesTheBytes) {
+    post(request(Op::Send, 7));
+    memory.now.parts[2] = 1;
+    complete(7);
+    ASSERT_TRUE(told_once(Kind::BufferChanged));
+    EXPECT_NE(found[0].sentence.find("bytes 8 to 11"), std::string::npos) << found[0].sentence;
+    EXPECT_NE(found[0].sentence.find("WR 7 (SEND of 64 bytes on queue pair 0x000112)"),
+              std::string::npos);
+    EXPECT_EQ(found[0].place, 5U);
+}
+
+TEST_F(LinterTest, LooksAtUnsignaledSendsWhenALaterOneCompletes) {
+    post(request(Op::Send, 1, false));
+    post(request(Op::Send, 2));
+    memory.now.parts[0] = 1;
+    complete(2);
+    EXPECT_TRUE(told_once(Kind::BufferChanged));  // One place, one report.
+}
+
+TEST_F(LinterTest, TakesBackWhatTheDeviceRefused) {
+    for (std::uint64_t i = 0; i < 100; ++i) {
+        Request refused = request(Op::Send, i);
+        linter.posts(kQpn, {&refused, 1});
+        linter.refused(kQpn, {&refused, 1});
+    }
+    post(request(Op::Send, 200));
+    EXPECT_TRUE(found.empty());
+}
+
+TEST_F(LinterTest, CountsSendsThatNothingCanFree) {
+    for (std::uint64_t i = 0; i < 4; ++i) post(request(Op::Write, i, false));
+    EXPECT_TRUE(found.empty());
+    post(request(Op::Write, 4, false));
+    EXPECT_TRUE(told_once(Kind::Unsignaled));
+}
+
+TEST_F(LinterTest, LetsOneSignalFreeTheQueue) {
+    for (std::uint64_t i = 0; i < 100; ++i) {
+        post(request(Op::Write, i, i % 4 == 3));
+        if (i % 4 == 3) complete(i);
+    }
+    EXPECT_TRUE(found.empty());
+}
+
+TEST_F(LinterTest, CountsWhatACompletionQueueMayGet) {
+    for (std::uint64_t i = 0; i < 8; ++i) post(request(Op::Receive, i));
+    EXPECT_TRUE(found.empty());
+    post(request(Op::Send, 9));
+    EXPECT_TRUE(told_once(Kind::CqTooSmall));
+}
+
+TEST_F(LinterTest, ForgetsWhatWasPostedBeforeReset) {
+    for (std::uint64_t i = 0; i < 8; ++i) post(request(Op::Receive, i));
+    move(QpState::Reset);
+    move(QpState::Connected);
+    for (std::uint64_t i = 0; i < 8; ++i) post(request(Op::Receive, i));
+    EXPECT_TRUE(found.empty());
+    linter.noticed({NoticeKind::NoReceive, kQpn, ""});
+    EXPECT_TRUE(found.empty());
+    move(QpState::Reset);
+    move(QpState::Connected);
+    linter.noticed({NoticeKind::NoReceive, kQpn, ""});
+    EXPECT_TRUE(told_once(Kind::NoReceive));
+}
+
+TEST_F(LinterTest, FindsRegionsThatRequestsStillUse) {
+    post(request(Op::Receive, 12));
+    linter.deregisters(0x78, 9);
+    EXPECT_TRUE(found.empty());
+    linter.deregisters(0x77, 9);
+    ASSERT_TRUE(told_once(Kind::RegionInUse));
+    EXPECT_NE(found[0].sentence.find("WR 12"), std::string::npos);
+    found.clear();
+    move(QpState::Error);  // Flushed requests touch nothing.
+    linter.deregisters(0x77, 10);
+    EXPECT_TRUE(found.empty());
+}
+
+TEST_F(LinterTest, FollowsSharedReceives) {
+    linter.qp_made({.qpn = 0x113,
+                    .type = QpType::Rc,
+                    .pd = 1,
+                    .send_max = 4,
+                    .inline_max = 0,
+                    .datagram_max = 0,
+                    .send_cq = &cq,
+                    .receive_cq = &cq,
+                    .srq = &srq},
+                   1);
+    Modify modify;
+    modify.qpn = 0x113;
+    modify.to = QpState::Connected;
+    linter.modified(modify);
+    Request shared = request(Op::Receive, 3);
+    linter.posts_shared(&srq, {&shared, 1});
+    linter.deregisters(0x77, 9);
+    EXPECT_TRUE(told_once(Kind::RegionInUse));
+    found.clear();
+    linter.completed(
+        {.qpn = 0x113, .wr_id = 3, .receive = true, .status = 0, .status_name = "", .why = ""});
+    linter.deregisters(0x77, 10);
+    EXPECT_TRUE(found.empty());
+}
+
+TEST_F(LinterTest, FindsASleepOverCompletionsThatNoEventTellsOf) {
+    linter.armed(&cq, 2, 6);
+    linter.polled(&cq);
+    linter.sleeps(&channel);
+    EXPECT_TRUE(found.empty());
+    linter.armed(&cq, 0, 6);
+    linter.sleeps(&channel);
+    EXPECT_TRUE(found.empty());
+    linter.armed(&cq, 2, 6);
+    linter.sleeps(&srq);  // Another channel.
+    EXPECT_TRUE(found.empty());
+    linter.sleeps(&channel);
+    EXPECT_TRUE(told_once(Kind::MissedEvent));
+}
+
+TEST_F(LinterTest, CountsEventsAndAcknowledgements) {
+    linter.event_taken(&cq, 4);
+    linter.event_taken(&cq, 4);
+    linter.events_acknowledged(&cq, 2);
+    linter.cq_destroys(&cq);
+    EXPECT_TRUE(found.empty());
+    linter.event_taken(&cq, 4);
+    linter.cq_destroys(&cq);
+    EXPECT_TRUE(told_once(Kind::Unacknowledged));
+}
+
+TEST_F(LinterTest, KnowsWhichFailuresAreMistakes) {
+    constexpr int kFlushed = 5, kRetryExceeded = 12, kRemoteAccess = 10;
+    for (const int status : {kFlushed, kRetryExceeded}) {
+        post(request(Op::Write, 1));
+        complete(1, false, status);
+    }
+    EXPECT_TRUE(found.empty());
+    post(request(Op::Write, 1));
+    complete(1, false, kRemoteAccess);
+    EXPECT_TRUE(told_once(Kind::AccessFlags));
+}
+
+TEST_F(LinterTest, WondersWhoPostsOnAfterAFailure) {
+    constexpr int kFlushed = 5;
+    for (std::uint64_t i = 0; i < 9; ++i) {
+        post(request(Op::Write, i));
+        complete(i, false, kFlushed);
+    }
+    EXPECT_TRUE(found.empty());
+    post(request(Op::Write, 10));
+    EXPECT_TRUE(told_once(Kind::ErrorIgnored));
+}
+
+TEST_F(LinterTest, TellsWhatAModifyLacks) {
+    Modify modify;
+    modify.qpn = kQpn;
+    modify.refused = true;
+    modify.from_name = "RESET";
+    modify.to_name = "INIT";
+    modify.missing = "IBV_QP_PORT";
+    linter.modified(modify);
+    ASSERT_TRUE(told_once(Kind::ModifyQp));
+    EXPECT_NE(found[0].sentence.find("attr_mask lacks IBV_QP_PORT"), std::string::npos);
+}
+
+TEST_F(LinterTest, ReportsAPlaceOnceAndNoMoreThanItsLimit) {
+    for (Place place = 1; place <= 3 * Reporter::kReportsMax; ++place) {
+        linter.registration_refused(
+            {.length = 8, .local_write = false, .remote_change = true, .why = "", .place = place});
+        linter.registration_refused(
+            {.length = 8, .local_write = false, .remote_change = true, .why = "", .place = place});
+    }
+    EXPECT_EQ(found.size(), Reporter::kReportsMax + 1);
+    EXPECT_NE(found.back().sentence.find("no more are shown"), std::string::npos);
+}
+
+TEST_F(LinterTest, FollowsOnlySoManyRequests) {
+    for (std::uint64_t i = 0; i < Ledger::kFollowed; ++i) {
+        Request shared = request(Op::Receive, i);
+        linter.posts_shared(&srq, {&shared, 1});
+    }
+    // A queue that lost one is not judged by its length.
+    for (std::uint64_t i = 0; i < 20; ++i) post(request(Op::Write, i, false));
+    EXPECT_TRUE(found.empty());
+    linter.srq_destroyed(&srq);
+    move(QpState::Reset);
+    for (std::uint64_t i = 0; i < 5; ++i) post(request(Op::Write, i, false));
+    EXPECT_TRUE(told_once(Kind::Unsignaled));
+}
+
+}  // namespace
+}  // namespace feroce::lint

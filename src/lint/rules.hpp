@@ -1,0 +1,47 @@
+// The rules: each looks at the ledger and one event and tells the Reporter what is wrong, or
+// nothing. None keeps state of its own; none reports what a correct program may do.
+#pragma once
+
+#include "lint/ledger.hpp"
+#include "lint/reporter.hpp"
+#include "lint/words.hpp"
+
+namespace feroce::lint {
+
+// How the bytes of a request look now. The edge reads them, guarded against memory that is gone.
+class Memory {
+public:
+    virtual ~Memory() = default;
+    virtual Fingerprint look(std::uint32_t pd, const Request& request) = 0;
+};
+
+// What the edge writes into byte_len of a failed completion: a program that uses it shows.
+inline constexpr std::uint32_t kPoison = 0xbadfee1d;
+
+// rules_posts.cpp. Of a request before it is posted; a shared queue has no queue pair.
+void check_inline(const QueuePair& qp, const Request& request, Reporter& out);
+void check_datagram(const QueuePair& qp, const Request& request, Reporter& out);
+void check_sges(std::uint32_t qpn, const Request& request, Reporter& out);
+void check_poison(std::uint32_t qpn, const Request& request, Reporter& out);
+// Of a queue after the device has taken requests.
+void check_signals(const QueuePair& qp, Place place, Reporter& out);
+void check_room(Ledger& ledger, const QueuePair& qp, Place place, Reporter& out);
+void check_failed_queue(QueuePair& qp, Place place, Reporter& out);
+
+// rules_completions.cpp. Before the program sees the completion.
+void check_buffer(const QueuePair& qp, const Request& request, Memory& memory, Reporter& out);
+void check_status(const QueuePair& qp, const Request& request, const Completion& done,
+                  Reporter& out);
+void check_notice(Ledger& ledger, const QueuePair& qp, const Notice& notice, Reporter& out);
+
+// rules_events.cpp
+void check_sleep(Ledger& ledger, Handle channel, Reporter& out);
+void check_acknowledged(const CompletionQueue& cq, Reporter& out);
+void check_field(const Completion& done, const char* field, Place place, Reporter& out);
+
+// rules_setup.cpp
+void check_registration(const Registration& registration, Reporter& out);
+void check_modify(const Modify& modify, Reporter& out);
+void check_deregistration(Ledger& ledger, std::uint32_t key, Place place, Reporter& out);
+
+}  // namespace feroce::lint

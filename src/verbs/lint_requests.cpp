@@ -1,0 +1,165 @@
+// Work requests in the lint's form: what is needed to follow them and to judge them when posted.
+#include <optional>
+
+#include "base/scratch.hpp"
+#include "verbs/lint.hpp"
+
+namespace feroce::verbs {
+namespace {
+
+using transport::SendOp;
+
+lint::Op operation(ibv_wr_opcode opcode) {
+    switch (opcode) {
+        case IBV_WR_RDMA_WRITE:
+        case IBV_WR_RDMA_WRITE_WITH_IMM:
+            return lint::Op::Write;
+        case IBV_WR_RDMA_READ:
+            return lint::Op::Read;
+        case IBV_WR_ATOMIC_CMP_AND_SWP:
+        case IBV_WR_ATOMIC_FETCH_AND_ADD:
+            return lint::Op::Atomic;
+        case IBV_WR_LOCAL_INV:
+        case IBV_WR_BIND_MW:
+            return lint::Op::Local;
+        default:
+            return lint::Op::Send;
+    }
+}
+
+lint::Op operation(SendOp op) {
+    switch (op) {
+        case SendOp::Write:
+        case SendOp::WriteImmediate:
+            return lint::Op::Write;
+        case SendOp::Read:
+            return lint::Op::Read;
+        case SendOp::CompareSwap:
+        case SendOp::FetchAdd:
+            return lint::Op::Atomic;
+        case SendOp::AtomicWrite:
+        case SendOp::Flush:
+        case SendOp::LocalInvalidate:
+        case SendOp::BindWindow:
+            return lint::Op::Local;  // No buffer of the program is read.
+        default:
+            return lint::Op::Send;
+    }
+}
+
+lint::SgeFault fault_of(mem::Fault fault) {
+    switch (fault) {
+        case mem::Fault::None:
+            return lint::SgeFault::None;
+        case mem::Fault::WrongPd:
+            return lint::SgeFault::WrongPd;
+        case mem::Fault::NoPermission:
+            return lint::SgeFault::NotWritable;
+        case mem::Fault::OutOfBounds:
+            return lint::SgeFault::OutOfBounds;
+        default:
+            return lint::SgeFault::NoSuchKey;
+    }
+}
+
+// A list that the device would refuse is not followed.
+template <class Wr>
+std::span<const ibv_sge> sges_of(const Wr& wr) {
+    if (wr.sg_list == nullptr || wr.num_sge < 0) return {};
+    if (static_cast<std::uint32_t>(wr.num_sge) > limits::kSges) return {};
+    return {wr.sg_list, static_cast<std::size_t>(wr.num_sge)};
+}
+
+using SgeScratch = Scratch<mem::Sge, limits::kSges>;
+
+std::span<const mem::Sge> convert(std::span<const ibv_sge> list, SgeScratch& scratch) {
+    const auto out = scratch.span();
+    for (std::size_t i = 0; i < list.size(); ++i)
+        out[i] = {list[i].addr, list[i].length, LKey{list[i].lkey}};
+    return out.first(list.size());
+}
+
+}  // namespace
+
+lint::SgeTrouble Lint::trouble(PdId pd, const mem::Sge& sge, lint::Op op, std::uint32_t index) {
+    const mem::AccessSet need =
+        lint::writes_locally(op) ? mem::AccessSet(mem::Access::LocalWrite) : mem::AccessSet();
+    lint::SgeTrouble out;
+    const mem::Lookup found = process_.memory().local(pd, sge.lkey, sge.address, sge.length, need);
+    out.fault = fault_of(found.fault);
+    out.index = index;
+    if (out.fault == lint::SgeFault::None) return out;
+    const mem::RegionName region = out.fault == lint::SgeFault::NoSuchKey
+                                       ? process_.memory().region_at(sge.address)
+                                       : process_.memory().region_with(sge.lkey.raw);
+    out.region_key = region.key;
+    out.region_address = region.address;
+    out.region_length = region.key == 0 ? 0 : region.length;
+    return out;
+}
+
+// Keys of inlined data are not looked at, and the bytes are the device's once the call returns.
+void Lint::finish(lint::Request& request, PdId pd, std::span<const mem::Sge> sges) {
+    std::uint32_t index = 0;
+    for (const mem::Sge& sge : sges) {
+        request.bytes += sge.length;
+        if (index < request.sges.size())
+            request.sges[request.sge_count++] = {sge.address, sge.length, sge.lkey.raw};
+        if (!request.inlined && sge.length > 0 && request.trouble.fault == lint::SgeFault::None)
+            request.trouble = trouble(pd, sge, request.op, index);
+        ++index;
+    }
+    const bool read = request.op == lint::Op::Send || request.op == lint::Op::Write;
+    const bool all_followed = index == request.sge_count && request.bytes > 0;
+    if (read && all_followed && !request.inlined && request.trouble.fault == lint::SgeFault::None)
+        request.print = look(pd.raw, request);
+}
+
+Lint::Requests Lint::requests_of(Qp& qp, const ibv_send_wr* list) {
+    Requests out;
+    SgeScratch scratch;
+    for (const ibv_send_wr* wr = list; wr != nullptr; wr = wr->next) {
+        lint::Request& request = out.emplace_back();
+        request.wr_id = wr->wr_id;
+        request.op = operation(wr->opcode);
+        request.signaled = qp.signal_all || (wr->send_flags & IBV_SEND_SIGNALED) != 0;
+        request.inlined = (wr->send_flags & IBV_SEND_INLINE) != 0;
+        if (request.op == lint::Op::Local || qp.base.qp_base.pd == nullptr) continue;
+        finish(request, pd_of(qp.base.qp_base.pd).id, convert(sges_of(*wr), scratch));
+    }
+    return out;
+}
+
+Lint::Requests Lint::requests_of(ibv_pd* pd, const ibv_recv_wr* list) {
+    Requests out;
+    SgeScratch scratch;
+    for (const ibv_recv_wr* wr = list; wr != nullptr; wr = wr->next) {
+        lint::Request& request = out.emplace_back();
+        request.wr_id = wr->wr_id;
+        request.op = lint::Op::Receive;
+        request.signaled = true;
+        if (pd != nullptr) finish(request, pd_of(pd).id, convert(sges_of(*wr), scratch));
+    }
+    return out;
+}
+
+Lint::Requests Lint::requests_of(Qp& qp, const Builder& builder) {
+    Requests out;
+    for (std::size_t i = 0; i < builder.requests.size(); ++i) {
+        const transport::SendWr& wr = builder.requests[i];
+        const Builder::Data& data = builder.data[i];
+        lint::Request& request = out.emplace_back();
+        request.wr_id = wr.wr_id;
+        request.op = operation(wr.op);
+        request.signaled = qp.signal_all || wr.signaled;
+        request.inlined = wr.inlined;
+        if (wr.inlined)
+            request.bytes = data.inline_length;
+        else if (request.op != lint::Op::Local && qp.base.qp_base.pd != nullptr)
+            finish(request, pd_of(qp.base.qp_base.pd).id,
+                   std::span<const mem::Sge>(builder.sges).subspan(data.first_sge, data.sge_count));
+    }
+    return out;
+}
+
+}  // namespace feroce::verbs

@@ -1,0 +1,168 @@
+#!/usr/bin/env python3
+"""Lint finds the mistakes of small programs, and none in programs of others:
+lint_test.py mistakes|modes|silence FOLDER_OF_FEROCE LINT_MISTAKES."""
+import os
+import pathlib
+import re
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+SKIPPED = 77
+PATIENCE = 60
+PORT = 20000 + os.getpid() % 10000  # Other tests run beside it.
+
+# The program, the kind that is reported, and words of the sentence: one report, and beside it only
+# what OTHERS names: a failed completion is told of too.
+FOUND = [
+    ("buffer_changed", "buffer-changed", "was changed, first within bytes 8 to 11"),
+    ("no_receive", "no-receive", "no receive was posted here since RESET"),
+    ("rnr_exceeded", "no-receive", "failed with IBV_WC_RNR_RETRY_EXC_ERR"),
+    ("reg_flags", "access-flags", "without IBV_ACCESS_LOCAL_WRITE"),
+    ("remote_access", "access-flags", "they lack IBV_ACCESS_REMOTE_WRITE"),
+    ("modify_mask", "modify-qp",
+     "attr_mask lacks IBV_QP_ACCESS_FLAGS IBV_QP_PKEY_INDEX, and has IBV_QP_SQ_PSN"),
+    ("not_global", "modify-qp", "set is_global"),
+    ("cq_too_small", "cq-too-small",
+     "5 requests are posted whose completions go to a completion queue of 4"),
+    ("unsignaled", "unsignaled", "send 5 in a row without a signal in a queue of max_send_wr 4"),
+    ("length_of_failure", "error-ignored", "byte_len of failed completions"),
+    ("status_ignored", "error-ignored", "9 sends were posted"),
+    ("field_of_failure", "error-ignored", "ibv_wc_read_byte_len was read"),
+    ("region_in_use", "region-in-use", "WR 12 (receive of 64 bytes"),
+    ("wrong_key", "bad-sge", "no region has that lkey; the memory is in the region of lkey"),
+    ("past_the_end", "bad-sge", "that is 96 bytes past the end of the region"),
+    ("not_writable", "bad-sge", "lacks IBV_ACCESS_LOCAL_WRITE"),
+    ("inline_too_long", "inline-too-long", "takes 64 bytes inline"),
+    ("grh_forgotten", "datagram", "no room for the 40 bytes of GRH"),
+    ("grh_not_counted", "datagram", "no room for the GRH of 40 bytes and 64 bytes of payload"),
+    ("wrong_qkey", "datagram", "they have the Q_Key 0x1112, its own is 0x1111"),
+    ("long_datagram", "datagram", "longer than the MTU"),
+    ("first_psn", "disagreement", "begin with PSN 100"),
+    ("mtu_mismatch", "access-flags", "the two ends have different path MTUs"),
+]
+# These wait for ever where they err, as on a card: lint ends them.
+ABORTED = [
+    ("unacknowledged", "unacknowledged", "1 of 1 events"),
+    ("missed_event", "missed-event", "completions (1) were in the queue before it was armed"),
+]
+# What else such a program must be told.
+OTHERS = {"length_of_failure": {"access-flags"}, "status_ignored": {"access-flags"},
+          "field_of_failure": {"access-flags"}, "rnr_exceeded": {"no-receive"}}
+
+SILENT = [
+    ["ibv_rc_pingpong", "-g", "0", "-n", "200"],
+    ["ibv_rc_pingpong", "-g", "0", "-n", "200", "-e"],
+    ["ibv_rc_pingpong", "-g", "0", "-n", "200", "-N"],
+    ["ibv_uc_pingpong", "-g", "0", "-n", "200"],
+    ["ibv_ud_pingpong", "-g", "0", "-n", "200"],
+    ["ibv_srq_pingpong", "-g", "0", "-n", "200"],
+    ["ib_send_bw", "-x", "0", "-n", "200"],
+    ["ib_send_bw", "-x", "0", "-n", "200", "-e"],
+    ["ib_send_lat", "-x", "0", "-n", "200"],
+    ["ib_write_bw", "-x", "0", "-n", "200", "-q", "4", "-b"],
+    ["ib_write_lat", "-x", "0", "-n", "200"],
+    ["ib_read_bw", "-x", "0", "-n", "200"],
+    ["ib_atomic_bw", "-x", "0", "-n", "200"],
+]
+
+
+def fail(text):
+    sys.exit(text)
+
+
+def run(command, **more):
+    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False,
+                          **more)
+
+
+def reports(text):
+    return re.findall(r"^feroce: lint: ([a-z-]+): (.*)$", text, re.M)
+
+
+def check_report(name, kind, words, text):
+    """The sentence, where it was posted, and the mend."""
+    hits = [said for what, said in reports(text) if what == kind and words in said]
+    if len(hits) != 1:
+        fail(f"{name}: not one report of {kind} with `{words}`, but {len(hits)}:\n{text}")
+    strange = {what for what, _ in reports(text)} - {kind} - OTHERS.get(name, set())
+    if strange:
+        fail(f"{name}: also reported {strange}:\n{text}")
+    place = rf"#\d+ .*{name}\(\) \(lint_mistakes\+0x[0-9a-f]+\)"
+    if not re.search(place, text) or "  mend: " not in text:
+        fail(f"{name}: no backtrace with {name}(), or no mend:\n{text}")
+
+
+def mistakes(feroce, program):
+    for name, kind, words in FOUND:
+        done = run([feroce, "run", "--lint", "--", program, name])
+        if done.returncode != 0:
+            fail(f"{name} ended with {done.returncode}:\n{done.stderr}")
+        check_report(name, kind, words, done.stderr)
+    for name, kind, words in ABORTED:
+        done = run([feroce, "run", "--lint=abort", "--", program, name])
+        if done.returncode != -signal.SIGABRT:
+            fail(f"{name} ended with {done.returncode} and should have aborted:\n{done.stderr}")
+        check_report(name, kind, words, done.stderr)
+    for option in ["--lint", "--lint=abort"]:
+        done = run([feroce, "run", option, "--", program, "clean"])
+        if done.returncode != 0 or "lint" in done.stderr:
+            fail(f"a correct program ended with {done.returncode}:\n{done.stderr}")
+
+
+def modes(feroce, program):
+    """Off says nothing; a value that is not understood keeps the device closed."""
+    for value in ["", "off"]:
+        done = run([feroce, "run", "--", program, "buffer_changed"],
+                   env={**os.environ, "FEROCE_LINT": value})
+        if done.returncode != 0 or "lint" in done.stderr:
+            fail(f"FEROCE_LINT={value}: {done.returncode}:\n{done.stderr}")
+    done = run([feroce, "run", "--", program, "clean"], env={**os.environ, "FEROCE_LINT": "yes"})
+    if done.returncode == 0 or "FEROCE_LINT is none of off, warn and abort" not in done.stderr:
+        fail(f"FEROCE_LINT=yes: {done.returncode}:\n{done.stderr}")
+    done = run([feroce, "run", "--", program, "buffer_changed"],
+               env={**os.environ, "FEROCE_LINT": "abort"})
+    if done.returncode != -signal.SIGABRT:
+        fail(f"FEROCE_LINT=abort: {done.returncode}:\n{done.stderr}")
+
+
+def wait_for_listener(server):
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline and server.poll() is None:
+        tables = [pathlib.Path(f"/proc/net/{name}") for name in ("tcp", "tcp6")]
+        text = "".join(table.read_text(encoding="ascii") for table in tables if table.exists())
+        if re.search(rf":{PORT:04X} 0+:0000 0A", text):
+            return
+        time.sleep(0.02)  # Between looks, with an end.
+    fail(f"{server.args} does not listen")
+
+
+def silence(feroce, _):
+    if not all(shutil.which(command[0]) for command in SILENT):
+        sys.exit(SKIPPED)
+    for command in SILENT:
+        words = [feroce, "run", "--lint", "--", *command, "-d", "feroce_lo", "-p", str(PORT)]
+        with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                              text=True) as server:
+            try:
+                wait_for_listener(server)
+                client = run([*words, "localhost"])
+                said, _ = server.communicate(timeout=PATIENCE)
+            finally:
+                server.kill()
+        text = said + client.stdout + client.stderr
+        if client.returncode != 0 or server.returncode != 0 or "feroce: lint" in text:
+            fail(f"{' '.join(command)}: {server.returncode} {client.returncode}\n{text}")
+
+
+def main():
+    test, folder, program = sys.argv[1:4]
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    os.environ["FEROCE_DEVICES"] = "lo"
+    {"mistakes": mistakes, "modes": modes, "silence": silence}[test](folder + "/feroce", program)
+
+
+main()

@@ -1,0 +1,393 @@
+// Small programs with one mistake each, and a correct one: lint_mistakes NAME. Each ends with
+// status 0 if it could make its mistake; lint_test.py expects that lint has found it.
+#include <cstring>
+#include <utility>
+
+#include "ends.hpp"
+
+using namespace lint_programs;
+
+namespace {
+
+void clean() {
+    Ends ends;
+    ibv_wc wc{};
+    for (std::uint64_t i = 0; i < 100; ++i) {
+        need(ends.b.receive(ends.b.sge(64), i) == 0, "ibv_post_recv");
+        ends.a.memory[0] = static_cast<std::uint8_t>(i);
+        need(ends.a.send(signaled(IBV_WR_SEND), ends.a.sge(64)) == 0, "ibv_post_send");
+        need(ends.a.poll(wc) && wc.status == IBV_WC_SUCCESS, "send");
+        need(ends.b.poll(wc) && wc.status == IBV_WC_SUCCESS, "receive");
+        need(ends.b.memory[0] == i, "what arrived");
+    }
+    need(::ibv_req_notify_cq(ends.b.cq, 0) == 0, "ibv_req_notify_cq");
+    need(ends.b.receive(ends.b.sge(64)) == 0, "ibv_post_recv");
+    need(ends.a.send(signaled(IBV_WR_SEND), ends.a.sge(64)) == 0, "ibv_post_send");
+    need(ends.a.poll(wc), "send");
+    ibv_cq* cq = nullptr;
+    void* given = nullptr;
+    need(::ibv_get_cq_event(ends.b.channel, &cq, &given) == 0, "ibv_get_cq_event");
+    ::ibv_ack_cq_events(cq, 1);
+    need(ends.b.poll(wc), "receive");
+    ends.close();
+}
+
+// --- 1
+void buffer_changed() {
+    Ends ends;
+    need(ends.b.receive(ends.b.sge(64)) == 0, "ibv_post_recv");
+    need(ends.a.send(signaled(IBV_WR_SEND), ends.a.sge(64)) == 0, "ibv_post_send");
+    ends.a.memory[9] = 1;
+    ibv_wc wc{};
+    need(ends.a.poll(wc), "send");
+    ends.close();
+}
+
+// --- 2
+void no_receive() {
+    Ends ends;
+    need(ends.a.send(signaled(IBV_WR_SEND), ends.a.sge(64)) == 0, "ibv_post_send");
+    ibv_wc wc{};
+    (void)ends.a.poll(wc, std::chrono::seconds(1));
+    ends.close();
+}
+
+void rnr_exceeded() {
+    Wishes impatient;
+    impatient.rnr_retry = 1;
+    Ends ends(impatient);
+    need(ends.a.send(signaled(IBV_WR_SEND), ends.a.sge(64)) == 0, "ibv_post_send");
+    ibv_wc wc{};
+    need(ends.a.poll(wc) && wc.status == IBV_WC_RNR_RETRY_EXC_ERR, "send");
+    ends.close();
+}
+
+// --- 3
+void reg_flags() {
+    Ends ends;
+    static std::uint64_t word = 0;
+    need(::ibv_reg_mr(ends.a.pd, &word, sizeof word, IBV_ACCESS_REMOTE_WRITE) == nullptr, "reg");
+    ends.close();
+}
+
+void remote_access() {
+    Wishes closed;
+    closed.access = IBV_ACCESS_LOCAL_WRITE;
+    Ends ends({}, closed);
+    need(ends.a.send(write_to(ends.b), ends.a.sge(8)) == 0, "ibv_post_send");
+    ibv_wc wc{};
+    need(ends.a.poll(wc) && wc.status != IBV_WC_SUCCESS, "write");
+    ends.close();
+}
+
+// --- 4
+void modify_mask() {
+    Ends ends;
+    ibv_qp_attr a{};
+    a.qp_state = IBV_QPS_RESET;
+    need(::ibv_modify_qp(ends.a.qp, &a, IBV_QP_STATE) == 0, "RESET");
+    a.qp_state = IBV_QPS_INIT;
+    a.port_num = 1;
+    need(::ibv_modify_qp(ends.a.qp, &a, IBV_QP_STATE | IBV_QP_PORT | IBV_QP_SQ_PSN) != 0, "INIT");
+    ends.close();
+}
+
+void not_global() {
+    Ends ends;
+    ibv_qp_attr a{};
+    ends.a.move(a, IBV_QPS_RESET, 0);
+    a.port_num = 1;
+    ends.a.move(a, IBV_QPS_INIT, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+    a.qp_state = IBV_QPS_RTR;
+    a.path_mtu = IBV_MTU_1024;
+    a.ah_attr.port_num = 1;
+    need(::ibv_modify_qp(ends.a.qp, &a,
+                         IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+                             IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER) != 0,
+         "RTR");
+    ends.close();
+}
+
+// --- 5
+void cq_too_small() {
+    Wishes small;
+    small.cqe = 4;
+    Ends ends({}, small);
+    for (std::uint64_t i = 0; i < 8; ++i)
+        need(ends.b.receive(ends.b.sge(64), i) == 0, "ibv_post_recv");
+    ends.close();
+}
+
+// --- 6
+void unsignaled() {
+    Wishes few;
+    few.sends = 4;
+    Ends ends(few);
+    for (int i = 0; i < 8; ++i) {
+        ibv_send_wr wr = write_to(ends.b);
+        wr.send_flags = 0;
+        // The soft device frees slots when the peer has acknowledged.
+        const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+        while (ends.a.send(wr, ends.a.sge(8)) != 0) {
+            need(std::chrono::steady_clock::now() < end, "ibv_post_send");
+            ibv_wc wc{};
+            (void)::ibv_poll_cq(ends.a.cq, 1, &wc);
+        }
+    }
+    ends.close();
+}
+
+// --- 7
+void unacknowledged() {
+    Ends ends;
+    need(::ibv_req_notify_cq(ends.a.cq, 0) == 0, "ibv_req_notify_cq");
+    need(ends.a.send(write_to(ends.b), ends.a.sge(8)) == 0, "ibv_post_send");
+    ibv_cq* cq = nullptr;
+    void* given = nullptr;
+    need(::ibv_get_cq_event(ends.a.channel, &cq, &given) == 0, "ibv_get_cq_event");
+    ibv_wc wc{};
+    need(ends.a.poll(wc), "write");
+    ends.close();  // Does not return: lint_test.py has lint abort it.
+}
+
+// --- 8
+void missed_event() {
+    Ends ends;
+    need(ends.a.send(write_to(ends.b), ends.a.sge(8)) == 0, "ibv_post_send");
+    ibv_wc wc{};
+    need(ends.a.poll(wc), "write");
+    need(ends.b.receive(ends.b.sge(64)) == 0, "ibv_post_recv");
+    need(ends.a.send(signaled(IBV_WR_SEND), ends.a.sge(64)) == 0, "ibv_post_send");
+    need(ends.a.poll(wc), "send");  // Acknowledged: the receive has completed.
+    need(::ibv_req_notify_cq(ends.b.cq, 0) == 0, "ibv_req_notify_cq");
+    ibv_cq* cq = nullptr;
+    void* given = nullptr;
+    (void)::ibv_get_cq_event(ends.b.channel, &cq, &given);  // For ever, if lint does not abort.
+}
+
+// --- 9
+void length_of_failure() {
+    Wishes closed;
+    closed.access = IBV_ACCESS_LOCAL_WRITE;
+    Ends ends({}, closed);
+    need(ends.a.send(write_to(ends.b), ends.a.sge(8)) == 0, "ibv_post_send");
+    ibv_wc wc{};
+    need(ends.a.poll(wc), "write");
+    (void)ends.a.receive(ends.a.sge(wc.byte_len));
+    ends.close();
+}
+
+void status_ignored() {
+    Wishes closed;
+    closed.access = IBV_ACCESS_LOCAL_WRITE;
+    Ends ends({}, closed);
+    for (int i = 0; i < 12; ++i) {
+        need(ends.a.send(write_to(ends.b), ends.a.sge(8)) == 0, "ibv_post_send");
+        ibv_wc wc{};
+        need(ends.a.poll(wc), "write");
+    }
+    ends.close();
+}
+
+void field_of_failure() {
+    ibv_context* context = open_first();
+    Wishes closed;
+    closed.access = IBV_ACCESS_LOCAL_WRITE;
+    Ends ends({}, closed);
+    ibv_cq_init_attr_ex attributes{};
+    attributes.cqe = 8;
+    attributes.wc_flags = IBV_WC_EX_WITH_BYTE_LEN;
+    ibv_cq_ex* cq = ::ibv_create_cq_ex(ends.context, &attributes);
+    need(cq != nullptr, "ibv_create_cq_ex");
+    ibv_qp_init_attr init{};
+    init.send_cq = init.recv_cq = ::ibv_cq_ex_to_cq(cq);
+    init.qp_type = IBV_QPT_RC;
+    init.cap = {4, 4, 1, 1, 0};
+    ibv_qp* old = std::exchange(ends.a.qp, ::ibv_create_qp(ends.a.pd, &init));
+    ends.a.connect(ends.b.qp->qp_num);
+    ibv_qp_attr a{};
+    ends.b.move(a, IBV_QPS_RESET, 0);
+    ends.b.connect(ends.a.qp->qp_num);
+    need(ends.a.send(write_to(ends.b), ends.a.sge(8)) == 0, "ibv_post_send");
+    ibv_poll_cq_attr how{};
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (::ibv_start_poll(cq, &how) != 0)
+        need(std::chrono::steady_clock::now() < end, "ibv_start_poll");
+    need(cq->status != IBV_WC_SUCCESS, "write");
+    (void)::ibv_wc_read_byte_len(cq);
+    ::ibv_end_poll(cq);
+    need(::ibv_destroy_qp(old) == 0, "ibv_destroy_qp");
+    need(::ibv_destroy_qp(ends.a.qp) == 0, "ibv_destroy_qp");
+    need(::ibv_destroy_cq(::ibv_cq_ex_to_cq(cq)) == 0, "ibv_destroy_cq");
+    need(::ibv_close_device(context) == 0, "ibv_close_device");
+}
+
+// --- 10
+void region_in_use() {
+    Ends ends;
+    need(ends.b.receive(ends.b.sge(64), 12) == 0, "ibv_post_recv");
+    need(ends.b.receive(ends.b.sge(64), 13) == 0, "ibv_post_recv");
+    need(::ibv_dereg_mr(ends.b.mr) == 0, "ibv_dereg_mr");
+}
+
+// --- 11
+void wrong_key() {
+    Ends ends;
+    ibv_sge sge = ends.a.sge(64);
+    sge.lkey ^= 1;
+    need(ends.a.send(write_to(ends.b), sge) == 0, "ibv_post_send");
+    ibv_wc wc{};
+    need(ends.a.poll(wc), "write");
+    ends.close();
+}
+
+void past_the_end() {
+    Ends ends;
+    const auto offset = ends.a.memory.size() - 64;
+    need(ends.a.send(write_to(ends.b), ends.a.sge(160, offset)) == 0, "ibv_post_send");
+    ibv_wc wc{};
+    need(ends.a.poll(wc), "write");
+    ends.close();
+}
+
+void not_writable() {
+    Wishes readable;
+    readable.access = 0;
+    Ends ends(readable);
+    need(ends.a.receive(ends.a.sge(64)) == 0, "ibv_post_recv");
+    ends.close();
+}
+
+// --- 12
+void inline_too_long() {
+    Ends ends;
+    ibv_send_wr wr = write_to(ends.b);
+    wr.send_flags |= IBV_SEND_INLINE;
+    need(ends.a.send(wr, ends.a.sge(65)) != 0, "ibv_post_send");
+    ends.close();
+}
+
+// --- 13
+Wishes datagrams() {
+    Wishes out;
+    out.type = IBV_QPT_UD;
+    return out;
+}
+
+ibv_ah* address_of(const Ends& ends) {
+    ibv_ah_attr a{};
+    a.is_global = 1;
+    a.port_num = 1;
+    need(::ibv_query_gid(ends.context, 1, 0, &a.grh.dgid) == 0, "ibv_query_gid");
+    ibv_ah* out = ::ibv_create_ah(ends.a.pd, &a);
+    need(out != nullptr, "ibv_create_ah");
+    return out;
+}
+
+void send_datagram(Ends& ends, std::uint32_t bytes, std::uint32_t qkey) {
+    ibv_ah* ah = address_of(ends);
+    ibv_send_wr wr = signaled(IBV_WR_SEND);
+    wr.wr.ud.ah = ah;
+    wr.wr.ud.remote_qpn = ends.b.qp->qp_num;
+    wr.wr.ud.remote_qkey = qkey;
+    if (ends.a.send(wr, ends.a.sge(bytes)) == 0) {
+        ibv_wc wc{};
+        need(ends.a.poll(wc), "send");
+        (void)ends.b.poll(wc, std::chrono::seconds(1));
+    }
+    need(::ibv_destroy_ah(ah) == 0, "ibv_destroy_ah");
+}
+
+void grh_forgotten() {
+    Ends ends(datagrams(), datagrams());
+    need(ends.b.receive(ends.b.sge(32)) == 0, "ibv_post_recv");
+    ends.close();
+}
+
+void grh_not_counted() {
+    Ends ends(datagrams(), datagrams());
+    need(ends.b.receive(ends.b.sge(64)) == 0, "ibv_post_recv");
+    send_datagram(ends, 64, kQkey);
+    ends.close();
+}
+
+void wrong_qkey() {
+    Ends ends(datagrams(), datagrams());
+    need(ends.b.receive(ends.b.sge(104)) == 0, "ibv_post_recv");
+    send_datagram(ends, 64, kQkey + 1);
+    ends.close();
+}
+
+void long_datagram() {
+    Ends ends(datagrams(), datagrams());
+    send_datagram(ends, 8192, kQkey);
+    ends.close();
+}
+
+// --- 15
+void first_psn() {
+    Wishes other;
+    other.first_psn = 100;
+    Ends ends(other);
+    need(ends.b.receive(ends.b.sge(64)) == 0, "ibv_post_recv");
+    need(ends.a.send(signaled(IBV_WR_SEND), ends.a.sge(64)) == 0, "ibv_post_send");
+    ibv_wc wc{};
+    (void)ends.a.poll(wc, std::chrono::seconds(1));
+    ends.close();
+}
+
+void mtu_mismatch() {
+    Wishes longer;
+    longer.mtu = IBV_MTU_2048;
+    Ends ends(longer);
+    need(ends.a.send(write_to(ends.b), ends.a.sge(4096)) == 0, "ibv_post_send");
+    ibv_wc wc{};
+    need(ends.a.poll(wc) && wc.status != IBV_WC_SUCCESS, "write");
+    ends.close();
+}
+
+struct Program {
+    const char* name;
+    void (*run)();
+};
+
+constexpr Program kPrograms[] = {
+    {"clean", clean},
+    {"buffer_changed", buffer_changed},
+    {"no_receive", no_receive},
+    {"rnr_exceeded", rnr_exceeded},
+    {"reg_flags", reg_flags},
+    {"remote_access", remote_access},
+    {"modify_mask", modify_mask},
+    {"not_global", not_global},
+    {"cq_too_small", cq_too_small},
+    {"unsignaled", unsignaled},
+    {"unacknowledged", unacknowledged},
+    {"missed_event", missed_event},
+    {"length_of_failure", length_of_failure},
+    {"status_ignored", status_ignored},
+    {"field_of_failure", field_of_failure},
+    {"region_in_use", region_in_use},
+    {"wrong_key", wrong_key},
+    {"past_the_end", past_the_end},
+    {"not_writable", not_writable},
+    {"inline_too_long", inline_too_long},
+    {"grh_forgotten", grh_forgotten},
+    {"grh_not_counted", grh_not_counted},
+    {"wrong_qkey", wrong_qkey},
+    {"long_datagram", long_datagram},
+    {"first_psn", first_psn},
+    {"mtu_mismatch", mtu_mismatch},
+};
+
+}  // namespace
+
+int main(int count, char** arguments) {
+    for (const Program& program : kPrograms)
+        if (count > 1 && std::strcmp(program.name, arguments[1]) == 0) {
+            program.run();
+            return 0;
+        }
+    for (const Program& program : kPrograms) std::puts(program.name);
+    return 2;
+}
