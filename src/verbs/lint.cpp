@@ -7,6 +7,8 @@
 #include <array>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
+#include <utility>
 
 #include "mem/touch.hpp"
 #include "transport/notice.hpp"

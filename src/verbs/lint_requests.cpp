@@ -9,7 +9,7 @@ namespace {
 
 using transport::SendOp;
 
-lint::Op operation(ibv_wr_opcode opcode) {
+lint::Op lint_op(ibv_wr_opcode opcode) {
     switch (opcode) {
         case IBV_WR_RDMA_WRITE:
         case IBV_WR_RDMA_WRITE_WITH_IMM:
@@ -27,7 +27,7 @@ lint::Op operation(ibv_wr_opcode opcode) {
     }
 }
 
-lint::Op operation(SendOp op) {
+lint::Op lint_op(SendOp op) {
     switch (op) {
         case SendOp::Write:
         case SendOp::WriteImmediate:
@@ -70,9 +70,9 @@ std::span<const ibv_sge> sges_of(const Wr& wr) {
     return {wr.sg_list, static_cast<std::size_t>(wr.num_sge)};
 }
 
-using SgeScratch = Scratch<mem::Sge, limits::kSges>;
+using LintScratch = Scratch<mem::Sge, limits::kSges>;
 
-std::span<const mem::Sge> convert(std::span<const ibv_sge> list, SgeScratch& scratch) {
+std::span<const mem::Sge> lint_sges(std::span<const ibv_sge> list, LintScratch& scratch) {
     const auto out = scratch.span();
     for (std::size_t i = 0; i < list.size(); ++i)
         out[i] = {list[i].addr, list[i].length, LKey{list[i].lkey}};
@@ -117,28 +117,28 @@ void Lint::finish(lint::Request& request, PdId pd, std::span<const mem::Sge> sge
 
 Lint::Requests Lint::requests_of(Qp& qp, const ibv_send_wr* list) {
     Requests out;
-    SgeScratch scratch;
+    LintScratch scratch;
     for (const ibv_send_wr* wr = list; wr != nullptr; wr = wr->next) {
         lint::Request& request = out.emplace_back();
         request.wr_id = wr->wr_id;
-        request.op = operation(wr->opcode);
+        request.op = lint_op(wr->opcode);
         request.signaled = qp.signal_all || (wr->send_flags & IBV_SEND_SIGNALED) != 0;
         request.inlined = (wr->send_flags & IBV_SEND_INLINE) != 0;
         if (request.op == lint::Op::Local || qp.base.qp_base.pd == nullptr) continue;
-        finish(request, pd_of(qp.base.qp_base.pd).id, convert(sges_of(*wr), scratch));
+        finish(request, pd_of(qp.base.qp_base.pd).id, lint_sges(sges_of(*wr), scratch));
     }
     return out;
 }
 
 Lint::Requests Lint::requests_of(ibv_pd* pd, const ibv_recv_wr* list) {
     Requests out;
-    SgeScratch scratch;
+    LintScratch scratch;
     for (const ibv_recv_wr* wr = list; wr != nullptr; wr = wr->next) {
         lint::Request& request = out.emplace_back();
         request.wr_id = wr->wr_id;
         request.op = lint::Op::Receive;
         request.signaled = true;
-        if (pd != nullptr) finish(request, pd_of(pd).id, convert(sges_of(*wr), scratch));
+        if (pd != nullptr) finish(request, pd_of(pd).id, lint_sges(sges_of(*wr), scratch));
     }
     return out;
 }
@@ -150,7 +150,7 @@ Lint::Requests Lint::requests_of(Qp& qp, const Builder& builder) {
         const Builder::Data& data = builder.data[i];
         lint::Request& request = out.emplace_back();
         request.wr_id = wr.wr_id;
-        request.op = operation(wr.op);
+        request.op = lint_op(wr.op);
         request.signaled = qp.signal_all || wr.signaled;
         request.inlined = wr.inlined;
         if (wr.inlined)
