@@ -20,6 +20,7 @@ public:
     void qp_made(const QpMade& qp, Place place) { ledger_.made(qp, place); }
     void modified(const Modify& modify);
     void registration_refused(const Registration& r) { check_registration(r, reporter_); }
+    void used_after_fork(const char* call, Place place) { check_fork(call, place, reporter_); }
     void deregisters(std::uint32_t key, Place place);
     void cq_destroys(Handle cq);  // Before the call waits for events.
     void cq_destroyed(Handle cq) { ledger_.forget_cq(cq); }

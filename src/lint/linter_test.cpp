@@ -251,6 +251,11 @@ TEST_F(LinterTest, TellsWhatAModifyLacks) {
     EXPECT_NE(found[0].sentence.find("attr_mask lacks IBV_QP_PORT"), std::string::npos);
 }
 
+TEST_F(LinterTest, TellsAChildWhoseObjectsItUses) {
+    linter.used_after_fork("ibv_post_send", 3);
+    EXPECT_TRUE(told_once(Kind::ForkedObject));
+}
+
 TEST_F(LinterTest, ReportsAPlaceOnceAndNoMoreThanItsLimit) {
     for (Place place = 1; place <= 3 * Reporter::kReportsMax; ++place) {
         linter.registration_refused(

@@ -42,6 +42,7 @@ void check_field(const Completion& done, const char* field, Place place, Reporte
 // rules_setup.cpp
 void check_registration(const Registration& registration, Reporter& out);
 void check_modify(const Modify& modify, Reporter& out);
+void check_fork(const char* call, Place place, Reporter& out);
 void check_deregistration(Ledger& ledger, std::uint32_t key, Place place, Reporter& out);
 
 }  // namespace feroce::lint

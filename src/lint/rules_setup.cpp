@@ -69,6 +69,14 @@ void check_modify(const Modify& m, Reporter& out) {
     out.found({Kind::ModifyQp, sentence, "called", m.place, mend});
 }
 
+void check_fork(const char* call, Place place, Reporter& out) {
+    out.found({Kind::ForkedObject,
+               std::string(call) + " on an object that the process before fork() has opened: a "
+                                   "child has none of its parent's connections",
+               "called", place,
+               "open the device after fork(), and leave the parent's objects to the parent"});
+}
+
 void check_deregistration(Ledger& ledger, std::uint32_t key, Place place, Reporter& out) {
     Users users;
     for (const auto& [qpn, qp] : ledger.qps()) {

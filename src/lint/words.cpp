@@ -35,6 +35,8 @@ const char* name(Kind kind) {
             return "datagram";
         case Kind::Disagreement:
             return "disagreement";
+        case Kind::ForkedObject:
+            return "forked-object";
     }
     return "";
 }

@@ -29,6 +29,7 @@ enum class Kind : std::uint8_t {
     InlineTooLong,
     Datagram,
     Disagreement,
+    ForkedObject,
 };
 const char* name(Kind kind);  // As reports and docs/lint.md call it.
 

@@ -6,11 +6,24 @@
 #include <iterator>
 
 #include "verbs/common.hpp"
+#include "verbs/instance.hpp"
 #include "verbs/lint.hpp"
 #include "verbs/ops.hpp"
 
 namespace feroce::verbs {
 namespace {
+
+// Null if it cannot be followed. A forked child is told: it has its parent's tables, and a Lint of
+// its own. An object that was destroyed has no process.
+Lint* lint_for(ibv_context* context, const char* call) {
+    if (Lint* lint = lint_of(context)) return lint;
+    if (context_of(context).process == nullptr) return nullptr;
+    if (Lint* own = Instance::get().lint.get())
+        own->tell([call](lint::Linter& linter, lint::Place place) {
+            linter.used_after_fork(call, place);
+        });
+    return nullptr;
+}
 
 template <class Wr>
 std::size_t count_until(const Wr* list, const Wr* end) {
@@ -46,7 +59,7 @@ bool made(Lint::Requests& into, Make make) {
 }
 
 int linted_post_send(ibv_qp* base, ibv_send_wr* list, ibv_send_wr** bad) {
-    Lint* lint = lint_of(base->context);
+    Lint* lint = lint_for(base->context, "ibv_post_send");
     Lint::Requests requests;
     if (lint == nullptr || !made(requests, [&] { return lint->requests_of(qp_of(base), list); }))
         return post_send(base, list, bad);
@@ -56,7 +69,7 @@ int linted_post_send(ibv_qp* base, ibv_send_wr* list, ibv_send_wr** bad) {
 }
 
 int linted_post_recv(ibv_qp* base, ibv_recv_wr* list, ibv_recv_wr** bad) {
-    Lint* lint = lint_of(base->context);
+    Lint* lint = lint_for(base->context, "ibv_post_recv");
     Lint::Requests requests;
     if (lint == nullptr || !made(requests, [&] { return lint->requests_of(base->pd, list); }))
         return post_recv(base, list, bad);
@@ -66,7 +79,7 @@ int linted_post_recv(ibv_qp* base, ibv_recv_wr* list, ibv_recv_wr** bad) {
 }
 
 int linted_post_srq_recv(ibv_srq* base, ibv_recv_wr* list, ibv_recv_wr** bad) {
-    Lint* lint = lint_of(base->context);
+    Lint* lint = lint_for(base->context, "ibv_post_srq_recv");
     Lint::Requests requests;
     if (lint == nullptr || !made(requests, [&] { return lint->requests_of(base->pd, list); }))
         return post_srq_recv(base, list, bad);
@@ -93,7 +106,7 @@ void poison(ibv_wc& wc) {
 
 int linted_poll_cq(ibv_cq* base, int wanted, ibv_wc* out) {
     const int count = poll_cq(base, wanted, out);
-    Lint* lint = lint_of(base->context);
+    Lint* lint = lint_for(base->context, "ibv_poll_cq");
     if (lint == nullptr) return count;
     lint->count_poll();
     lint->tell_quickly([&](lint::Linter& linter) { linter.polled(base); });

@@ -42,6 +42,7 @@ FOUND = [
     ("wrong_qkey", "datagram", "they have the Q_Key 0x1112, its own is 0x1111"),
     ("long_datagram", "datagram", "longer than the MTU"),
     ("first_psn", "disagreement", "begin with PSN 100"),
+    ("forked", "forked-object", "ibv_post_send on an object that the process before fork()"),
     ("mtu_mismatch", "access-flags", "the two ends have different path MTUs"),
 ]
 # These wait for ever where they err, as on a card: lint ends them.

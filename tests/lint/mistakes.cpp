@@ -1,5 +1,8 @@
 // Small programs with one mistake each, and a correct one: lint_mistakes NAME. Each ends with
 // status 0 if it could make its mistake; lint_test.py expects that lint has found it.
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <cstring>
 #include <utility>
 
@@ -346,6 +349,18 @@ void mtu_mismatch() {
     ends.close();
 }
 
+void forked() {
+    Ends ends;
+    const pid_t child = ::fork();
+    if (child == 0) {
+        const int error = ends.a.send(write_to(ends.b), ends.a.sge(8));
+        ::_exit(error != 0 ? 0 : 1);
+    }
+    int status = -1;
+    need(::waitpid(child, &status, 0) == child && status == 0, "the child");
+    ends.close();
+}
+
 struct Program {
     const char* name;
     void (*run)();
@@ -378,6 +393,7 @@ constexpr Program kPrograms[] = {
     {"long_datagram", long_datagram},
     {"first_psn", first_psn},
     {"mtu_mismatch", mtu_mismatch},
+    {"forked", forked},
 };
 
 }  // namespace
