@@ -282,10 +282,13 @@ void print_words(const Findings& findings) {
 }  // namespace
 
 int doctor(const std::string& program, const OutputOptions& options) {
+    const Trial trial = try_device();  // Before this process uses the library.
     const std::vector<std::string> kernel = kernel_devices();
     Findings findings = check_library();
+    append(findings, check_open(trial));
+    ::unsetenv("FEROCE_PCAP");  // Nothing of ours is to be captured.
     append(findings, check_devices());
-    append(findings, check_udp_port());
+    append(findings, check_udp_port(trial));
     append(findings, check_buffers());
     append(findings, check_limits(!kernel.empty()));
     append(findings, check_kernel_devices(kernel));

@@ -1,8 +1,10 @@
 // Who holds UDP port 4791: the kernel lists sockets with their inodes, and the descriptors of
 // processes name the same inodes. A process is one of ours if it shows a state page.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -82,44 +84,67 @@ std::string command_of(const std::string& pid) {
     return name;
 }
 
-}  // namespace
+struct Holders {
+    std::set<std::string> ours, foreign;  // Pids, of those that we can look into.
+    std::set<std::string> users;          // Of all.
+};
 
-std::vector<Finding> check_udp_port() {
-    const std::map<std::string, std::string> sockets = bound_sockets();
-    if (sockets.empty()) return {{Verdict::Good, "port", "UDP port 4791 is free", ""}};
-    std::vector<Finding> out;
-    std::set<std::string> ours, foreign, hidden;
+Holders holders_of_port(const std::map<std::string, std::string>& sockets) {
+    Holders out;
     const auto holders = holders_of(sockets);
     for (const auto& [inode, uid] : sockets) {
+        out.users.insert(uid);
         const auto found = holders.find(inode);
-        if (found == holders.end()) {
-            hidden.insert(uid);
-            continue;
-        }
-        for (const std::string& pid : found->second) (is_ours(pid) ? ours : foreign).insert(pid);
+        if (found == holders.end()) continue;
+        for (const std::string& pid : found->second)
+            (is_ours(pid) ? out.ours : out.foreign).insert(pid);
     }
-    out.reserve(foreign.size() + 1);
-    for (const std::string& pid : foreign)
+    return out;
+}
+
+// Programs get in, so those that hold it run Feroce, whatever else can be seen of them.
+Finding describe_shared(const Holders& holders) {
+    const std::string own = std::to_string(::geteuid());
+    if (holders.users.count(own) == 0)
+        return {Verdict::Good, "port",
+                fmt::format("UDP port 4791 is held by processes of user {} on Feroce, whose guests "
+                            "programs are",
+                            *holders.users.begin()),
+                ""};
+    const std::size_t count = holders.ours.size() + holders.foreign.size();
+    return {Verdict::Good, "port",
+            fmt::format("UDP port 4791 is shared by {} process{} on Feroce", count,
+                        count == 1 ? "" : "es"),
+            ""};
+}
+
+}  // namespace
+
+std::vector<Finding> check_udp_port(const Trial& trial) {
+    const std::map<std::string, std::string> sockets = bound_sockets();
+    if (sockets.empty()) return {{Verdict::Good, "port", "UDP port 4791 is free", ""}};
+    const Holders holders = holders_of_port(sockets);
+    if (!trial.tried || trial.opened) return {describe_shared(holders)};
+    std::vector<Finding> out;
+    for (const std::string& pid : holders.foreign)
         out.push_back({Verdict::Stop, "port",
                        fmt::format("UDP port 4791 is taken by {} (pid {}), which is not Feroce",
                                    command_of(pid), pid),
                        "kill " + pid});
-    if (!ours.empty())
-        out.push_back({Verdict::Good, "port",
-                       fmt::format("UDP port 4791 is shared by {} process{} on Feroce", ours.size(),
-                                   ours.size() == 1 ? "" : "es"),
-                       ""});
-    if (out.empty() && hidden.count("0") != 0)
-        out.push_back({Verdict::Stop, "port",
-                       "UDP port 4791 is held by root or by the kernel itself, as its rxe does",
-                       "rdma link show; rdma link delete NAME"});
-    else if (out.empty())
-        out.push_back({Verdict::Note, "port",
-                       fmt::format("UDP port 4791 is held by processes of user {}; if they run "
-                                   "Feroce it is shared with them",
-                                   *hidden.begin()),
-                       ""});
-    return out;
+    if (!out.empty()) return out;
+    const bool unknown = holders.ours.empty() && trial.error == EADDRINUSE;
+    if (unknown && holders.users.count("0") != 0)
+        return {{Verdict::Stop, "port",
+                 "UDP port 4791 is held by root or by the kernel itself, as its rxe does",
+                 "rdma link show; rdma link delete NAME"}};
+    if (unknown)
+        return {{Verdict::Stop, "port",
+                 fmt::format("UDP port 4791 is held by user {}, and not by Feroce",
+                             *holders.users.begin()),
+                 "ss -ulp   # as that user: which process has it"}};
+    return {{Verdict::Note, "port",
+             fmt::format("UDP port 4791 is held by processes of user {}", *holders.users.begin()),
+             ""}};
 }
 
 }  // namespace feroce::cli

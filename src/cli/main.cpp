@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdlib>
 #include <exception>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -200,6 +202,15 @@ int parse_and_do(int argc, char** argv) {
     return status;
 }
 
+// Such a command captures nothing, and must not empty the file of a program that did.
+bool only_looks(const std::vector<std::string>& words) {
+    const auto command = std::find_if(words.begin(), words.end(),
+                                      [](const std::string& word) { return word[0] != '-'; });
+    constexpr const char* kOthers[] = {"run", "launch", "export", "attach", "doctor"};
+    return command == words.end() ||
+           std::find(std::begin(kOthers), std::end(kOthers), *command) == std::end(kOthers);
+}
+
 }  // namespace
 }  // namespace feroce::cli
 
@@ -213,6 +224,7 @@ int main(int argc, char** argv) {
         if (words.size() > 1) asked.insert(asked.begin() + 1, argv[2]);
         return parse_and_do(static_cast<int>(asked.size()), asked.data());
     }
+    if (only_looks(words)) ::unsetenv("FEROCE_PCAP");
     const bool asks_help = words.size() == 2 && (words[1] == "--help" || words[1] == "-h");
     const bool launches = !words.empty() && words[0] == "launch";
     const bool runs = !words.empty() && words[0] == "run";
