@@ -369,7 +369,7 @@ Result<void> Desk::start(rtrs::ServerRequest& request, ByteView message) {
 
 void Desk::submit(rtrs::ServerRequest& request, const IoRequest& io,
                   std::shared_ptr<Opened> device) {
-    count(io.kind);
+    count(io, *device->disk);
     Job& job = take_job();
     job.kind = io.kind;
     job.fua = io.fua;
@@ -390,13 +390,15 @@ void Desk::submit(rtrs::ServerRequest& request, const IoRequest& io,
     }
 }
 
-void Desk::count(IoKind kind) {
-    switch (kind) {
+void Desk::count(const IoRequest& io, ExportedDisk& disk) {
+    switch (io.kind) {
         case IoKind::Read:
             ++statistics_.reads;
+            disk.count_read(io.size);
             return;
         case IoKind::Write:
             ++statistics_.writes;
+            disk.count_write(io.size);
             return;
         case IoKind::Flush:
             ++statistics_.flushes;

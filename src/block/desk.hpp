@@ -115,7 +115,7 @@ private:
     OpenResponse describe(ExportedDisk& disk) const;
     Session& session_of(const rtrs::ServerRequest& request);
     void submit(rtrs::ServerRequest& request, const IoRequest& io, std::shared_ptr<Opened> device);
-    void count(IoKind kind);
+    void count(const IoRequest& io, ExportedDisk& disk);
     Job& take_job();
     void job_done(Job& job, int error);
 

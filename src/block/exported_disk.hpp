@@ -78,6 +78,16 @@ public:
     const WriterRecord& record() const { return record_; }
     bool recorded() const { return recorded_; }  // Else there is nothing that a writer could spoil.
     const std::vector<Hold*>& holds() const { return holds_; }
+    // What clients asked; without name and size.
+    const DiskStatistics& traffic() const { return traffic_; }
+    void count_read(std::uint64_t bytes) {
+        ++traffic_.reads;
+        traffic_.read_bytes += bytes;
+    }
+    void count_write(std::uint64_t bytes) {
+        ++traffic_.writes;
+        traffic_.written_bytes += bytes;
+    }
 
     // A grant that the record does not know yet must not be told before settle() says so.
     Result<std::shared_ptr<Hold>> claim(const Claim& claim);
@@ -117,6 +127,7 @@ private:
     WriterRecord record_;
     std::uint64_t* lost_ = nullptr;  // Of its store, in keeper_. Null: it has none.
     std::vector<Hold*> holds_;
+    DiskStatistics traffic_;
     bool dirty_ = false;  // The record has changed since the back end got it.
     Keeping keeping_;
     std::uint64_t kept_count_ = 0;

@@ -217,6 +217,16 @@ rdma::Result<> Server::set_guests(const std::string& name, std::vector<std::stri
     return state_->desk().set_guests(name, std::move(sessions), std::move(addresses));
 }
 
+std::vector<DiskStatistics> Server::disks() const {
+    std::vector<DiskStatistics> out;
+    for (const std::shared_ptr<ExportedDisk>& disk : state_->desk().disks()) {
+        out.push_back(disk->traffic());
+        out.back().disk = disk->what().name;
+        out.back().size = disk->shape().size;
+    }
+    return out;
+}
+
 std::vector<Writer> Server::writers() const {
     return state_->desk().writers();
 }

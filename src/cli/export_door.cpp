@@ -18,6 +18,7 @@ namespace {
 
 constexpr std::string_view kPrefix = "export-";
 constexpr std::string_view kWriters = "writers";
+constexpr std::string_view kDisks = "disks";
 constexpr std::string_view kEvict = "evict";
 constexpr std::string_view kServes = "serves";  // Whether it has that config.
 constexpr std::string_view kReload = "reload";
@@ -108,6 +109,12 @@ std::string ExportDoor::answer(const std::string& request) {
                                fmt::join(writer.addresses, ","));
         return out;
     }
+    if (what == kDisks) {
+        for (const block::DiskStatistics& d : server_.disks())
+            out += fmt::format("{} {} {} {} {} {}\n", d.size, d.reads, d.writes, d.read_bytes,
+                               d.written_bytes, d.disk);
+        return out;
+    }
     if (what == kServes && has_config(request)) return std::string(kOk);
     if (what == kServes || what == kReload) return "no\n" + std::string(kNotMine);
     if (what != kEvict || request.size() <= what.size() + 1) return "no\nit asks what is not known";
@@ -115,23 +122,64 @@ std::string ExportDoor::answer(const std::string& request) {
     return answer_of(evicted ? "" : evicted.error().why);
 }
 
-int show_writers(const OutputOptions& options) {
-    Json all = Json::array();
+namespace {
+
+// The lines behind `ok`; none if the server does not answer, or does not know the question.
+std::vector<std::string> lines_of(const std::string& answer) {
+    std::vector<std::string> out;
+    if (!answer.starts_with(kOk)) return out;
+    std::istringstream lines(answer.substr(kOk.size()));
+    for (std::string line; std::getline(lines, line);) out.push_back(line);
+    return out;
+}
+
+Json writers_at(const std::string& door) {
+    Json out = Json::array();
+    for (const std::string& line : lines_of(ask(door, {std::string(kWriters)}))) {
+        std::istringstream words(line);
+        std::string disk, session, addresses;
+        std::uint64_t generation = 0;
+        words >> disk >> session >> generation >> addresses;
+        out.push_back({{"disk", disk},
+                       {"session", session},
+                       {"generation", generation},
+                       {"addresses", addresses}});
+    }
+    return out;
+}
+
+void append(std::string& to, const Json& word) {
+    to += (to.empty() ? "" : ",") + word.get<std::string>();
+}
+
+}  // namespace
+
+std::vector<ServedDisk> served_disks() {
+    std::vector<ServedDisk> out;
     for (const std::string& door : doors(kPrefix)) {
-        std::istringstream lines(ask(door, {std::string(kWriters)}));
-        std::string line;
-        std::getline(lines, line);
-        while (std::getline(lines, line)) {
+        const std::vector<std::string> disks = lines_of(ask(door, {std::string(kDisks)}));
+        const Json writers = disks.empty() ? Json::array() : writers_at(door);
+        for (const std::string& line : disks) {
+            ServedDisk& disk = out.emplace_back();
+            disk.pid = pid_of(door);
             std::istringstream words(line);
-            std::string disk, session, addresses;
-            std::uint64_t generation = 0;
-            words >> disk >> session >> generation >> addresses;
-            all.push_back({{"disk", disk},
-                           {"session", session},
-                           {"generation", generation},
-                           {"addresses", addresses}});
+            words >> disk.size >> disk.reads >> disk.writes >> disk.read_bytes >>
+                disk.written_bytes >> std::ws;
+            std::getline(words, disk.name);
+            for (const Json& writer : writers) {
+                if (writer["disk"] != disk.name) continue;
+                append(disk.writer, writer["session"]);
+                append(disk.addresses, writer["addresses"]);
+            }
         }
     }
+    return out;
+}
+
+int show_writers(const OutputOptions& options) {
+    Json all = Json::array();
+    for (const std::string& door : doors(kPrefix))
+        for (Json& writer : writers_at(door)) all.push_back(std::move(writer));
     if (options.json) {
         print_json(all, options);
         return 0;

@@ -1,5 +1,6 @@
 // The door of a running `feroce export`: a socket in the user's own directory by which the command
-// asks which session holds the right to write, takes it away, and has the config read again.
+// asks what it serves, which session holds the right to write, takes it away, and has the config
+// read again.
 #pragma once
 
 #include <sys/socket.h>
@@ -7,6 +8,7 @@
 
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "cli/output.hpp"
 #include "feroce/block/server.hpp"
@@ -39,6 +41,20 @@ private:
     std::string path_;
     int fd_ = -1;  // -1: nobody can ask.
 };
+
+// A disk that a server of this user has, as it tells.
+struct ServedDisk {
+    std::uint32_t pid = 0;
+    std::string name;
+    std::uint64_t size = 0;
+    std::uint64_t reads = 0;
+    std::uint64_t writes = 0;
+    std::uint64_t read_bytes = 0;
+    std::uint64_t written_bytes = 0;
+    std::string writer = {};     // The session that may write it; several with commas.
+    std::string addresses = {};  // That its paths came from.
+};
+std::vector<ServedDisk> served_disks();
 
 // The command's side: of all servers of this user. The exit status.
 int show_writers(const OutputOptions& options);

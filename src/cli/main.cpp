@@ -21,6 +21,7 @@
 #include "cli/run.hpp"
 #include "cli/session.hpp"
 #include "cli/show.hpp"
+#include "cli/top/top.hpp"
 #include "cli/trace.hpp"
 
 namespace feroce::cli {
@@ -37,6 +38,7 @@ struct Arguments {
     ExportConfig exports;
     AttachOptions attached;
     MetricsOptions measured;
+    TopOptions watched;
     bool writers = false;
     std::string evicted;
     bool reload = false;
@@ -132,6 +134,19 @@ void add_metrics(CLI::App& app, Arguments& arguments, int& status) {
     command->callback([&] { status = metrics(measured); });
 }
 
+void add_top(CLI::App& app, Arguments& arguments, int& status) {
+    TopOptions& watched = arguments.watched;
+    CLI::App* command = app.add_subcommand(
+        "top", "a live table: rates, round trips, what is sent again, last errors");
+    command->fallthrough();
+    command->add_flag("--once", watched.once, "print it once and end");
+    command->add_option("--every", watched.every, "seconds between looks; 1");
+    command->add_option("--view", watched.view, "devices, processes, qps, sessions or disks");
+    command->add_option("--sort", watched.sort, "by the column of this title");
+    command->add_option("--filter", watched.filter, "only rows with this text in them");
+    command->callback([&] { status = top(watched, arguments.options); });
+}
+
 void add_commands(CLI::App& app, Arguments& arguments, int& status) {
     app.add_subcommand(
         "run", "run [--lint[=abort]] -- CMD ARGS: an unmodified RDMA program on the soft device");
@@ -172,6 +187,7 @@ void add_commands(CLI::App& app, Arguments& arguments, int& status) {
     looks->fallthrough();
     looks->add_option("program", arguments.which, "also whether this one would use Feroce");
     looks->callback([&] { status = doctor(arguments.which, arguments.options); });
+    add_top(app, arguments, status);
     add_metrics(app, arguments, status);
     add_disk_commands(app, arguments, status);
 }

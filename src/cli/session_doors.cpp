@@ -114,13 +114,6 @@ std::vector<std::string> doors_in(const std::string& directory, std::string_view
     return out;
 }
 
-unsigned pid_of(const std::string& door) {
-    const std::size_t at = door.find('-', door.rfind('/')) + 1;  // Of a name such as export-42.
-    unsigned pid = 0;
-    std::from_chars(door.data() + std::min(at, door.size()), door.data() + door.size(), pid);
-    return pid;
-}
-
 std::string command_of(unsigned pid) {
     std::ifstream file(fmt::format("/proc/{}/comm", pid));
     std::string name;
@@ -174,7 +167,22 @@ bool has_ended(const std::string& door) {
     return ended;
 }
 
+unsigned pid_of(const std::string& door) {
+    const std::size_t at = door.find('-', door.rfind('/')) + 1;  // Of a name such as export-42.
+    unsigned pid = 0;
+    std::from_chars(door.data() + std::min(at, door.size()), door.data() + door.size(), pid);
+    return pid;
+}
+
 std::vector<LiveSession> live_sessions() {
+    std::vector<unsigned> silent;
+    std::vector<LiveSession> out = live_sessions(silent);
+    for (const unsigned pid : silent)
+        fmt::print(stderr, "feroce: process {} ({}) does not answer\n", pid, command_of(pid));
+    return out;
+}
+
+std::vector<LiveSession> live_sessions(std::vector<unsigned>& silent) {
     std::vector<LiveSession> out;
     const std::string directory = user_directory();
     Letterbox letterbox(directory);
@@ -183,8 +191,7 @@ std::vector<LiveSession> live_sessions() {
         if (!answer && errno == ECONNREFUSED)
             ::unlink(door.c_str());
         else if (!answer)
-            fmt::print(stderr, "feroce: process {} ({}) does not answer\n", pid_of(door),
-                       command_of(pid_of(door)));
+            silent.push_back(pid_of(door));
         else
             for (LiveSession& found : parse(door, *answer)) out.push_back(std::move(found));
     }

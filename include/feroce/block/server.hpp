@@ -43,6 +43,16 @@ struct Writer {
     std::uint64_t generation = 0;
 };
 
+// A disk that is served, and what clients have asked of it since it was exported.
+struct DiskStatistics {
+    std::string disk;
+    std::uint64_t size = 0;  // Bytes, when it was last looked at.
+    std::uint64_t reads = 0;
+    std::uint64_t writes = 0;
+    std::uint64_t read_bytes = 0;
+    std::uint64_t written_bytes = 0;
+};
+
 struct ServerStatistics {
     std::size_t open = 0;  // Disks that sessions have open.
     std::size_t under_way = 0;
@@ -90,6 +100,7 @@ public:
     // may not any more get EACCES; nothing changes for the others.
     rdma::Result<> set_guests(const std::string& name, std::vector<std::string> sessions,
                               std::vector<std::string> addresses);
+    std::vector<DiskStatistics> disks() const;
     std::vector<Writer> writers() const;
     // Takes the right to write a disk from the session that has it: whatever that still sends gets
     // ESTALE, and another session may open the disk. For a client that is dead or must not go on.
