@@ -142,7 +142,7 @@ private:
     Deadline deadline_;
 };
 
-int timeout_of(const timeval* timeout) {
+int rounded_up(const timeval* timeout) {
     if (timeout == nullptr) return -1;
     const std::int64_t ms = std::int64_t{timeout->tv_sec} * 1000 + (timeout->tv_usec + 999) / 1000;
     return static_cast<int>(std::clamp<std::int64_t>(ms, 0, 1 << 30));
@@ -179,7 +179,7 @@ int select_all(int count, fd_set* read, fd_set* write, fd_set* except, timeval* 
         if (is_in(except, fd)) events |= POLLPRI;
         if (events != 0) entries.push_back({fd, static_cast<short>(events), 0});
     }
-    const int found = poll_all(entries.data(), entries.size(), timeout_of(timeout));
+    const int found = poll_all(entries.data(), entries.size(), rounded_up(timeout));
     if (found < 0) return -1;
     int total = 0;
     for (const pollfd& entry : entries) {
