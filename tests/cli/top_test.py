@@ -243,7 +243,8 @@ def test_errors(feroce, _):
 def test_disks(feroce, _):
     with tempfile.TemporaryDirectory() as scratch, \
             running([feroce, "export", "d=memory:16M", "--address", "127.0.0.1"],
-                    stdout=subprocess.PIPE, text=True) as server:
+                    env=dict(os.environ, STATE_DIRECTORY=scratch), stdout=subprocess.PIPE,
+                    text=True) as server:
         assert server.stdout.readline(), "it serves"
         socket = os.path.join(scratch, "socket")
         with running([feroce, "attach", "127.0.0.1", "d", "--session", "reader", "--socket", socket,
