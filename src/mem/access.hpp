@@ -17,6 +17,7 @@ enum class Access : std::uint32_t {
     FlushGlobal = 256,
     FlushPersistent = 512,
     RelaxedOrdering = 1u << 20,
+    Far = 1u << 31,  // Ours: the memory is reached by copies only (far_memory.hpp).
 };
 
 struct AccessSet {

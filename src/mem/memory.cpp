@@ -5,6 +5,7 @@
 #include <limits>
 #include <mutex>
 #include <new>
+#include <utility>
 
 #include "base/assert.hpp"
 #include "mem/guard.hpp"
@@ -20,6 +21,10 @@ constexpr std::uint64_t kWholeSpace = std::numeric_limits<std::uint64_t>::max();
 
 constexpr bool is_region(SlotKind kind) {
     return kind == SlotKind::Region || kind == SlotKind::NullRegion;
+}
+
+constexpr AccessSet without_far(AccessSet access) {
+    return AccessSet(access.raw & ~AccessSet(Access::Far).raw);
 }
 
 Result<void> judge_access(AccessSet access) {
@@ -41,10 +46,12 @@ void set_range(SlotFields& f, const RegionSpec& spec) {
     f.base = spec.implicit ? 0 : reinterpret_cast<std::uintptr_t>(spec.address);
     f.length = spec.implicit ? kWholeSpace : spec.length;
     f.iova = spec.implicit || f.access.has(Access::ZeroBased) ? 0 : spec.iova;
+    f.access = spec.far == nullptr ? without_far(f.access) : f.access | Access::Far;
 }
 
 // What rdma-core gives when it cannot pin. On-demand regions may be mapped later.
 Result<void> judge_mapping(const SlotFields& f) {
+    if (f.access.has(Access::Far)) return {};
     guard_recheck();
     if (f.access.has(Access::OnDemand) || f.length == kWholeSpace || f.length == 0) return {};
     if (!probe_memory(reinterpret_cast<void*>(f.base), f.length, f.access.has(Access::LocalWrite)))
@@ -53,7 +60,7 @@ Result<void> judge_mapping(const SlotFields& f) {
 }
 
 Result<void> judge_region(const SlotFields& f) {
-    TRY(judge_access(f.access));
+    TRY(judge_access(without_far(f.access)));
     TRY(judge_range(f));
     return judge_mapping(f);
 }
@@ -71,7 +78,8 @@ Fault cut(const SlotFields& f, std::uint64_t address, std::uint64_t length, Slic
     if (f.kind == SlotKind::NullRegion) return Fault::None;
     out.base = reinterpret_cast<std::byte*>(f.base + offset);
     // Only an implicit region reaches address 0, which is never mapped and means the null region.
-    return out.base == nullptr ? Fault::Unmapped : Fault::None;
+    if (out.base == nullptr) return Fault::Unmapped;
+    return f.access.has(Access::Far) ? Fault::Far : Fault::None;
 }
 
 }  // namespace
@@ -94,6 +102,8 @@ const char* to_string(Fault fault) {
             return "the window is bound to another queue pair";
         case Fault::Unmapped:
             return "the memory was unmapped or protected after registration";
+        case Fault::Far:
+            return "the memory is a GPU's, which this operation cannot use";
     }
     ASSERT(false);
 }
@@ -153,7 +163,7 @@ RegionName Memory::region_at(std::uintptr_t address) {
         const bool holds = slot->shown() && f.kind == SlotKind::Region && address >= f.base &&
                            address - f.base < f.length;
         if (holds && (found.key == 0 || f.length < found.length))
-            found = {slot->key, f.base, f.length, f.access};
+            found = {slot->key, f.base, f.length, without_far(f.access)};
     }
     return found;
 }
@@ -162,7 +172,15 @@ RegionName Memory::region_with(std::uint32_t key) const {
     const Slot* const slot = slot_of(key);
     SlotFields f;
     if (slot == nullptr || !slot->read(key, f)) return {};
-    return {key, f.iova, f.length, f.access};
+    return {key, f.iova, f.length, without_far(f.access)};
+}
+
+std::shared_ptr<FarMemory> Memory::far_memory(std::uint32_t key) {
+    const Hold hold(lock_);
+    const Slot* slot = slot_of(key);
+    if (slot == nullptr || slot->key != key || !slot->shown()) return nullptr;
+    if (!is_region(slot->fields().kind)) slot = find_region(LKey{slot->bound});
+    return slot == nullptr ? nullptr : slot->far;
 }
 
 bool Memory::had_key(std::uint32_t key) {
@@ -246,7 +264,8 @@ Slot* Memory::find_region(LKey key) const {
     return slot;
 }
 
-Result<RegionKeys> Memory::publish_region(const SlotFields& fields, SlotKind kind) {
+Result<RegionKeys> Memory::publish_region(const SlotFields& fields, SlotKind kind,
+                                          std::shared_ptr<FarMemory> far) {
     std::unique_lock hold(lock_);
     const auto taken = take_slot(hold, fields.pd, kind);
     if (!taken) return taken.error();
@@ -254,6 +273,7 @@ Result<RegionKeys> Memory::publish_region(const SlotFields& fields, SlotKind kin
     SlotFields complete = fields;
     complete.kind = kind;
     slot.change(complete);
+    slot.far = std::move(far);
     slot.show();
     return RegionKeys{{slot.key}, {slot.key}};
 }
@@ -261,10 +281,11 @@ Result<RegionKeys> Memory::publish_region(const SlotFields& fields, SlotKind kin
 Result<RegionKeys> Memory::register_region(const RegionSpec& spec) {
     SlotFields fields;
     fields.pd = spec.pd;
+    TRY(judge_access(spec.access));
     fields.access = spec.access;
     set_range(fields, spec);
     TRY(judge_region(fields));
-    return publish_region(fields, SlotKind::Region);
+    return publish_region(fields, SlotKind::Region, spec.far);
 }
 
 Result<RegionKeys> Memory::register_null_region(PdId pd) {
@@ -276,10 +297,12 @@ Result<RegionKeys> Memory::register_null_region(PdId pd) {
 }
 
 Result<void> Memory::deregister_region(LKey key) {
+    std::shared_ptr<FarMemory> far;  // Let go of without the lock.
     const Hold hold(lock_);
     Slot* const slot = find_region(key);
     if (slot == nullptr) return kNoRegion;
     if (slot->bound != 0) return kBound;
+    far.swap(slot->far);
     give_slot(*slot);
     return {};
 }
@@ -295,10 +318,14 @@ Result<RegionKeys> Memory::reregister_region(LKey key, RegionChange change,
     }
     const PdId old_pd = fields.pd;
     if (change.pd) fields.pd = spec.pd;
-    if (change.access) fields.access = spec.access;
+    if (change.access) {
+        TRY(judge_access(spec.access));
+        fields.access = fields.access.has(Access::Far) ? spec.access | Access::Far : spec.access;
+    }
     if (change.translation) set_range(fields, spec);
     TRY(judge_region(fields));  // Outside of the lock: it makes system calls.
 
+    std::shared_ptr<FarMemory> far = change.translation ? spec.far : nullptr;
     const Hold hold(lock_);
     Slot* const slot = find_region(key);
     if (slot == nullptr || slot->fields().pd != old_pd) return kNoRegion;
@@ -309,6 +336,7 @@ Result<RegionKeys> Memory::reregister_region(LKey key, RegionChange change,
     --find_pd(old_pd)->users;
     slot->hide();
     slot->change(fields);
+    if (change.translation) slot->far.swap(far);  // The old one is let go of without the lock.
     slot->show();
     return RegionKeys{{slot->key}, {slot->key}};
 }

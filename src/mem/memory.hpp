@@ -26,6 +26,7 @@
 #include "base/result.hpp"
 #include "base/spinlock.hpp"
 #include "mem/access.hpp"
+#include "mem/far_memory.hpp"
 #include "mem/slice.hpp"
 #include "mem/slot.hpp"
 
@@ -44,6 +45,9 @@ struct RegionSpec {
     std::uint64_t iova = 0;  // What peers and Sges call the first byte; ZeroBased makes it 0.
     AccessSet access;
     bool implicit = false;  // The whole address space; address, length and iova are ignored.
+    // Not null: the address is one of this memory, and means nothing to the CPU. Deregistration
+    // owes it a close(), see far_memory.hpp.
+    std::shared_ptr<FarMemory> far = nullptr;
 };
 
 struct RegionKeys {
@@ -124,6 +128,8 @@ public:
     // The region or window that answers to the key, its address as peers know it.
     RegionName region_with(std::uint32_t key) const;
     bool had_key(std::uint32_t key);  // Something that is gone was the last to have it.
+    // Of the region or window that answers to the key; null if it is not far. For a copy.
+    std::shared_ptr<FarMemory> far_memory(std::uint32_t key);
 
     Result<RKey> allocate_window(PdId pd, WindowType type);
     Result<void> free_window(RKey key);  // By any key it ever had; a bound window is unbound.
@@ -178,7 +184,8 @@ private:
     bool make_room(std::unique_lock<Spinlock>& hold);
     void unbind(Slot& window);
     BindOutcome judge_bind(const WindowBind& bind, const Slot* window, const Slot* region) const;
-    Result<RegionKeys> publish_region(const SlotFields& fields, SlotKind kind);
+    Result<RegionKeys> publish_region(const SlotFields& fields, SlotKind kind,
+                                      std::shared_ptr<FarMemory> far = nullptr);
     Fault invalidate(PdId pd, Qpn qpn, RKey key);
 
     const Limits limits_;

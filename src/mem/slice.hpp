@@ -17,6 +17,7 @@ enum class Fault : std::uint8_t {
     Misaligned,    // An atomic whose word is not 8-byte aligned.
     NotBoundToQp,  // A type 2 window, through another queue pair than the one that bound it.
     Unmapped,      // The memory was unmapped, protected or truncated under its registration.
+    Far,           // Allowed, but reached by copies only: see far_memory.hpp.
 };
 
 const char* to_string(Fault fault);  // One clause for logs and reason chains.
@@ -36,7 +37,7 @@ struct Slice {
 
 struct Lookup {
     Fault fault = Fault::None;
-    Slice slice;  // Valid only if fault is None.
+    Slice slice;  // Valid only if fault is None. With Far it says where, for a Copy.
 };
 
 }  // namespace feroce::mem

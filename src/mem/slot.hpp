@@ -8,9 +8,11 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 
 #include "base/ids.hpp"
 #include "mem/access.hpp"
+#include "mem/far_memory.hpp"
 
 namespace feroce::mem {
 
@@ -78,6 +80,7 @@ public:
     std::uint32_t key = 0;    // The current or last key; upper 24 bits name a window for life.
     std::uint32_t bound = 0;  // Region: windows bound to it. Bound window: key of its region.
     std::uint32_t next = 0;   // Queue of freed slots.
+    std::shared_ptr<FarMemory> far;  // Region with Access::Far.
 
 private:
     std::atomic<std::uint64_t> stamp_{0};  // version << 32 | key; key 0 while hidden.

@@ -111,7 +111,7 @@ BindOutcome Memory::bind_window(const WindowBind& bind) {
     if (outcome == BindOutcome::Unbound) return outcome;
     const SlotFields ground = region->fields();
     SlotFields fields = window->fields();
-    fields.access = bind.access;
+    fields.access = ground.access.has(Access::Far) ? bind.access | Access::Far : bind.access;
     fields.qpn = bind.qpn;
     fields.base = ground.base + (bind.address - ground.iova);
     fields.length = bind.length;
