@@ -54,11 +54,14 @@ Engine::Engine(const Config& config, const Parts& parts)
     : config_(config),
       parts_(parts),
       transmit_(parts.port, config.arena_bytes),
-      services_{parts.memory, transmit_, counters_, reasons_, *this, held_, &queue_memory_},
+      services_{parts.memory, transmit_, counters_,      reasons_,
+                *this,        held_,     &queue_memory_, nullptr},
       qps_(config.slot, config.qp_max, parts.random),
       timers_(config.qp_max + 1),
       windows_(config.window),
-      ready_(config.qp_max + 1) {}
+      ready_(config.qp_max + 1) {
+    if (parts.copies != nullptr) services_.copies = &copies_.emplace(*parts.copies);
+}
 
 Engine::~Engine() {
     qps_.for_each([this](QueuePair& qp) { destroy_qp(qp); });
@@ -94,6 +97,7 @@ QueuePair& Engine::add_qp(Qpn qpn, const transport::QpInit& init) {
 void Engine::destroy_qp(QueuePair& qp) {
     observe(qp);
     to_reset(last_run_, qp);
+    if (copies_) copies_->forget(qp);
     groups_.remove_all(qp, [this](const Gid& group) { parts_.port.leave_group(group); });
     if (qp.device().is_ready)
         remove_if(ready_, [&qp](const QueuePair* other) { return other == &qp; });
@@ -292,6 +296,13 @@ void Engine::give_up_peer(Instant now, QueuePair& qp) {
     reason.status = transport::WcStatus::FlushError;
     reason.psn = qp.machine().progress().unacknowledged;
     qp.fail(now, reason);
+}
+
+void Engine::copy_done(Instant now, mem::CopyToken token, bool good) {
+    QueuePair* const qp = copies_->finish(token, good);
+    if (qp == nullptr) return;
+    call_machine(now, *qp, [](transport::Machine& machine) { machine.on_copies(); });
+    settle(now, *qp);
 }
 
 void Engine::make_ready(QueuePair& qp) {

@@ -44,6 +44,9 @@ public:
         Port& port;
         EventListener& events;
         RandomSource& random;
+        // Hears of copies to and from far memory, and passes it on to copy_done(). Null: there is
+        // no far memory.
+        mem::CopyListener* copies = nullptr;
     };
 
     Engine(const Config& config, const Parts& parts);
@@ -80,6 +83,11 @@ public:
     // A packet that receive() is given soon, after the next one; too short for one: nothing. With
     // many queue pairs its own is in no cache: that is fetched while the other packet is worked on.
     void expect(ByteView packet);
+    // A copy between staging and far memory is over: see mem/far_memory.hpp.
+    void copy_done(Instant now, mem::CopyToken token, bool good);
+    // Whether a queue pair has bytes on their way there. To be waited for before it is destroyed or
+    // goes to RESET: the program may use its buffers after that.
+    static bool delivers(const transport::QueuePair& qp) { return qp.delivers(); }
     // Timers that are due, acknowledgements owed, work, then transmit. Receive completions of
     // reliable connections that receive() caused become visible after that.
     void run(Instant now);
@@ -154,6 +162,7 @@ private:
     transport::TransmitBatch transmit_;
     transport::HeldCompletions held_;
     QueueMemory queue_memory_;
+    std::optional<transport::Copies> copies_;
     transport::Services services_;
     QpTable qps_;
     Timers timers_;

@@ -24,13 +24,15 @@ Node::Node(const Parts& parts, const NodeConfig& config, std::uint32_t id, const
       random_(seed),
       arena_(config.arena_bytes, kIovaStride * (id + 1)),
       memory_(mem::Limits{}, random_),
-      port_(parts.port, address, id) {
+      port_(parts.port, address, id),
+      far_copies_(parts.scheduler, arena_, seed ^ 0xfa7, [this] { wake(); }) {
     if (config.rings) port_.use_rings(random_);
     for (std::uint32_t shard = 0; shard < config.shards; ++shard) {
         device::Engine::Config engine = config.engine;
         engine.slot = static_cast<SlotNumber>(shard + 1);
+        const auto& inbox = inboxes_.emplace_back(std::make_unique<Inbox>());
         engines_.push_back(std::make_unique<device::Engine>(
-            engine, device::Engine::Parts{memory_, xrc_, port_, *this, random_}));
+            engine, device::Engine::Parts{memory_, xrc_, port_, *this, random_, inbox.get()}));
     }
 }
 
@@ -98,6 +100,25 @@ void Node::wake_at(Instant when) {
     });
 }
 
+void Node::Inbox::empty_into(Instant now, device::Engine& engine) {
+    for (const auto& [token, good] : std::exchange(done_, {})) engine.copy_done(now, token, good);
+}
+
+void Node::finish_copies() {
+    far_copies_.finish_all();
+    for (std::size_t i = 0; i < engines_.size(); ++i) {
+        inboxes_[i]->empty_into(now(), *engines_[i]);
+        engines_[i]->run(now());
+    }
+}
+
+Result<void> Node::deregister(LKey key) {
+    const std::shared_ptr<mem::FarMemory> far = memory_.far_memory(key.raw);
+    const Result<void> done = memory_.deregister_region(key);
+    if (done && far != nullptr) far->close();
+    return done;
+}
+
 bool Node::has_work() const {
     return std::any_of(engines_.begin(), engines_.end(),
                        [](const auto& engine) { return engine->has_work(); });
@@ -106,6 +127,7 @@ bool Node::has_work() const {
 void Node::turn() {
     next_turn_ = kNever;
     if (paused_) return;
+    for (std::size_t i = 0; i < engines_.size(); ++i) inboxes_[i]->empty_into(now(), *engines_[i]);
     int runs = 0;
     do {
         for (auto& engine : engines_) engine->run(now());

@@ -6,11 +6,13 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "base/random.hpp"
 #include "device/engine.hpp"
 #include "sim/arena.hpp"
+#include "sim/far_copies.hpp"
 #include "sim/frame.hpp"
 #include "sim/port.hpp"
 #include "sim/scheduler.hpp"
@@ -61,6 +63,11 @@ public:
     device::Engine& engine_of(Qpn qpn);
     Instant now() const { return parts_.scheduler.now(); }
 
+    // Far memory: its copies, and regions of either kind.
+    FarCopies& far_copies() { return far_copies_; }
+    Result<void> deregister(LKey key);
+    void finish_copies();  // As a call does that waits for them; completions are there then.
+
     void set_application(Application* application) { application_ = application; }
     void wake();  // A turn soon: after posts from outside on_turn.
     void pause();
@@ -74,6 +81,16 @@ public:
     void on_srq_event(transport::ReceiveQueue& srq, transport::AsyncEventType type) override;
 
 private:
+    // What a shard hears of copies: it looks at its next turn.
+    class Inbox final : public mem::CopyListener {
+    public:
+        void copy_done(mem::CopyToken token, bool good) override { done_.push_back({token, good}); }
+        void empty_into(Instant now, device::Engine& engine);
+
+    private:
+        std::vector<std::pair<mem::CopyToken, bool>> done_;
+    };
+
     void receive(const FramePtr& frame);
     void wake_at(Instant when);
     void turn();
@@ -88,6 +105,8 @@ private:
     mem::Memory memory_;
     device::XrcDomains xrc_;
     SimPort port_;
+    FarCopies far_copies_;
+    std::vector<std::unique_ptr<Inbox>> inboxes_;  // One a shard.
     std::vector<std::unique_ptr<device::Engine>> engines_;
     Application* application_ = nullptr;
     Instant next_turn_ = kNever;   // Turns scheduled for another time are stale.

@@ -36,7 +36,7 @@ void HeldCompletions::hold(QueuePair& qp, PacketNumber number, CompletionSink& s
 
 void HeldCompletions::push(QueuePair& qp, CompletionSink& sink, const Completion& completion) {
     if (held_.size() == kPlaces && qp.completions_held() > 0) give_all(qp);
-    if (qp.completions_held() == 0) return qp.give(sink, completion);
+    if (qp.completions_held() == 0 && !qp.delivers()) return qp.give(sink, completion);
     put({&qp, PacketNumber{}, &sink, completion});
 }
 
@@ -51,7 +51,8 @@ void HeldCompletions::give_all(QueuePair& qp) {
 }
 
 bool HeldCompletions::may_be_seen(const Held& held) {
-    return held.qp->state() == QpState::Err || held.qp->machine().acknowledged(held.number);
+    if (held.qp->state() == QpState::Err) return !held.qp->delivers();
+    return held.qp->machine().acknowledged(held.number);
 }
 
 // Those from `first` on that may be seen and are for one queue: that queue's lock is taken once for

@@ -35,7 +35,8 @@ public:
     // Of a request whose last packet has this number and was not acknowledged yet.
     void hold(QueuePair& qp, PacketNumber number, CompletionSink& sink,
               const Completion& completion);
-    // Of a receive that failed, with its queue pair: must not overtake what is held of that one.
+    // Of a request that failed, with its queue pair: must not overtake what is held of that one,
+    // nor bytes on their way into far memory.
     // Without a place all of that leaves now, after what there is to transmit.
     void push(QueuePair& qp, CompletionSink& sink, const Completion& completion);
 

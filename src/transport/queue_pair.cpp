@@ -153,6 +153,8 @@ void QueuePair::complete_send(Instant now, const SendWqe& wqe, WcStatus status,
     completion.opcode = completion_opcode(wqe.op);
     completion.byte_length = wqe.length;
     completion.reason = reason;
+    if (status != WcStatus::Success && delivers()) [[unlikely]]
+        return hot_.services->held.push(*this, *hot_.init.send_cq, completion);
     give(*hot_.init.send_cq, completion);
 }
 

@@ -17,6 +17,7 @@
 #include "base/ids.hpp"
 #include "base/time.hpp"
 #include "mem/memory.hpp"
+#include "transport/copies.hpp"
 #include "transport/counters.hpp"
 #include "transport/held_completions.hpp"
 #include "transport/qp_hot.hpp"
@@ -59,6 +60,7 @@ struct Services {
     HeldCompletions& held;
     // Where queue pairs and their send requests live.
     std::pmr::memory_resource* queue_memory = std::pmr::get_default_resource();
+    Copies* copies = nullptr;  // Null: far memory cannot be used.
 };
 
 // Where a packet came from.
@@ -101,6 +103,8 @@ public:
     // It would, if only the window were open.
     virtual bool waits_for_window(Instant) const { return false; }
     virtual void on_timer(Instant now) = 0;
+    // Copies that it waits for are over; what follows from that is done by pump().
+    virtual void on_copies() {}
     // Sends a packet that a living peer must answer and that changes nothing at either end. False
     // if there is none now: then the machine's own retries tell, or nothing does.
     virtual bool ask_peer() { return false; }
@@ -147,6 +151,14 @@ public:
 
     DeviceRecord& device() { return hot_.device; }
     const DeviceRecord& device() const { return hot_.device; }
+
+    // Bytes are on their way into far memory, which cannot be called back: a program must not be
+    // told before that its buffers are its own again. Slow.
+    bool delivers() const {
+        return hot_.services->copies != nullptr && hot_.services->copies->delivers(*this);
+    }
+    FarPlaces& far_work() { return far_work_; }  // Its machine's.
+    const FarPlaces& far_work() const { return far_work_; }
 
     // HeldCompletions counts its own here.
     std::uint32_t completions_held() const { return hot_.completions_held; }
@@ -205,6 +217,7 @@ private:
     QpHot hot_;
     SendQueue send_queue_;
     std::optional<ReceiveQueue> own_receive_queue_;
+    FarPlaces far_work_;
     alignas(kCacheLine) std::array<std::byte, kMachineBytes> machine_place_;
 };
 

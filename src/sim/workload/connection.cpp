@@ -61,6 +61,7 @@ void Connection::end(const Drain& drain) {
     for (Endpoint* side : {&a_, &b_}) {
         if (side->is_open() && side->qp()->state() != QpState::Err)
             move_to(side->station().node(), *side->qp(), QpState::Err);
+        if (context_.swarm.far) side->station().node().finish_copies();
     }
     drain();
     a_.fail_if_busy();

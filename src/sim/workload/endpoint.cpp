@@ -37,11 +37,14 @@ void Endpoint::lay_out() {
 void Endpoint::open() {
     Node& node = station_.node();
     const PdId pd = station_.pd();
-    local_keys_ = register_range(node, pd, locals_.region(), Access::LocalWrite);
+    // Only reliable connections know far memory.
+    const auto far = [this] { return reliable() && context_.draws_far(); };
+    local_keys_ = register_range(node, pd, locals_.region(), Access::LocalWrite, far());
     target_keys_ = register_range(
         node, pd, targets_.region(),
-        Access::LocalWrite | Access::RemoteWrite | Access::RemoteRead | Access::MwBind);
-    own_pool_->set_key(register_range(node, pd, own_pool_->region(), Access::LocalWrite).lkey);
+        Access::LocalWrite | Access::RemoteWrite | Access::RemoteRead | Access::MwBind, far());
+    own_pool_->set_key(
+        register_range(node, pd, own_pool_->region(), Access::LocalWrite, far()).lkey);
     local_registered_ = target_registered_ = true;
 
     if (qp_ == nullptr) create_qp();
@@ -226,7 +229,14 @@ void Endpoint::receive_payload(const Completion& completion, Range place) {
 bool Endpoint::deregister(Victim victim) {
     bool& registered = victim == Victim::Local ? local_registered_ : target_registered_;
     const LKey key = victim == Victim::Local ? local_keys_.lkey : target_keys_.lkey;
-    if (!registered || !station_.node().memory().deregister_region(key).has_value()) return false;
+    if (!registered) return false;
+    // A program may also free far memory and leave it registered.
+    const auto far = station_.node().memory().far_memory(key.raw);
+    if (far != nullptr && context_.random.chance(0.5)) {
+        FarCopies::lose(*far);
+        return true;
+    }
+    if (!station_.node().deregister(key).has_value()) return false;
     registered = false;
     return true;
 }
@@ -250,6 +260,7 @@ void Endpoint::destroy() {
     if (qp_ == nullptr) return;
     const Qpn qpn = qp_->qpn();
     forget();
+    if (context_.swarm.far) station_.node().finish_copies();
     station_.node().engine_of(qpn).destroy_qp(*qp_);
     send_cq().purge(qpn);
     receive_cq().purge(qpn);
@@ -261,6 +272,7 @@ void Endpoint::destroy() {
 void Endpoint::reset() {
     if (qp_ == nullptr) return;
     forget();
+    if (context_.swarm.far) station_.node().finish_copies();
     move_to(station_.node(), *qp_, transport::QpState::Reset);
     station_.xrc_cq().purge(qp_->qpn());  // The queue pair does not know of it.
 }
@@ -281,9 +293,9 @@ void Endpoint::settle() {
     bool clean = true;
     if (window_ != Window::None) clean = memory.free_window(window_key_).has_value();
     window_ = Window::None;
-    if (local_registered_) clean &= memory.deregister_region(local_keys_.lkey).has_value();
-    if (target_registered_) clean &= memory.deregister_region(target_keys_.lkey).has_value();
-    clean &= memory.deregister_region(own_pool_->key()).has_value();
+    if (local_registered_) clean &= station_.node().deregister(local_keys_.lkey).has_value();
+    if (target_registered_) clean &= station_.node().deregister(target_keys_.lkey).has_value();
+    clean &= station_.node().deregister(own_pool_->key()).has_value();
     local_registered_ = target_registered_ = false;
     if (!clean)
         context_.checks.report.fail(Checks::kTeardown, "node " + std::to_string(node()) +

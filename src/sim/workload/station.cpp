@@ -6,12 +6,15 @@
 
 namespace feroce::sim {
 
-mem::RegionKeys register_range(Node& node, PdId pd, Range range, mem::AccessSet access) {
-    const auto keys = node.memory().register_region({.pd = pd,
-                                                     .address = node.arena().data() + range.offset,
-                                                     .length = range.length,
-                                                     .iova = node.arena().iova(range.offset),
-                                                     .access = access});
+mem::RegionKeys register_range(Node& node, PdId pd, Range range, mem::AccessSet access, bool far) {
+    mem::RegionSpec spec{.pd = pd,
+                         .address = node.arena().data() + range.offset,
+                         .length = range.length,
+                         .iova = node.arena().iova(range.offset),
+                         .access = access};
+    if (far) spec.address = FarCopies::address(range.offset);
+    if (far) spec.far = node.far_copies().make();
+    const auto keys = node.memory().register_region(spec);
     ASSERT(keys.has_value());
     return *keys;
 }
@@ -114,13 +117,15 @@ void Station::register_all() {
     ASSERT(pd.has_value());
     pd_ = *pd;
     words_keys_ = register_range(node_, pd_, words_, Access::LocalWrite | Access::RemoteAtomic);
-    library_keys_ = register_range(node_, pd_, library_, Access::RemoteRead);
+    library_keys_ = register_range(node_, pd_, library_, Access::RemoteRead, context_.draws_far());
     const Range shared = shared_pool_->region();
-    shared_pool_->set_key(register_range(node_, pd_, shared, Access::LocalWrite).lkey);
+    shared_pool_->set_key(
+        register_range(node_, pd_, shared, Access::LocalWrite, context_.draws_far()).lkey);
     srq_ = std::make_unique<transport::ReceiveQueue>(pd_, context_.swarm.receives * 2, 1);
     shared_pool_->serve(srq_.get());
     const Range xrc = xrc_pool_->region();
-    xrc_pool_->set_key(register_range(node_, pd_, xrc, Access::LocalWrite).lkey);
+    xrc_pool_->set_key(
+        register_range(node_, pd_, xrc, Access::LocalWrite, context_.draws_far()).lkey);
     xrc_domain_ = node_.xrc().create();
     make_xrc_srq();
 }
@@ -182,10 +187,10 @@ void Station::close() {
     Report& report = context_.checks.report;
     const std::string where = "node " + std::to_string(node_.id()) + ": ";
     mem::Memory& memory = node_.memory();
-    const bool gone = memory.deregister_region(words_keys_.lkey).has_value() &&
-                      memory.deregister_region(library_keys_.lkey).has_value() &&
-                      memory.deregister_region(shared_pool_->key()).has_value() &&
-                      memory.deregister_region(xrc_pool_->key()).has_value();
+    const bool gone = node_.deregister(words_keys_.lkey).has_value() &&
+                      node_.deregister(library_keys_.lkey).has_value() &&
+                      node_.deregister(shared_pool_->key()).has_value() &&
+                      node_.deregister(xrc_pool_->key()).has_value();
     if (!gone) report.fail(Checks::kTeardown, where + "a region could not be deregistered");
     if (!memory.dealloc_pd(pd_).has_value())
         report.fail(Checks::kTeardown, where + "something still uses the protection domain");

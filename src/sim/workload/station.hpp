@@ -26,6 +26,7 @@ struct Context {
     bool late_receives = false;
 
     std::uint64_t id() { return next_id++; }
+    bool draws_far() { return swarm.far && random.chance(0.5); }
 };
 
 class Station;
@@ -141,6 +142,7 @@ private:
 };
 
 // Registers a range of a node's memory under its fixed name.
-mem::RegionKeys register_range(Node& node, PdId pd, Range range, mem::AccessSet access);
+mem::RegionKeys register_range(Node& node, PdId pd, Range range, mem::AccessSet access,
+                               bool far = false);
 
 }  // namespace feroce::sim

@@ -107,6 +107,18 @@ void use_rings(Swarm& s) {
     s.link.queue_packets = 4096;
 }
 
+// Few messages, of several pieces each.
+void use_pieces(Swarm& s, Prng& random) {
+    s.message_max = 2 * mem::FarMemory::kPieceBytes + 70'000;
+    s.depth = static_cast<std::uint32_t>(1 + random.below(2));
+    s.receives = static_cast<std::uint32_t>(1 + random.below(2));
+    s.link.bits_per_second = 100'000'000'000;
+    s.chaos_operations = std::min(s.chaos_operations, 30U);
+    s.heal_operations = 5;
+    if (s.connections.size() > 2) s.connections.resize(2);
+    for (ConnectionPlan& plan : s.connections) plan.options.path_mtu = 4096;
+}
+
 }  // namespace
 
 bool Swarm::retries_may_run_out(const ConnectionPlan& plan) const {
@@ -133,6 +145,8 @@ Swarm Swarm::draw(std::uint64_t seed) {
     if (Psn::kBits < 24) shrink(s, random);
     s.rings = random.chance(0.3);
     if (s.rings) use_rings(s);
+    s.far = random.chance(0.3);
+    if (s.far && Psn::kBits == 24 && random.chance(0.15)) use_pieces(s, random);
     return s;
 }
 
@@ -140,14 +154,14 @@ std::string describe(const Swarm& s) {
     char text[256];
     std::snprintf(text, sizeof text,
                   "nodes=%u shards=%u %s connections=%zu operations=%03x message<=%u depth=%u "
-                  "loss=%.3f dup=%.3f reorder=%.3f corrupt=%.3f%s%s%s%s%s%s%s%s%s%s",
+                  "loss=%.3f dup=%.3f reorder=%.3f corrupt=%.3f%s%s%s%s%s%s%s%s%s%s%s",
                   s.nodes, s.shards, s.ipv6 ? "ipv6" : "ipv4", s.connections.size(), s.operations,
                   s.message_max, s.depth, s.faults.loss, s.faults.duplicate, s.faults.reorder,
                   s.faults.corrupt, s.partitions ? " partitions" : "", s.pauses ? " pauses" : "",
                   s.late_receives ? " late" : "", s.deregistrations ? " dereg" : "",
                   s.destructions ? " destroy" : "", s.drains ? " drain" : "",
                   s.resets ? " reset" : "", s.receive_losses ? " srq" : "",
-                  s.own_queues ? " queues" : "", s.rings ? " rings" : "");
+                  s.own_queues ? " queues" : "", s.rings ? " rings" : "", s.far ? " far" : "");
     return text;
 }
 

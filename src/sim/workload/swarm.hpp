@@ -33,6 +33,7 @@ struct Swarm {
     std::uint32_t shards = 1;
     bool ipv6 = false;
     bool exact_hints = true;
+    bool far = false;    // Some of the memory is reached by slow copies only.
     bool rings = false;  // Nodes may send by memory, and wide packets.
     LinkConfig link;
     std::vector<ConnectionPlan> connections;

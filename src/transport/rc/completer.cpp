@@ -26,6 +26,7 @@ constexpr std::uint8_t kEarlyResendsMax = 6;
 }  // namespace
 
 void Requester::on_response(Instant now, const wire::Packet& packet, std::uint32_t packets) {
+    if (is_failing()) return qp_.services().counters.drop(DropReason::StaleAck);
     const PacketNumber number = flight_.una.nearest(packet.bth.psn);
     switch (packet.info->verb) {
         case wire::Verb::ReadResponse:
@@ -64,7 +65,9 @@ PacketNumber Requester::first_unanswered_before(PacketNumber end) const {
     for (std::uint64_t i = queue.head(); i != queue.tail(); ++i) {
         const SendWqe& wqe = queue.at(i);
         if (!wqe.numbered || end <= wqe.first_packet) break;
-        if (needs_response(wqe.op)) return std::max(flight_.una, wqe.first_packet);
+        // One that is answered may still wait for its bytes to land.
+        if (needs_response(wqe.op) && flight_.una < wqe.end())
+            return std::max(flight_.una, wqe.first_packet);
     }
     return end;
 }
@@ -128,12 +131,13 @@ void Requester::on_rnr(Instant now, PacketNumber number, std::uint8_t timer) {
 
 // The READ or atomic that the packet belongs to, if it is the next one that must be answered. The
 // packet was sent and is not answered, so a request in the queue has its number.
-SendWqe* Requester::awaiting_response(PacketNumber number) {
-    SendQueue& queue = qp_.send_queue();
+std::optional<std::uint64_t> Requester::awaiting_response(PacketNumber number) {
+    const SendQueue& queue = qp_.send_queue();
     for (std::uint64_t i = queue.head();; ++i) {
-        SendWqe& wqe = queue.at(i);
-        if (number < wqe.end()) return needs_response(wqe.op) ? &wqe : nullptr;
-        if (needs_response(wqe.op)) return nullptr;  // An earlier one is still open.
+        const SendWqe& wqe = queue.at(i);
+        if (number < wqe.end()) return needs_response(wqe.op) ? std::optional(i) : std::nullopt;
+        if (needs_response(wqe.op) && flight_.una < wqe.end())
+            return std::nullopt;  // An earlier one is still open.
     }
 }
 
@@ -154,7 +158,8 @@ void Requester::on_read_response(Instant now, PacketNumber number, std::uint32_t
         qp_.window()->on_loss(now);
         return go_back(now, Counter::ResentByResponse, Rule::RetryLimit, 0);
     }
-    SendWqe* wqe = awaiting_response(number);
+    const std::optional<std::uint64_t> index = awaiting_response(number);
+    const SendWqe* const wqe = index ? &qp_.send_queue().at(*index) : nullptr;
     const bool is_atomic =
         wqe != nullptr && (wqe->op == SendOp::CompareSwap || wqe->op == SendOp::FetchAdd);
     if (wqe == nullptr || is_atomic)
@@ -170,18 +175,20 @@ void Requester::on_read_response(Instant now, PacketNumber number, std::uint32_t
         packets == packets_for(static_cast<std::uint32_t>(expected), qp_.attributes().path_mtu);
     if (payload.size() != expected || !counts_right)
         return fail_response(now, payload.size(), expected);
-    if (store_response(now, offset, payload)) advance(now, number + packets);
+    if (store_response(now, *index, offset, payload)) advance(now, number + packets);
 }
 
 void Requester::on_atomic_response(Instant now, PacketNumber number, std::uint64_t original) {
     if (!was_sent(number)) return qp_.services().counters.drop(DropReason::StaleAck);
-    SendWqe* wqe = awaiting_response(number);
+    const std::optional<std::uint64_t> index = awaiting_response(number);
+    const SendWqe* const wqe = index ? &qp_.send_queue().at(*index) : nullptr;
     const bool is_atomic =
         wqe != nullptr && (wqe->op == SendOp::CompareSwap || wqe->op == SendOp::FetchAdd);
     if (!is_atomic) return qp_.services().counters.drop(DropReason::UnexpectedResponse);
     advance(now, number);
     if (qp_.state() == QpState::Err) return;
-    if (store_response(now, 0, std::as_bytes(std::span(&original, 1)))) advance(now, number + 1);
+    if (store_response(now, *index, 0, std::as_bytes(std::span(&original, 1))))
+        advance(now, number + 1);
 }
 
 // A response that is too long or, with more to come, too short for our path MTU was cut by another.
@@ -196,13 +203,19 @@ void Requester::fail_response(Instant now, std::size_t length, std::uint64_t exp
     fail_head(now, reason);
 }
 
-// Into the buffers of the oldest request: all before it are answered.
-bool Requester::store_response(Instant now, std::uint64_t offset, ByteView bytes) {
+// Into the buffers of the oldest request that is not answered.
+bool Requester::store_response(Instant now, std::uint64_t index, std::uint64_t offset,
+                               ByteView bytes) {
     if (bytes.empty()) return true;
     const SendQueue& queue = qp_.send_queue();
-    const mem::Fault fault =
-        mem::scatter(qp_.services().memory, qp_.init().pd, queue.sges(queue.head()), offset, bytes);
+    mem::Fault fault =
+        mem::scatter(qp_.services().memory, qp_.init().pd, queue.sges(index), offset, bytes);
+    if (fault == mem::Fault::Far) [[unlikely]]
+        fault = land(index, offset, bytes);
+    if (far_lands_ && fault == mem::Fault::None && offset + bytes.size() == queue.at(index).length)
+        fault = close_landing(index);
     if (fault == mem::Fault::None) return true;
+    drop_landings(index);
     fail_head(now, fault == mem::Fault::Unmapped ? Rule::LocalMemoryGone : Rule::LocalKey,
               WcStatus::LocalProtectionError, 0, fault);
     return false;
@@ -279,6 +292,7 @@ void Requester::retire_finished(Instant now) {
     while (!queue.empty()) {
         const SendWqe& wqe = queue.at(queue.head());
         if (!wqe.numbered || flight_.una < wqe.end()) break;
+        if (far_lands_ && lands_for(queue.head())) break;
         if (wqe.packets == 0 && !wqe.executed) break;
         qp_.complete_send(now, wqe, WcStatus::Success, 0);
         queue.retire();
@@ -296,7 +310,7 @@ void Requester::rewind(Counter cause) {
     qp_.window()->on_forgotten(flight_.bytes);
     flight_.bytes = 0;
     flight_.read_ends.clear();
-    sample_.running = probe_.due = probe_.of_message = false;
+    sample_.running = probe_.due = probe_.of_message = far_gathers_ = false;
     retry_deadline_ = probe_.deadline = kNever;
     flight_.since_ack_request = 0;
     seek_unanswered();
@@ -307,6 +321,12 @@ void Requester::seek_unanswered() {
     position_.index = queue.head();
     position_.packet = 0;
     if (queue.empty()) return;
+    const auto is_answered = [&](const SendWqe& wqe) {  // And waits for its bytes to land.
+        return wqe.numbered && wqe.packets > 0 && wqe.end() <= flight_.una;
+    };
+    while (far_lands_ && position_.index != queue.tail() && is_answered(queue.at(position_.index)))
+        ++position_.index;
+    if (position_.index == queue.tail()) return;
     const SendWqe& wqe = queue.at(position_.index);
     if (wqe.numbered && wqe.packets > 0)
         position_.packet = static_cast<std::uint32_t>(flight_.una - wqe.first_packet);
@@ -371,6 +391,7 @@ void Requester::fail_head(Instant now, Rule rule, WcStatus status, std::uint8_t 
 void Requester::fail_head(Instant now, Reason reason) {
     SendQueue& queue = qp_.send_queue();
     ASSERT(!queue.empty());
+    if (postpone(reason)) return;
     reason.psn = flight_.una.psn();
     reason.wr_id = queue.at(queue.head()).wr_id;
     stop();

@@ -14,7 +14,9 @@ constexpr std::uint64_t kOutstandingMax = Psn::kCount / 2;
 const char* Requester::check_invariants() const {
     if (qp_.state() != QpState::Rts && qp_.state() != QpState::Sqd) return check_stopped();
     if (const char* broken = check_numbers()) return broken;
-    return check_flight();
+    if (far_lands_ != (far_work() != nullptr && !far_work()->landings.empty()))
+        return "answers land, but nobody knows";
+    return is_failing() ? check_stopped() : check_flight();
 }
 
 const char* Requester::check_stopped() const {
@@ -38,7 +40,7 @@ const char* Requester::check_numbers() const {
         const bool is_head = i == queue.head();
         if (is_head ? wqe.first_packet > next : wqe.first_packet != next)
             return "there is a gap in the requests' numbers";
-        if (is_head && wqe.packets > 0 && wqe.end() <= flight_.una)
+        if (is_head && wqe.packets > 0 && wqe.end() <= flight_.una && !far_lands_)
             return "an answered request is not retired";
         next = wqe.end();
     }
@@ -87,7 +89,24 @@ const char* Responder::check_invariants() const {
         const PacketNumber after = i + 1 < atomics_.size() ? atomics_[i + 1].number : expected_;
         if (after <= atomics_[i].number) return "remembered atomics are not in order";
     }
+    if (const char* broken = check_far()) return broken;
     return verdict_ ? nullptr : check_message();  // A refused message is as far as it came.
+}
+
+// What is acknowledged is in memory, but for messages that have not ended.
+const char* Responder::check_far() const {
+    if (far_work() == nullptr)
+        return far_busy_ ? "copies are on their way, but there are none" : nullptr;
+    if (!far_busy_ && !far_work()->idle())
+        return "copies are on their way, and nobody waits for them";
+    std::size_t bytes = 0;
+    for (const FarInbound::Piece& piece : far_work()->pieces) {
+        bytes += piece.capacity;
+        if (piece.ends && acknowledged(piece.last)) return "acknowledged what is not in memory";
+        if (!piece.started && &piece != &far_work()->pieces.back()) return "a piece was forgotten";
+    }
+    for (const FarInbound::Kept& kept : far_work()->kept) bytes += kept.bytes.size();
+    return bytes == far_work()->bytes ? nullptr : "staged bytes are counted wrong";
 }
 
 const char* Responder::check_message() const {

@@ -47,6 +47,8 @@ bool RcMachine::expects(const wire::Packet& packet) const {
 void RcMachine::pump(Instant now, std::uint32_t packets_max) {
     // Answers first: they free the peer's window. A bare acknowledgement comes last, because it is
     // short: behind a request it rides in the same segmented send.
+    if (requester_.has_landed()) [[unlikely]]
+        requester_.settle_far(now);
     responder_.pump(now, packets_max);
     requester_.pump(now, packets_max);
     responder_.pump_last(now);
@@ -54,7 +56,7 @@ void RcMachine::pump(Instant now, std::uint32_t packets_max) {
 }
 
 bool RcMachine::wants_to_send(Instant now) const {
-    return responder_.wants_to_send() || requester_.wants_to_send(now);
+    return responder_.wants_to_send() || requester_.wants_to_send(now) || requester_.has_landed();
 }
 
 bool RcMachine::owes_only_ack(Instant now) const {

@@ -24,6 +24,7 @@ public:
     }
     bool waits_for_window(Instant now) const override { return requester_.waits_for_window(now); }
     void on_timer(Instant now) override;
+    void on_copies() override { requester_.on_copies(); }
     bool ask_peer() override;
     Instant deadline() const override { return requester_.deadline(); }
     Progress progress() const override;

@@ -50,11 +50,12 @@ void Responder::replay_read(const wire::Packet& packet, PacketNumber number) {
 
 bool Responder::may_read(const wire::Packet& packet) const {
     const wire::Reth reth = packet.reth();
-    return reth.length == 0 || qp_.services()
-                                       .memory
-                                       .remote(pd_of(packet), qp_.qpn(), reth.rkey, reth.address,
-                                               reth.length, mem::Access::RemoteRead)
-                                       .fault == mem::Fault::None;
+    const mem::Fault fault = qp_.services()
+                                 .memory
+                                 .remote(pd_of(packet), qp_.qpn(), reth.rkey, reth.address,
+                                         reth.length, mem::Access::RemoteRead)
+                                 .fault;
+    return fault == mem::Fault::None || fault == mem::Fault::Far;
 }
 
 // The attribute says how many a peer may ask for, the ring how many there is room for.
@@ -75,12 +76,19 @@ void Responder::replay_atomic(PacketNumber number) {
 }
 
 void Responder::pump(Instant now, std::uint32_t packets_max) {
+    if (far_busy_) [[unlikely]]
+        settle_far(now);
     for (std::uint32_t i = 0; i < packets_max && !jobs_.empty(); ++i)
         if (!send_job_packet(now, jobs_.front())) return;
 }
 
 void Responder::pump_last(Instant now) {
     if (!jobs_.empty()) return;
+    if (has_pieces()) [[unlikely]] {  // The last word is still owed.
+        if (ack_owed_ && acknowledged_ < acknowledge_limit())
+            send_ack(acknowledge_limit(), credits());
+        return;
+    }
     if (verdict_) return pass(now, Refusal(*verdict_));
     if (std::exchange(nak_owed_, false))
         return send_ack(expected_, Syndrome::nak(NakCode::SequenceError));
@@ -105,8 +113,16 @@ bool Responder::send_job_packet(Instant now, Job& job) {
 }
 
 bool Responder::send_read_packet(Instant now, Job& job) {
-    const std::uint32_t packets = packets_at_once(qp_, read_packets(job.left));
-    const std::uint32_t full = packets * qp_.attributes().path_mtu;
+    const std::uint32_t mtu = qp_.attributes().path_mtu;
+    std::uint32_t packets = packets_at_once(qp_, read_packets(job.left));
+    const mem::Lookup source =
+        qp_.services().memory.remote(job.pd, qp_.qpn(), job.rkey, job.value,
+                                     std::min(job.left, packets * mtu), mem::Access::RemoteRead);
+    mem::Fault fault = source.fault;
+    ByteView staged;
+    if (fault == mem::Fault::Far && !staged_read(job, packets, fault, staged)) [[unlikely]]
+        return false;
+    const std::uint32_t full = packets * mtu;
     const bool first = !job.started;
     const bool last = job.left <= full;
     // One fence a READ: it must not see memory from before a delivery that was acknowledged.
@@ -122,20 +138,15 @@ bool Responder::send_read_packet(Instant now, Job& job) {
     spec.extensions.aeth = {credits(), msn_};
     spec.payload_size = std::min(job.left, full);
     spec.packets = packets;
-    const mem::Lookup source = qp_.services().memory.remote(
-        job.pd, qp_.qpn(), job.rkey, job.value, spec.payload_size, mem::Access::RemoteRead);
-    const bool found = source.fault == mem::Fault::None;
     const ByteSpan payload = append_packet(qp_, spec);
-    if (!found || (!payload.empty() && !mem::read_memory(source.slice, payload))) {
+    if (!staged.empty()) [[unlikely]]
+        std::copy_n(staged.begin(), payload.size(), payload.begin());
+    else if (fault == mem::Fault::None && !payload.empty() &&
+             !mem::read_memory(source.slice, payload))
+        fault = mem::Fault::Unmapped;
+    if (fault != mem::Fault::None) {
         qp_.services().transmit.retract(wire::packet_size(spec.opcode, spec.payload_size));
-        expected_ = job.next;  // The NAK names the packet that could not be read.
-        write_rkey_ = job.rkey;
-        write_address_ = job.value;
-        write_length_ = job.left;
-        jobs_.clear();
-        refuse(now, {Syndrome::nak(found ? NakCode::RemoteOperational : NakCode::RemoteAccess),
-                     found ? Rule::RemoteMemoryGone : Rule::RemoteKey, WcStatus::Success,
-                     found ? mem::Fault::Unmapped : source.fault, 0, mem::Access::RemoteRead});
+        fail_read(now, job, fault);
         return false;
     }
     job.started = true;
@@ -143,8 +154,24 @@ bool Responder::send_read_packet(Instant now, Job& job) {
     job.next = job.next + packets;
     job.value += spec.payload_size;
     job.left -= static_cast<std::uint32_t>(spec.payload_size);
+    if (!staged.empty()) [[unlikely]]
+        end_staged_read(job.next);
     if (last) jobs_.pop();
     return true;
+}
+
+// The NAK names the packet that could not be read.
+void Responder::fail_read(Instant now, const Job& job, mem::Fault fault) {
+    expected_ = job.next;
+    write_rkey_ = job.rkey;
+    write_address_ = job.value;
+    write_length_ = job.left;
+    jobs_.clear();
+    drop_far();
+    const bool gone = fault == mem::Fault::Unmapped;
+    refuse(now, {Syndrome::nak(gone ? NakCode::RemoteOperational : NakCode::RemoteAccess),
+                 gone ? Rule::RemoteMemoryGone : Rule::RemoteKey, WcStatus::Success, fault, 0,
+                 mem::Access::RemoteRead});
 }
 
 void Responder::send_ack(PacketNumber number, Syndrome syndrome) {
@@ -152,7 +179,9 @@ void Responder::send_ack(PacketNumber number, Syndrome syndrome) {
     spec.opcode = wire::opcode_of(service_, wire::Opcode::RcAck);
     spec.destination = qp_.attributes().destination_qpn;
     spec.psn = number.psn();
-    spec.extensions.aeth = {syndrome, msn_};
+    // A message counts when it is in memory.
+    const std::uint32_t open = far_busy_ ? far_work()->ends : 0;
+    spec.extensions.aeth = {syndrome, (msn_ - open) & 0xff'ffff};
     append_packet(qp_, spec);
     // A refusal acknowledges what came before it.
     note_acknowledged(syndrome.kind() == Syndrome::Kind::Ack ? number : number - 1);

@@ -105,6 +105,11 @@ void Requester::cut_reads() {
 }
 
 void Requester::stop() {
+    stop_far();
+    halt();
+}
+
+void Requester::halt() {
     if (qp_.window() != nullptr) qp_.window()->on_forgotten(flight_.bytes);
     flight_.bytes = 0;
     flight_.read_ends.clear();
@@ -163,6 +168,8 @@ bool Requester::may_send_next(Instant now) const {
     if (state != QpState::Rts && state != QpState::Sqd) return false;
     if (position_.index == qp_.send_queue().tail()) return false;
     if (rnr_until_ != kNever && now < rnr_until_) return false;
+    if (far_gathers_ || is_failing()) [[unlikely]]
+        return false;
     const SendWqe& wqe = qp_.send_queue().at(position_.index);
     if (wqe.fault != mem::Fault::None) return false;
     if (state == QpState::Sqd && !wqe.numbered) return false;  // Finish what was begun, no more.
@@ -171,11 +178,12 @@ bool Requester::may_send_next(Instant now) const {
 
 bool Requester::may_start(const SendWqe& wqe) const {
     const SendOp op = wqe.op;
-    if (wqe.fence && position_.packet == 0 && !flight_.read_ends.empty()) return false;
+    if (wqe.fence && position_.packet == 0 && (!flight_.read_ends.empty() || far_lands_))
+        return false;
     // A bind or an invalidation takes effect when all before it are done, fence or not: the peer
     // may still be using the old key.
     if (is_local(op)) return wqe.executed || position_.index == qp_.send_queue().head();
-    if (needs_response(op)) return may_ask();
+    if (needs_response(op)) return may_ask() && (!far_lands_ || may_land_more());
     return position_.packet > 0 || within_credits(wqe);
 }
 
@@ -374,12 +382,17 @@ bool Requester::transmit(Instant now, SendWqe& wqe, PacketSpec& spec, std::uint3
         // Eight bytes as they shall stand in memory, not a number: no byte order.
         std::memcpy(payload.data(), &qp_.send_queue().atomic(position_.index).compare_add, 8);
     } else if (!payload.empty()) {
-        fault =
-            gather_payload(qp_, position_.index,
-                           std::uint64_t{position_.packet} * qp_.attributes().path_mtu, payload);
+        const std::uint64_t offset = std::uint64_t{position_.packet} * qp_.attributes().path_mtu;
+        fault = gather_payload(qp_, position_.index, offset, payload);
+        if (fault == mem::Fault::Far) [[unlikely]]
+            fault = gather_far(offset, payload);
     }
     if (fault != mem::Fault::None) {
         services.transmit.retract(wire::packet_size(spec.opcode, spec.payload_size));
+        if (fault == mem::Fault::Far && services.copies != nullptr) {
+            wait_for_source();
+            return false;
+        }
         wqe.fault = fault;
         fail_if_faulty_head(now);
         return false;

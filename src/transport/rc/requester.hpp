@@ -10,12 +10,14 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "base/packet_number.hpp"
 #include "base/ring.hpp"
 #include "base/time.hpp"
 #include "transport/packet_builder.hpp"
 #include "transport/queue_pair.hpp"
+#include "transport/rc/far_outbound.hpp"
 #include "wire/opcode.hpp"
 
 namespace feroce::transport::rc {
@@ -43,6 +45,10 @@ public:
     bool waits_for_window(Instant now) const;
     void on_response(Instant now, const wire::Packet& packet, std::uint32_t packets);
     void on_timer(Instant now);
+    // Far memory: copies are over; answers are in memory, and what follows from that.
+    void on_copies() { far_gathers_ = false; }
+    bool has_landed() const;
+    void settle_far(Instant now);
     Instant deadline() const;
     bool expects(Psn psn) const;       // It answers something sent.
     void report(Progress& out) const;  // Its half.
@@ -122,8 +128,8 @@ private:
                           ByteView payload);
     void on_atomic_response(Instant now, PacketNumber number, std::uint64_t original);
     PacketNumber first_unanswered_before(PacketNumber end) const;
-    SendWqe* awaiting_response(PacketNumber number);
-    bool store_response(Instant now, std::uint64_t offset, ByteView bytes);
+    std::optional<std::uint64_t> awaiting_response(PacketNumber number);
+    bool store_response(Instant now, std::uint64_t index, std::uint64_t offset, ByteView bytes);
     void update_credits(wire::Aeth aeth);
     void advance(Instant now, PacketNumber to);
     std::uint32_t bytes_between(PacketNumber from, PacketNumber to) const;
@@ -143,6 +149,29 @@ private:
     void arm(Instant now);
     void count_resent();
 
+    // requester_far.cpp: memory that is reached by copies.
+    FarOutbound* far_work() const {  // Null until far memory is met.
+        return static_cast<FarOutbound*>(qp_.far_work().outbound.get());
+    }
+    FarOutbound& far();
+    void stop_far();
+    mem::Fault gather_far(std::uint64_t offset, ByteSpan into);
+    void plan_sources(std::uint64_t piece);
+    void begin_source(std::uint64_t index, std::uint64_t offset);
+    void wait_for_source();
+    mem::Fault land(std::uint64_t index, std::uint64_t offset, ByteView bytes);
+    mem::Fault add_to_landings(std::uint64_t index, std::uint64_t offset, ByteView bytes);
+    mem::Fault open_landing(std::uint64_t index, std::uint64_t offset, FarOutbound::Landing*& out);
+    mem::Fault start_landing(FarOutbound::Landing& landing);
+    mem::Fault close_landing(std::uint64_t index);
+    void drop_landings(std::uint64_t index);
+    bool lands_for(std::uint64_t index) const;
+    bool may_land_more() const;
+    void fail_landing(Instant now, mem::Fault fault);
+    bool postpone(const Reason& reason);
+    bool is_failing() const { return far_lands_ && far_work()->failure.has_value(); }
+    void halt();  // Nothing in flight, no timer.
+
     // invariants.cpp
     const char* check_stopped() const;
     const char* check_numbers() const;
@@ -159,7 +188,9 @@ private:
     wire::Service service_;
     std::uint8_t retries_left_ = 0;
     std::uint8_t rnr_left_ = 0;
-    bool gap_reported_ = false;  // A lost response was noticed; once until progress is made.
+    bool far_gathers_ : 1 = false;   // The position waits for bytes from far memory.
+    bool far_lands_ : 1 = false;     // Answers are on their way to far memory.
+    bool gap_reported_ : 1 = false;  // A lost response was noticed; once until progress is made.
     RttSample sample_;
     Credits credits_;
 };

@@ -64,6 +64,7 @@ void Responder::reserve() {
 }
 
 void Responder::stop(Instant now) {
+    stop_far(now);
     if (receive_held_ && qp_.state() == QpState::Err && !receive_lost()) {
         Completion flushed = receive_completion(now);
         flushed.status = WcStatus::FlushError;
@@ -81,16 +82,22 @@ void Responder::stop(Instant now) {
 
 void Responder::on_request(Instant now, const wire::Packet& packet, std::uint32_t packets) {
     establish();
-    const bool is_over = verdict_ && verdict_->syndrome.kind() != Syndrome::Kind::Rnr;
-    if (is_over) return qp_.services().counters.drop(DropReason::WrongQpState);
+    if (is_over()) return qp_.services().counters.drop(DropReason::WrongQpState);
     const PacketNumber number = expected_.nearest(packet.bth.psn);
+    if (far_busy_ && keep_for_later(packet, number, packets)) [[unlikely]]
+        return;
+    take_request(now, packet, packets, number);
+}
+
+void Responder::take_request(Instant now, const wire::Packet& packet, std::uint32_t packets,
+                             PacketNumber number) {
     if (number != expected_) return on_unexpected(packet, number);
     nak_sent_ = nak_owed_ = false;
     verdict_.reset();
     if (auto refusal = check_sequence(packet)) return refuse(now, *refusal);
     if (auto refusal = check_operation(packet)) return refuse(now, *refusal);
     if (auto refusal = check_length(packet, packets)) return refuse(now, *refusal);
-    mem::Slice target;
+    mem::Lookup target;
     if (auto refusal = check_rkey(packet, target)) {
         // It uses up the receive that it would have completed.
         if (takes_receive(packet) && !receive_held_) take_receive(packet);
@@ -127,7 +134,7 @@ void Responder::on_gap() {
     counters.drop(DropReason::OutOfSequence);
     if (nak_sent_) return;
     nak_sent_ = true;
-    nak_owed_ = !jobs_.empty();  // What was asked before is answered before.
+    nak_owed_ = !jobs_.empty() || has_pieces();  // What was asked before is answered before.
     if (!nak_owed_) send_ack(expected_, Syndrome::nak(NakCode::SequenceError));
 }
 
@@ -136,7 +143,7 @@ void Responder::on_gap() {
 void Responder::on_full() {
     qp_.services().counters.drop(DropReason::CompletionsHeld);
     first_came_ = true;
-    nak_sent_ = nak_owed_ = !jobs_.empty();
+    nak_sent_ = nak_owed_ = !jobs_.empty() || has_pieces();
 }
 
 // IBTA 9.7.4.1.2: the order of FIRST, MIDDLE, LAST and ONLY.
@@ -206,10 +213,9 @@ Responder::Check Responder::check_length(const wire::Packet& packet, std::uint32
     return adds_up ? Check{} : Check{refusal};
 }
 
-// `target` is what the packet names, if it names memory.
-Responder::Check Responder::check_rkey(const wire::Packet& packet, mem::Slice& target) {
+// `lookup` is what the packet names, if it names memory.
+Responder::Check Responder::check_rkey(const wire::Packet& packet, mem::Lookup& lookup) {
     const wire::OpcodeInfo& info = *packet.info;
-    mem::Lookup lookup;
     const mem::Memory& memory = qp_.services().memory;
     const PdId pd = pd_of(packet);
     if (is_atomic(info.verb)) {
@@ -225,8 +231,14 @@ Responder::Check Responder::check_rkey(const wire::Packet& packet, mem::Slice& t
                                                                    : mem::Access::RemoteWrite;
         lookup = memory.remote(pd, qp_.qpn(), reth.rkey, reth.address, reth.length, need);
     }
-    target = lookup.slice;
     if (lookup.fault == mem::Fault::None) return {};
+    if (lookup.fault == mem::Fault::Far && qp_.services().copies != nullptr) {
+        if (!is_atomic(info.verb) && info.verb != Verb::AtomicWrite) return {};
+        // Copies to the host and back would not be atomic for anybody else.
+        Refusal refusal = refuse_key(packet, lookup.fault, WcStatus::Success);
+        refusal.syndrome = Syndrome::nak(NakCode::RemoteOperational);
+        return refusal;
+    }
     return refuse_key(packet, lookup.fault,
                       takes_receive(packet) ? WcStatus::LocalAccessError : WcStatus::Success);
 }
@@ -265,7 +277,7 @@ Responder::Check Responder::check_resources(const wire::Packet& packet) {
 
 // What was asked before is answered before, a turn's packets at a time.
 void Responder::refuse(Instant now, const Refusal& refusal) {
-    if (jobs_.empty()) return pass(now, refusal);
+    if (jobs_.empty() && !has_pieces()) return pass(now, refusal);
     verdict_ = refusal;
     nak_sent_ = true;
 }

@@ -7,11 +7,13 @@
 // acknowledgement or NAK of a later request waits until they are out. A receive completion is held
 // until its request was acknowledged, asked for or not (held_completions.hpp). An atomic is
 // remembered in atomics_ until dest_read_atomic_max younger ones have come: that long the peer may
-// ask again. Invariants are in check_invariants() (invariants.cpp).
+// ask again. Where memory is far (mem/far_memory.hpp), an answer waits until it is true: see
+// responder_far.cpp. Invariants are in check_invariants() (invariants.cpp).
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
+#include <deque>
 #include <optional>
 
 #include "base/packet_number.hpp"
@@ -19,6 +21,7 @@
 #include "base/time.hpp"
 #include "transport/packet_builder.hpp"
 #include "transport/queue_pair.hpp"
+#include "transport/rc/far_inbound.hpp"
 #include "wire/opcode.hpp"
 
 namespace feroce::transport::rc {
@@ -40,8 +43,14 @@ public:
     void pump_last(Instant now);
     void report(Progress& out) const;  // Its half.
     bool expects(Psn psn) const { return psn == expected_.psn(); }
-    bool wants_to_send() const { return !jobs_.empty() || ack_owed_ || nak_owed_ || verdict_; }
-    bool owes_only_ack() const { return jobs_.empty() && ack_owed_ && !nak_owed_ && !verdict_; }
+    bool wants_to_send() const {
+        if (far_busy_) [[unlikely]]
+            return far_wants_to_send();
+        return !jobs_.empty() || ack_owed_ || nak_owed_ || verdict_;
+    }
+    bool owes_only_ack() const {
+        return jobs_.empty() && ack_owed_ && !nak_owed_ && !verdict_ && !far_busy_;
+    }
     const char* check_invariants() const;  // See Machine.
     bool acknowledged(PacketNumber number) const { return number <= acknowledged_; }
 
@@ -80,10 +89,16 @@ private:
     Check check_sequence(const wire::Packet& packet) const;
     Check check_operation(const wire::Packet& packet) const;
     Check check_length(const wire::Packet& packet, std::uint32_t packets) const;
-    Check check_rkey(const wire::Packet& packet, mem::Slice& target);
+    Check check_rkey(const wire::Packet& packet, mem::Lookup& target);
     Refusal refuse_key(const wire::Packet& packet, mem::Fault fault, WcStatus receive_status);
     mem::Attempt attempt_of(const Refusal& verdict) const;
     Check check_resources(const wire::Packet& packet);
+    // In order, or not: `number` is its own.
+    void take_request(Instant now, const wire::Packet& packet, std::uint32_t packets,
+                      PacketNumber number);
+    bool is_over() const {  // By a refusal that is the end.
+        return verdict_ && verdict_->syndrome.kind() != wire::Syndrome::Kind::Rnr;
+    }
     bool has_begun() const {  // The first packet has come, if only to be sent again.
         return first_came_ || expected_ != PacketNumber::first(qp_.attributes().receive_psn);
     }
@@ -99,9 +114,9 @@ private:
     // responder_execute.cpp: what a good request does.
     // `target`: what check_rkey() found.
     Check execute(Instant now, const wire::Packet& packet, std::uint32_t packets,
-                  mem::Slice target);
+                  const mem::Lookup& target);
     Check execute_send(const wire::Packet& packet);
-    Check execute_write(const wire::Packet& packet, mem::Slice message);
+    Check execute_write(const wire::Packet& packet, const mem::Lookup& message);
     Check execute_read(const wire::Packet& packet);
     Check execute_atomic(const wire::Packet& packet);
     Check execute_atomic_write(const wire::Packet& packet);
@@ -116,6 +131,7 @@ private:
     // An XRC target has no protection domain: the receive queue that a request names has it.
     PdId pd_of(const wire::Packet& packet) const;
     Completion receive_completion(Instant now) const;
+    Completion completion_of_message(Instant now, const wire::Packet& packet) const;
 
     // replay.cpp: duplicates, and the packets that answer.
     void replay(const wire::Packet& packet, PacketNumber number);
@@ -127,11 +143,47 @@ private:
     void replay_atomic(PacketNumber number);
     bool send_job_packet(Instant now, Job& job);  // False if the queue pair failed.
     bool send_read_packet(Instant now, Job& job);
+    void fail_read(Instant now, const Job& job, mem::Fault fault);
     void send_ack(PacketNumber number, wire::Syndrome syndrome);
     void note_acknowledged(PacketNumber number) { acknowledged_ = std::max(acknowledged_, number); }
     wire::Syndrome credits();
     std::uint32_t read_packets(std::uint32_t length) const;
     const char* check_message() const;  // invariants.cpp
+    const char* check_far() const;
+
+    // responder_far.cpp: memory that is reached by copies.
+    FarInbound* far_work() const {  // Null until far memory is met.
+        return static_cast<FarInbound*>(qp_.far_work().inbound.get());
+    }
+    FarInbound& far();
+    bool has_pieces() const;
+    PacketNumber acknowledge_limit() const;
+    bool far_wants_to_send() const;
+    PacketNumber end_of(const wire::Packet& packet, PacketNumber number,
+                        std::uint32_t packets) const;
+    bool keep_for_later(const wire::Packet& packet, PacketNumber number, std::uint32_t packets);
+    bool may_execute(const wire::Packet& packet) const;
+    FarList message_list(const wire::Packet& packet) const;
+    mem::Fault open_piece(const wire::Packet& packet, std::uint64_t offset,
+                          FarInbound::Piece*& out);
+    mem::Fault start_piece(FarInbound::Piece& piece);
+    mem::Fault add_to_pieces(const wire::Packet& packet);
+    mem::Fault stage(const wire::Packet& packet);
+    void drop_message();
+    Refusal refuse_memory(const wire::Packet& packet, mem::Fault fault);
+    Check close_message(const wire::Packet& packet);
+    void end_far_message(Instant now, const wire::Packet& packet);
+    void settle_far(Instant now);
+    bool finish_piece();
+    void fail_piece(Instant now);
+    void plan_reads();
+    std::size_t plan_read(const Job& job, std::size_t planned);
+    bool begin_read(const Job& job, std::uint64_t offset, std::uint32_t size);
+    bool staged_read(const Job& job, std::uint32_t& packets, mem::Fault& fault, ByteView& out);
+    void end_staged_read(PacketNumber next);
+    void drop_far();  // What comes after is not wanted; receives are flushed later.
+    void stop_far(Instant now);
+    void flush_pieces(Instant now, const std::deque<FarInbound::Piece>& pieces);
 
     // One cache line, up to the words of jobs_ that say whether it has any.
     QueuePair& qp_;
@@ -144,6 +196,7 @@ private:
     bool established_ = false;
     bool last_word_valid_ = false;
     bool first_came_ = false;   // It could not be taken yet.
+    bool far_busy_ = false;     // Copies are on their way, or something waits for them.
     wire::Syndrome last_word_;  // Of expected_, which does not move any more.
     PacketNumber expected_;
     // The message under way: how far it is, and for a WRITE where it goes. After a refusal for the

@@ -14,7 +14,7 @@ using wire::Syndrome;
 using wire::Verb;
 
 Responder::Check Responder::execute(Instant now, const wire::Packet& packet, std::uint32_t packets,
-                                    mem::Slice target) {
+                                    const mem::Lookup& target) {
     switch (packet.info->verb) {
         case Verb::ReadRequest:
             return execute_read(packet);
@@ -32,12 +32,18 @@ Responder::Check Responder::execute(Instant now, const wire::Packet& packet, std
             if (auto refusal = execute_send(packet)) return refusal;
             break;
     }
+    if (far_busy_) [[unlikely]]
+        if (auto refusal = close_message(packet)) return refusal;
     received_bytes_ += packet.payload.size();
     expected_ = expected_ + packets;
     if (!packet.info->ends_message()) return {};
     message_ = Message::None;
     msn_ = (msn_ + 1) & 0xff'ffff;
-    if (receive_held_) complete_receive(now, packet);
+    if (has_pieces()) [[unlikely]] {
+        end_far_message(now, packet);
+    } else if (receive_held_) {
+        complete_receive(now, packet);
+    }
     return {};
 }
 
@@ -52,12 +58,11 @@ Responder::Check Responder::execute_send(const wire::Packet& packet) {
         return Refusal{Syndrome::nak(NakCode::InvalidRequest), Rule::ReceiveTooSmall,
                        WcStatus::LocalLengthError};
     if (!packet.payload.empty()) {
-        const mem::Fault fault = mem::scatter(qp_.services().memory, receive_pd_, receive_.list(),
-                                              received_bytes_, packet.payload);
-        if (fault != mem::Fault::None)
-            return Refusal{Syndrome::nak(NakCode::RemoteOperational),
-                           fault == mem::Fault::Unmapped ? Rule::LocalMemoryGone : Rule::ReceiveKey,
-                           WcStatus::LocalProtectionError, fault};
+        mem::Fault fault = mem::scatter(qp_.services().memory, receive_pd_, receive_.list(),
+                                        received_bytes_, packet.payload);
+        if (fault == mem::Fault::Far) [[unlikely]]
+            fault = stage(packet);
+        if (fault != mem::Fault::None) return refuse_memory(packet, fault);
     }
     if (!packet.info->has(wire::Header::Ieth)) return {};
     const mem::Fault fault =
@@ -69,7 +74,7 @@ Responder::Check Responder::execute_send(const wire::Packet& packet) {
                    WcStatus::RemoteInvalidRequestError, fault};
 }
 
-Responder::Check Responder::execute_write(const wire::Packet& packet, mem::Slice message) {
+Responder::Check Responder::execute_write(const wire::Packet& packet, const mem::Lookup& message) {
     const bool starts = packet.info->starts_message();
     if (starts) {
         const wire::Reth reth = packet.reth();
@@ -80,20 +85,20 @@ Responder::Check Responder::execute_write(const wire::Packet& packet, mem::Slice
         write_rkey_ = reth.rkey;
     }
     if (packet.payload.empty()) return {};
-    ASSERT(!starts || packet.payload.size() <= message.length);
+    ASSERT(!starts || packet.payload.size() <= message.slice.length);
     // The first one has just been looked up; each that follows is, again: the region may have been
     // deregistered meanwhile.
     const mem::Lookup target =
-        starts ? mem::Lookup{mem::Fault::None, message.part(0, packet.payload.size())}
+        starts ? mem::Lookup{message.fault, message.slice.part(0, packet.payload.size())}
                : qp_.services().memory.remote(pd_of(packet), qp_.qpn(), write_rkey_,
                                               write_address_ + received_bytes_,
                                               packet.payload.size(), mem::Access::RemoteWrite);
-    // Of the receive that an immediate takes.
-    const WcStatus status = receive_held_ ? WcStatus::LocalAccessError : WcStatus::Success;
-    if (target.fault != mem::Fault::None) return refuse_key(packet, target.fault, status);
-    if (mem::write_memory(target.slice, packet.payload)) return {};
-    return Refusal{Syndrome::nak(NakCode::RemoteOperational), Rule::RemoteMemoryGone, status,
-                   mem::Fault::Unmapped};
+    mem::Fault fault = target.fault;
+    if (fault == mem::Fault::Far) [[unlikely]]
+        fault = stage(packet);
+    else if (fault == mem::Fault::None && !mem::write_memory(target.slice, packet.payload))
+        fault = mem::Fault::Unmapped;
+    return fault == mem::Fault::None ? Check{} : refuse_memory(packet, fault);
 }
 
 Responder::Check Responder::execute_read(const wire::Packet& packet) {
@@ -186,7 +191,7 @@ Completion Responder::receive_completion(Instant now) const {
     return completion;
 }
 
-void Responder::complete_receive(Instant now, const wire::Packet& packet) {
+Completion Responder::completion_of_message(Instant now, const wire::Packet& packet) const {
     Completion completion = receive_completion(now);
     if (packet.info->verb == Verb::Write) completion.opcode = WcOpcode::ReceiveWriteImmediate;
     completion.solicited = packet.bth.solicited;
@@ -198,10 +203,15 @@ void Responder::complete_receive(Instant now, const wire::Packet& packet) {
         completion.has_invalidate = true;
         completion.immediate = packet.invalidate().raw;
     }
+    return completion;
+}
+
+void Responder::complete_receive(Instant now, const wire::Packet& packet) {
     receive_held_ = false;
     ack_owed_ = true;
     qp_.services().counters.add(Counter::RdmaReceives);
-    qp_.services().held.hold(qp_, expected_ - 1, *receive_source().cq, completion);
+    qp_.services().held.hold(qp_, expected_ - 1, *receive_source().cq,
+                             completion_of_message(now, packet));
 }
 
 }  // namespace feroce::transport::rc

@@ -1,0 +1,162 @@
+#include "transport/copies.hpp"
+
+#include <algorithm>
+
+#include "base/assert.hpp"
+#include "mem/touch.hpp"
+#include "transport/queue_pair.hpp"
+
+namespace feroce::transport {
+
+namespace {
+
+struct Part {
+    mem::Slice slice;
+    std::uint32_t key;
+    std::uint64_t at;  // Where it stands in what was asked for.
+    bool far;
+};
+
+mem::Lookup find_part(QueuePair& qp, const FarList& list, const mem::Sge& sge, std::uint64_t offset,
+                      std::uint64_t size) {
+    const mem::Memory& memory = qp.services().memory;
+    if (sge.address + offset < sge.address) return {mem::Fault::OutOfBounds, {}};
+    if (list.remote)
+        return memory.remote(list.pd, qp.qpn(), RKey{sge.lkey.raw}, sge.address + offset, size,
+                             list.need);
+    return memory.local(list.pd, sge.lkey, sge.address + offset, size, list.need);
+}
+
+// All of [offset, offset + size), or the fault of the first that may not be touched.
+mem::Fault find_parts(QueuePair& qp, const FarList& list, std::uint64_t offset, std::uint64_t size,
+                      std::vector<Part>& out) {
+    std::uint64_t done = 0;
+    for (const mem::Sge& sge : list.entries) {
+        if (done == size) break;
+        if (offset >= sge.length) {
+            offset -= sge.length;
+            continue;
+        }
+        const std::uint64_t piece = std::min(sge.length - offset, size - done);
+        const mem::Lookup found = find_part(qp, list, sge, offset, piece);
+        const bool far = found.fault == mem::Fault::Far;
+        if (found.fault != mem::Fault::None && !far) return found.fault;
+        out.push_back({found.slice, sge.lkey.raw, done, far});
+        done += piece;
+        offset = 0;
+    }
+    return done == size ? mem::Fault::None : mem::Fault::OutOfBounds;
+}
+
+// Null memory: deregistered between two looks at the table, by another thread.
+mem::Fault start_far(QueuePair& qp, const std::vector<Part>& parts, mem::CopyDirection direction,
+                     const CopyGroupPtr& group) {
+    std::vector<Copies::Work> work;
+    for (const Part& part : parts) {
+        if (!part.far) continue;
+        std::shared_ptr<mem::FarMemory> memory = qp.services().memory.far_memory(part.key);
+        if (memory == nullptr) return mem::Fault::NoSuchKey;
+        work.push_back({std::move(memory), direction,
+                        reinterpret_cast<std::uintptr_t>(part.slice.base),
+                        group->bytes().subspan(part.at, part.slice.length)});
+    }
+    qp.services().copies->start(qp, group, work);
+    return mem::Fault::None;
+}
+
+}  // namespace
+
+void Copies::start(QueuePair& qp, const CopyGroupPtr& group, const std::vector<Work>& list) {
+    entries_.reserve(entries_.size() + list.size());
+    const mem::CopyToken first = next_;
+    for (const Work& work : list) {
+        entries_.push_back({next_++, &qp, group, work.memory, work.direction});
+        ++group->left;
+    }
+    mem::CopyToken token = first;
+    for (const Work& work : list)
+        work.memory->start({token++, work.direction, work.address, work.staging, &listener_});
+}
+
+QueuePair* Copies::finish(mem::CopyToken token, bool good) {
+    const auto found = std::find_if(entries_.begin(), entries_.end(),
+                                    [token](const Entry& entry) { return entry.token == token; });
+    if (found == entries_.end()) return nullptr;
+    const Entry entry = std::move(*found);
+    entries_.erase(found);
+    ASSERT(entry.group->left > 0);
+    --entry.group->left;
+    if (!good) entry.group->fault = mem::Fault::Unmapped;
+    return entry.group->is_over() ? entry.qp : nullptr;
+}
+
+void Copies::forget(const QueuePair& qp) {
+    for (Entry& entry : entries_)
+        if (entry.qp == &qp) entry.qp = nullptr;
+}
+
+bool Copies::delivers(const QueuePair& qp) const {
+    return std::any_of(entries_.begin(), entries_.end(), [&qp](const Entry& entry) {
+        return entry.qp == &qp && entry.direction == mem::CopyDirection::Deliver;
+    });
+}
+
+bool has_far(const mem::Memory& memory, PdId pd, std::span<const mem::Sge> list,
+             mem::AccessSet need) {
+    return std::any_of(list.begin(), list.end(), [&](const mem::Sge& sge) {
+        return memory.local(pd, sge.lkey, sge.address, sge.length, need).fault == mem::Fault::Far;
+    });
+}
+
+mem::Fault make_group(QueuePair& qp, const FarList& list, std::uint64_t offset, std::uint32_t size,
+                      CopyGroupPtr& out) {
+    std::vector<Part> parts;
+    const mem::Fault fault = find_parts(qp, list, offset, size, parts);
+    if (fault != mem::Fault::None) return fault;
+    const auto far =
+        std::find_if(parts.begin(), parts.end(), [](const Part& part) { return part.far; });
+    std::shared_ptr<mem::FarMemory> memory;
+    if (far != parts.end()) memory = qp.services().memory.far_memory(far->key);
+    if (far != parts.end() && memory == nullptr) return mem::Fault::NoSuchKey;
+    CopyGroupPtr group = std::make_shared<CopyGroup>();
+    group->staging = memory != nullptr ? memory->stage(size) : mem::heap_staging(size);
+    ASSERT(group->bytes().size() >= size);
+    out = std::move(group);
+    return mem::Fault::None;
+}
+
+mem::Fault start_gather(QueuePair& qp, const FarList& list, std::uint64_t offset,
+                        std::uint32_t size, const CopyGroupPtr& group) {
+    std::vector<Part> parts;
+    const mem::Fault fault = find_parts(qp, list, offset, size, parts);
+    if (fault != mem::Fault::None) return fault;
+    for (const Part& part : parts)
+        if (!part.far &&
+            !mem::read_memory(part.slice, group->bytes().subspan(part.at, part.slice.length)))
+            return mem::Fault::Unmapped;
+    return start_far(qp, parts, mem::CopyDirection::Gather, group);
+}
+
+mem::Fault start_deliver(QueuePair& qp, const FarList& list, std::uint64_t offset,
+                         std::uint32_t size, const CopyGroupPtr& group) {
+    std::vector<Part> parts;
+    const mem::Fault fault = find_parts(qp, list, offset, size, parts);
+    if (fault != mem::Fault::None) return fault;
+    return start_far(qp, parts, mem::CopyDirection::Deliver, group);
+}
+
+mem::Fault finish_deliver(QueuePair& qp, const FarList& list, std::uint64_t offset,
+                          std::uint32_t size, const CopyGroup& group) {
+    if (group.fault != mem::Fault::None) return group.fault;
+    if (list.entries.size() == 1) return mem::Fault::None;  // All of it is far.
+    std::vector<Part> parts;
+    const mem::Fault fault = find_parts(qp, list, offset, size, parts);
+    if (fault != mem::Fault::None) return fault;
+    for (const Part& part : parts)
+        if (!part.far &&
+            !mem::write_memory(part.slice, group.bytes().subspan(part.at, part.slice.length)))
+            return mem::Fault::Unmapped;
+    return mem::Fault::None;
+}
+
+}  // namespace feroce::transport

@@ -1,0 +1,79 @@
+// FarInbound: what a responder keeps while copies to or from far memory are on their way. Made when
+// the first one is needed; a responder that meets only host memory has none.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <vector>
+
+#include "base/packet_number.hpp"
+#include "transport/copies.hpp"
+#include "transport/work.hpp"
+#include "wire/packet.hpp"
+
+namespace feroce::transport::rc {
+
+struct FarInbound final : FarWork {
+    // Beyond the first, acknowledgements wait for memory, which closes the peer's window. Beyond
+    // the second, packets count as lost. The largest window of our own fits in between.
+    static constexpr std::size_t kPromptMax = 2 * 1024 * 1024;
+    static constexpr std::size_t kBytesMax = 8 * 1024 * 1024;
+
+    // A part of a SEND or WRITE on its way to memory.
+    struct Piece {
+        FarList list;
+        CopyGroupPtr group;
+        std::uint64_t offset = 0;  // In the list.
+        std::uint32_t filled = 0;
+        std::uint32_t capacity = 0;
+        PacketNumber first;  // The packet with its first byte.
+        PacketNumber last;   // If it ends a message: that one's last packet.
+        // Where a WRITE goes, so that a later one to the same bytes waits for it.
+        std::uint64_t begin = 0;
+        std::uint64_t end = ~std::uint64_t{0};
+        bool started = false;
+        bool ends = false;
+        bool is_send = false;
+        std::optional<Completion> completion = std::nullopt;  // Of the receive that it ends.
+        SrqNumber srq;                                        // XRC: of that receive.
+
+        bool landed() const { return started && group->is_over(); }
+    };
+    // A packet that is executed when all pieces are in memory.
+    struct Kept {
+        std::vector<std::byte> bytes;
+        wire::Packet packet;  // Its views are of `bytes`.
+        std::uint32_t packets = 1;
+    };
+    // A part of a READ on its way from memory, in the order of the answers.
+    struct Read {
+        CopyGroupPtr group;
+        PacketNumber first;
+        std::uint32_t packets = 0;
+        mem::Fault fault = mem::Fault::None;  // It could not be started, and has no group.
+
+        bool is_over() const { return group == nullptr || group->is_over(); }
+        PacketNumber end() const { return first + packets; }
+        bool has(PacketNumber number) const { return first <= number && number < end(); }
+    };
+    static constexpr std::size_t kReadsAhead = 8;
+
+    std::deque<Piece> pieces;
+    std::deque<Kept> kept;
+    std::deque<Read> reads;
+    std::deque<Piece> lost;  // After a failure: their receives are flushed.
+    PacketNumber kept_end;   // If some are kept.
+    std::size_t bytes = 0;   // Of pieces and kept packets.
+    std::uint32_t ends = 0;  // Messages that end in a piece.
+    bool gap = false;        // A packet is missing behind those that are kept.
+
+    bool idle() const { return pieces.empty() && kept.empty() && reads.empty(); }
+    bool lands() const { return !pieces.empty() && pieces.front().landed(); }
+    void keep(const wire::Packet& packet, std::uint32_t packets);
+    Kept take_kept();
+    void pop_piece();
+};
+
+}  // namespace feroce::transport::rc

@@ -1,0 +1,54 @@
+// FarOutbound: what a requester keeps while copies to or from far memory are on their way. Made
+// when the first one is needed; a requester that meets only host memory has none.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <optional>
+
+#include "transport/copies.hpp"
+#include "transport/reason.hpp"
+
+namespace feroce::transport::rc {
+
+struct FarOutbound final : FarWork {
+    // How many pieces are gathered before they are sent.
+    static constexpr std::size_t kAhead = 4;
+    // Answers on their way to memory beyond which no more are asked for.
+    static constexpr std::size_t kLandingMax = 2 * 1024 * 1024;
+
+    // A part of a request's message, on its way from memory.
+    struct Source {
+        std::uint64_t index = 0;   // Of the request.
+        std::uint64_t offset = 0;  // A multiple of kPieceBytes.
+        std::uint32_t size = 0;
+        CopyGroupPtr group;                   // Null if it could not be started.
+        mem::Fault fault = mem::Fault::None;  // Why.
+
+        bool has(std::uint64_t of, std::uint64_t byte) const {
+            return index == of && offset <= byte && byte < offset + size;
+        }
+        bool is_over() const { return group == nullptr || group->is_over(); }
+    };
+    // A part of an answer, on its way to memory.
+    struct Landing {
+        std::uint64_t index = 0;
+        std::uint64_t offset = 0;
+        std::uint32_t filled = 0;
+        std::uint32_t capacity = 0;
+        FarList list;
+        CopyGroupPtr group;
+        bool started = false;
+
+        bool landed() const { return started && group->is_over(); }
+    };
+
+    std::deque<Source> sources;    // In the order of sending.
+    std::deque<Landing> landings;  // In the order of the requests.
+    std::size_t landing_bytes = 0;
+    // The queue pair fails when all that is answered is in memory.
+    std::optional<Reason> failure;
+};
+
+}  // namespace feroce::transport::rc

@@ -1,0 +1,241 @@
+// Far memory at the requester. What is sent is gathered ahead of the position; what READs and
+// atomics bring is put together in staging and copied, and a request is completed when its bytes
+// are in memory. See ADR 27.
+#include <algorithm>
+
+#include "base/shortage.hpp"
+#include "transport/rc/requester.hpp"
+
+namespace feroce::transport::rc {
+
+FarOutbound& Requester::far() {
+    if (far_work() == nullptr) qp_.far_work().outbound = std::make_unique<FarOutbound>();
+    return *far_work();
+}
+
+void Requester::stop_far() {
+    qp_.far_work().outbound.reset();
+    far_gathers_ = far_lands_ = false;
+}
+
+// Fills the payload from staging. Far: it is still to come.
+mem::Fault Requester::gather_far(std::uint64_t offset, ByteSpan into) {
+    if (qp_.services().copies == nullptr) return mem::Fault::Far;
+    if (!probe_.sending &&
+        !with_memory([&] { plan_sources(offset / mem::FarMemory::kPieceBytes); }))
+        return mem::Fault::Unmapped;
+    if (far_work() == nullptr) return mem::Fault::Far;
+    std::size_t done = 0;
+    for (const FarOutbound::Source& source : far_work()->sources) {
+        const std::uint64_t at = offset + done;
+        if (done == into.size()) break;
+        if (!source.has(position_.index, at)) continue;
+        if (!source.is_over()) return mem::Fault::Far;
+        const mem::Fault fault = source.group == nullptr ? source.fault : source.group->fault;
+        if (fault != mem::Fault::None) return fault;
+        const std::size_t size =
+            std::min<std::size_t>(into.size() - done, source.offset + source.size - at);
+        const ByteView bytes = source.group->bytes().subspan(at - source.offset, size);
+        std::copy(bytes.begin(), bytes.end(), into.begin() + static_cast<std::ptrdiff_t>(done));
+        done += size;
+    }
+    return done == into.size() ? mem::Fault::None : mem::Fault::Far;
+}
+
+// Copies for what is sent next, beginning with that piece of the request at the position.
+void Requester::plan_sources(std::uint64_t piece) {
+    auto& sources = far().sources;
+    const std::uint64_t offset = piece * mem::FarMemory::kPieceBytes;
+    while (!sources.empty() && !sources.front().has(position_.index, offset)) sources.pop_front();
+    const SendQueue& queue = qp_.send_queue();
+    std::uint64_t index = position_.index, next = offset;
+    if (!sources.empty()) {
+        index = sources.back().index;
+        next = sources.back().offset + sources.back().size;
+    }
+    for (; index != queue.tail(); ++index, next = 0) {
+        const SendWqe& wqe = queue.at(index);
+        const bool is_later = index != position_.index;
+        if (is_later && (wqe.fence || is_local(wqe.op))) return;
+        if (needs_response(wqe.op) || wqe.inlined) continue;
+        if (is_later && next == 0 &&
+            !has_far(qp_.services().memory, qp_.init().pd, queue.sges(index), {}))
+            continue;
+        while (next < wqe.length) {
+            if (sources.size() == FarOutbound::kAhead) return;
+            begin_source(index, next);
+            next += sources.back().size;
+        }
+    }
+}
+
+void Requester::begin_source(std::uint64_t index, std::uint64_t offset) {
+    const auto sges = qp_.send_queue().sges(index);
+    const FarList list{qp_.init().pd, {}, false, {sges.begin(), sges.end()}};
+    FarOutbound::Source source;
+    source.index = index;
+    source.offset = offset;
+    source.size = static_cast<std::uint32_t>(std::min<std::uint64_t>(
+        mem::FarMemory::kPieceBytes, qp_.send_queue().at(index).length - offset));
+    source.fault = make_group(qp_, list, offset, source.size, source.group);
+    if (source.fault == mem::Fault::None)
+        source.fault = start_gather(qp_, list, offset, source.size, source.group);
+    if (source.fault != mem::Fault::None) source.group = nullptr;
+    far_work()->sources.push_back(std::move(source));
+}
+
+// The packet at the position has to wait for its bytes. A probe would wait too long: everything is
+// sent again instead, as soon as it is there.
+void Requester::wait_for_source() {
+    if (probe_.sending) {
+        probe_.sending = false;
+        return rewind(Counter::ResentByProbe);
+    }
+    far_gathers_ = true;
+}
+
+// Bytes of an answer, some of them for far memory.
+mem::Fault Requester::land(std::uint64_t index, std::uint64_t offset, ByteView bytes) {
+    if (qp_.services().copies == nullptr) return mem::Fault::Far;
+    mem::Fault fault = mem::Fault::None;
+    if (!with_memory([&] { fault = add_to_landings(index, offset, bytes); }))
+        fault = mem::Fault::Unmapped;
+    return fault;
+}
+
+mem::Fault Requester::add_to_landings(std::uint64_t index, std::uint64_t offset, ByteView bytes) {
+    while (!bytes.empty()) {
+        FarOutbound::Landing* landing = nullptr;
+        mem::Fault fault = open_landing(index, offset, landing);
+        if (fault != mem::Fault::None) return fault;
+        const std::size_t size =
+            std::min<std::size_t>(bytes.size(), landing->capacity - landing->filled);
+        std::copy_n(bytes.begin(), size,
+                    landing->group->bytes().begin() + static_cast<std::ptrdiff_t>(landing->filled));
+        landing->filled += static_cast<std::uint32_t>(size);
+        offset += size;
+        bytes = bytes.subspan(size);
+        if (landing->filled == landing->capacity) fault = start_landing(*landing);
+        if (fault != mem::Fault::None) return fault;
+    }
+    return mem::Fault::None;
+}
+
+mem::Fault Requester::open_landing(std::uint64_t index, std::uint64_t offset,
+                                   FarOutbound::Landing*& out) {
+    FarOutbound& far = this->far();
+    if (!far.landings.empty()) {
+        FarOutbound::Landing& last = far.landings.back();
+        out = &last;
+        if (!last.started && last.index == index && last.offset + last.filled == offset)
+            return mem::Fault::None;
+        // A mixed list had host memory in between.
+        if (!last.started)
+            if (const mem::Fault fault = start_landing(last); fault != mem::Fault::None)
+                return fault;
+    }
+    FarOutbound::Landing landing;
+    landing.index = index;
+    landing.offset = offset;
+    const auto sges = qp_.send_queue().sges(index);
+    landing.list = {qp_.init().pd, mem::Access::LocalWrite, false, {sges.begin(), sges.end()}};
+    const std::uint64_t length = qp_.send_queue().at(index).length;
+    landing.capacity = static_cast<std::uint32_t>(
+        std::min<std::uint64_t>(mem::FarMemory::kPieceBytes, length - offset));
+    const mem::Fault fault = make_group(qp_, landing.list, offset, landing.capacity, landing.group);
+    if (fault != mem::Fault::None) return fault;
+    far.landing_bytes += landing.capacity;
+    far_lands_ = true;
+    far.landings.push_back(std::move(landing));
+    out = &far.landings.back();
+    return mem::Fault::None;
+}
+
+mem::Fault Requester::start_landing(FarOutbound::Landing& landing) {
+    landing.started = true;
+    return start_deliver(qp_, landing.list, landing.offset, landing.filled, landing.group);
+}
+
+// All of an answer has come.
+mem::Fault Requester::close_landing(std::uint64_t index) {
+    if (!lands_for(index) || far_work()->landings.back().started) return mem::Fault::None;
+    mem::Fault fault = mem::Fault::None;
+    if (!with_memory([&] { fault = start_landing(far_work()->landings.back()); }))
+        fault = mem::Fault::Unmapped;
+    return fault;
+}
+
+// The request fails: what of it has come is not wanted any more.
+void Requester::drop_landings(std::uint64_t index) {
+    if (!far_lands_) return;
+    while (!far_work()->landings.empty() && far_work()->landings.back().index == index) {
+        far_work()->landing_bytes -= far_work()->landings.back().capacity;
+        far_work()->landings.pop_back();
+    }
+    far_lands_ = !far_work()->landings.empty();
+}
+
+bool Requester::lands_for(std::uint64_t index) const {
+    if (!far_lands_) return false;
+    return std::any_of(far_work()->landings.begin(), far_work()->landings.end(),
+                       [index](const auto& landing) { return landing.index == index; });
+}
+
+// One that lands is not over: as long it counts as outstanding.
+bool Requester::may_land_more() const {
+    if (far_work()->landing_bytes > FarOutbound::kLandingMax) return false;
+    if (position_.packet > 0) return true;
+    const SendQueue& queue = qp_.send_queue();
+    std::uint32_t open = 0;
+    for (std::uint64_t i = queue.head(); i != position_.index; ++i)
+        if (needs_response(queue.at(i).op)) ++open;
+    return open < qp_.attributes().read_atomic_max;
+}
+
+bool Requester::has_landed() const {
+    return far_lands_ && far_work()->landings.front().landed();
+}
+
+// Answers that are in memory complete their requests.
+void Requester::settle_far(Instant now) {
+    FarOutbound& far = this->far();
+    while (has_landed()) {
+        const FarOutbound::Landing& landing = far.landings.front();
+        mem::Fault fault = mem::Fault::None;
+        if (!with_memory([&] {
+                fault = finish_deliver(qp_, landing.list, landing.offset, landing.filled,
+                                       *landing.group);
+            }))
+            fault = mem::Fault::Unmapped;
+        if (fault != mem::Fault::None) return fail_landing(now, fault);
+        far.landing_bytes -= landing.capacity;
+        far.landings.pop_front();
+        far_lands_ = !far.landings.empty();
+    }
+    const std::optional<Reason> failure = far_lands_ ? std::nullopt : far.failure;
+    retire_finished(now);
+    if (failure && qp_.state() != QpState::Err) fail_head(now, *failure);
+}
+
+// Requests before it are answered and have landed.
+void Requester::fail_landing(Instant now, mem::Fault fault) {
+    retire_finished(now);
+    if (qp_.state() == QpState::Err) return;
+    far().landings.clear();
+    far_lands_ = false;
+    fail_head(now, fault == mem::Fault::Unmapped ? Rule::LocalMemoryGone : Rule::LocalKey,
+              WcStatus::LocalProtectionError, 0, fault);
+}
+
+// A request failed, but answers of earlier ones are not in memory yet: those complete first.
+bool Requester::postpone(const Reason& reason) {
+    const SendQueue& queue = qp_.send_queue();
+    while (far_lands_ && flight_.una < queue.at(far_work()->landings.back().index).end())
+        drop_landings(far_work()->landings.back().index);
+    if (!far_lands_) return false;
+    if (!far_work()->failure) far_work()->failure = reason;
+    halt();
+    return true;
+}
+
+}  // namespace feroce::transport::rc
