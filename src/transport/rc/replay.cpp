@@ -1,7 +1,6 @@
 // Duplicates, and the packets that answer requests. IBTA 9.7.5.1.4: a duplicate SEND or WRITE is
 // acknowledged again, a duplicate READ is executed again, a duplicate atomic gets its old answer.
 #include <algorithm>
-#include <utility>
 
 #include "mem/touch.hpp"
 #include "transport/rc/credits.hpp"
@@ -84,16 +83,15 @@ void Responder::pump(Instant now, std::uint32_t packets_max) {
 
 void Responder::pump_last(Instant now) {
     if (!jobs_.empty()) return;
-    if (has_pieces()) [[unlikely]] {  // The last word is still owed.
-        if (ack_owed_ && acknowledged_ < acknowledge_limit())
-            send_ack(acknowledge_limit(), credits());
-        return;
-    }
-    if (verdict_) return pass(now, Refusal(*verdict_));
-    if (std::exchange(nak_owed_, false))
+    if (verdict_ && !owes_memory()) return pass(now, Refusal(*verdict_));
+    if (nak_owed_ && !owes_memory()) {
+        nak_owed_ = false;
         return send_ack(expected_, Syndrome::nak(NakCode::SequenceError));
-    if (!std::exchange(ack_owed_, false)) return;
-    send_ack(expected_ - 1, credits());
+    }
+    if (!ack_owed_) return;
+    const PacketNumber limit = acknowledge_limit();
+    ack_owed_ = limit != expected_ - 1;  // The rest of it follows.
+    if (!ack_owed_ || acknowledged_ < limit) send_ack(limit, credits());
 }
 
 bool Responder::send_job_packet(Instant now, Job& job) {

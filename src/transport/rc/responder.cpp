@@ -134,7 +134,7 @@ void Responder::on_gap() {
     counters.drop(DropReason::OutOfSequence);
     if (nak_sent_) return;
     nak_sent_ = true;
-    nak_owed_ = !jobs_.empty() || has_pieces();  // What was asked before is answered before.
+    nak_owed_ = !jobs_.empty() || owes_memory();  // What was asked before is answered before.
     if (!nak_owed_) send_ack(expected_, Syndrome::nak(NakCode::SequenceError));
 }
 
@@ -143,7 +143,7 @@ void Responder::on_gap() {
 void Responder::on_full() {
     qp_.services().counters.drop(DropReason::CompletionsHeld);
     first_came_ = true;
-    nak_sent_ = nak_owed_ = !jobs_.empty() || has_pieces();
+    nak_sent_ = nak_owed_ = !jobs_.empty() || owes_memory();
 }
 
 // IBTA 9.7.4.1.2: the order of FIRST, MIDDLE, LAST and ONLY.
@@ -277,7 +277,7 @@ Responder::Check Responder::check_resources(const wire::Packet& packet) {
 
 // What was asked before is answered before, a turn's packets at a time.
 void Responder::refuse(Instant now, const Refusal& refusal) {
-    if (jobs_.empty() && !has_pieces()) return pass(now, refusal);
+    if (jobs_.empty() && !owes_memory()) return pass(now, refusal);
     verdict_ = refusal;
     nak_sent_ = true;
 }

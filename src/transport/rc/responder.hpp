@@ -157,7 +157,9 @@ private:
     }
     FarInbound& far();
     bool has_pieces() const;
+    bool owes_memory() const;
     PacketNumber acknowledge_limit() const;
+    bool may_acknowledge() const;
     bool far_wants_to_send() const;
     PacketNumber end_of(const wire::Packet& packet, PacketNumber number,
                         std::uint32_t packets) const;

@@ -50,6 +50,12 @@ bool Responder::has_pieces() const {
     return far_busy_ && !far_work()->pieces.empty();
 }
 
+// A whole message is not in memory yet: what would acknowledge it waits. Pieces of one that has not
+// ended are waited for by nobody: they may themselves wait for packets.
+bool Responder::owes_memory() const {
+    return far_busy_ && far_work()->ends > 0;
+}
+
 // Up to here a peer may be told that all is well. The packets of a message but the last say nothing
 // about memory.
 PacketNumber Responder::acknowledge_limit() const {
@@ -60,6 +66,12 @@ PacketNumber Responder::acknowledge_limit() const {
     return expected_ - 1;
 }
 
+// All of it again, if all is well: the peer may not have heard.
+bool Responder::may_acknowledge() const {
+    const PacketNumber limit = acknowledge_limit();
+    return limit == expected_ - 1 || acknowledged_ < limit;
+}
+
 bool Responder::far_wants_to_send() const {
     if (far_work()->lands()) return true;
     if (!jobs_.empty()) {
@@ -68,7 +80,8 @@ bool Responder::far_wants_to_send() const {
                            !far_work()->reads.front().is_over();
         return !waits;
     }
-    if (has_pieces()) return ack_owed_ && acknowledged_ < acknowledge_limit();
+    if (!owes_memory() && (nak_owed_ || verdict_)) return true;
+    if (has_pieces()) return ack_owed_ && may_acknowledge();
     return !far_work()->kept.empty() || ack_owed_ || nak_owed_ || verdict_;
 }
 
@@ -84,6 +97,7 @@ bool Responder::keep_for_later(const wire::Packet& packet, PacketNumber number,
     if (number < expected_) return false;  // A duplicate.
     FarInbound& far = *far_work();
     if (far.kept.empty() && far.pieces.empty()) return false;
+    if (far.kept.empty() && number != expected_ && !owes_memory()) return false;
     const PacketNumber next = far.kept.empty() ? expected_ : far.kept_end;
     if (number == next && far.kept.empty() && may_execute(packet)) return false;
     Counters& counters = qp_.services().counters;
@@ -268,7 +282,7 @@ void Responder::settle_far(Instant now) {
     }
     if (!works()) return;
     if (is_over()) far.kept.clear();
-    if (far.kept.empty() && far.pieces.empty() && std::exchange(far.gap, false) && !nak_sent_)
+    if (far.kept.empty() && !owes_memory() && std::exchange(far.gap, false) && !nak_sent_)
         nak_sent_ = nak_owed_ = true;
     far_busy_ = !far.idle();
 }

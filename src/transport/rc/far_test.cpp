@@ -1,0 +1,353 @@
+// Far memory under a reliable connection, with copies that end when the test says so: what waits
+// for them, in which order it happens then, and what a failed copy does.
+#include <gtest/gtest.h>
+
+#include <deque>
+
+#include "transport/machine_fixture.hpp"
+
+namespace feroce::transport::rc {
+namespace {
+namespace far_test {
+
+constexpr std::uint64_t kBase = std::uint64_t{1} << 46;  // Mapped nowhere.
+
+// Copies are made when the test lets them.
+class ManualMemory final : public mem::FarMemory {
+public:
+    explicit ManualMemory(std::size_t size) : bytes(size) {}
+    std::unique_ptr<mem::Staging> stage(std::uint32_t size) override {
+        return mem::heap_staging(size);
+    }
+    void start(const mem::Copy& copy) override { started.push_back(copy); }
+    void close() override {}
+    void finish_one(bool good = true) {
+        ASSERT_FALSE(started.empty());
+        const mem::Copy copy = started.front();
+        started.pop_front();
+        const ByteSpan far = ByteSpan(bytes).subspan(copy.address - kBase, copy.staging.size());
+        if (good && copy.direction == mem::CopyDirection::Gather)
+            std::copy(far.begin(), far.end(), copy.staging.begin());
+        if (good && copy.direction == mem::CopyDirection::Deliver)
+            std::copy(copy.staging.begin(), copy.staging.end(), far.begin());
+        copy.listener->copy_done(copy.token, good);
+    }
+
+    std::vector<std::byte> bytes;
+    std::deque<mem::Copy> started;
+};
+
+// An end with far memory beside its host memory.
+class FarEnd final : public End, public mem::CopyListener {
+public:
+    static constexpr std::size_t kFarBytes = 600'000;
+
+    explicit FarEnd(Qpn qpn) : End(QpType::Rc, qpn) {
+        services.copies = &copies;
+        mem::RegionSpec spec{pd, reinterpret_cast<void*>(kBase), kFarBytes, kBase,
+                             mem::AccessSet(15)};
+        spec.far = far;
+        far_keys = *memory.register_region(spec);
+        change_attributes([](QpAttributes& attributes) {
+            attributes.path_mtu = 1024;
+            attributes.read_atomic_max = attributes.dest_read_atomic_max = 4;
+            attributes.timeout = 14;
+            attributes.access = mem::AccessSet(15);
+        });
+        qp.set_window(&window);
+        run();
+    }
+    void copy_done(mem::CopyToken token, bool good) override {
+        if (copies.finish(token, good) != nullptr) qp.machine().on_copies();
+    }
+    mem::Sge far_sge(std::uint64_t offset, std::uint32_t length) const {
+        return {kBase + offset, length, far_keys.lkey};
+    }
+    void fill_far(unsigned seed) {
+        for (std::size_t i = 0; i < far->bytes.size(); ++i)
+            far->bytes[i] = static_cast<std::byte>(seed + i * 13 + i / 251);
+    }
+    bool release() { return held.release() == nullptr; }
+
+    SendWindow window{{.initial_bytes = 2 * 1024 * 1024}};
+    Copies copies{*this};
+    std::shared_ptr<ManualMemory> far = std::make_shared<ManualMemory>(kFarBytes);
+    mem::RegionKeys far_keys;
+};
+
+class FarMemoryUnderRc : public testing::Test {
+protected:
+    // Until neither end has anything to say.
+    void exchange() {
+        for (bool more = true; more;) {
+            more = pass(a, b);
+            more |= pass(b, a);
+        }
+        EXPECT_TRUE(a.release() && b.release());
+    }
+    static bool pass(FarEnd& from, FarEnd& to) {
+        const std::vector<SentPacket> packets = from.pump();
+        for (const SentPacket& packet : packets) to.receive(packet);
+        EXPECT_EQ(from.qp.machine().check_invariants(), nullptr);
+        EXPECT_EQ(to.qp.machine().check_invariants(), nullptr);
+        return !packets.empty() || from.qp.machine().wants_to_send(Instant{});
+    }
+    void write_far(std::uint64_t wr_id, std::uint64_t offset, std::uint32_t length,
+                   SendOp op = SendOp::Write) {
+        a.send(request(op, wr_id, kBase + offset, b.far_keys.rkey), a.sge(offset, length));
+    }
+    static SendWr request(SendOp op, std::uint64_t wr_id, std::uint64_t address = 0,
+                          RKey rkey = {}) {
+        SendWr wr;
+        wr.op = op;
+        wr.wr_id = wr_id;
+        wr.signaled = true;
+        wr.remote_address = address;
+        wr.rkey = rkey;
+        return wr;
+    }
+    static void expect_same(ByteView one, ByteView other) {
+        EXPECT_TRUE(std::equal(one.begin(), one.end(), other.begin(), other.end()));
+    }
+
+    FarEnd a{Qpn{0x01'0011}};
+    FarEnd b{Qpn{0x02'0022}};
+};
+
+TEST_F(FarMemoryUnderRc, AWriteIsAcknowledgedWhenItIsInMemory) {
+    a.fill(0, 5000, 1);
+    write_far(7, 0, 5000);
+    exchange();
+    EXPECT_EQ(b.far->started.size(), 1u) << "one copy a message";
+    EXPECT_TRUE(a.sent.list.empty());
+    EXPECT_EQ(a.qp.machine().progress().unacknowledged, Psn(4)) << "all but the last packet";
+    b.far->finish_one();
+    exchange();
+    ASSERT_EQ(a.sent.list.size(), 1u);
+    EXPECT_EQ(a.sent.list[0].status, WcStatus::Success);
+    expect_same(ByteView(b.far->bytes).first(5000), ByteView(a.bytes).first(5000));
+}
+
+TEST_F(FarMemoryUnderRc, WhatFollowsInHostMemoryWaits) {
+    a.fill(0, 4096, 1);
+    write_far(1, 0, 2000);
+    a.send(request(SendOp::Write, 2, b.address(100), b.keys.rkey), a.sge(0, 8));
+    exchange();
+    EXPECT_EQ(b.bytes[100], std::byte{0}) << "the flag is not there before the data";
+    b.far->finish_one();
+    exchange();
+    expect_same(ByteView(b.bytes).subspan(100, 8), ByteView(a.bytes).first(8));
+    EXPECT_EQ(a.sent.list.size(), 2u);
+}
+
+TEST_F(FarMemoryUnderRc, LaterWritesAreCopiedBesideUnlessTheyOverlap) {
+    a.fill(0, 8192, 1);
+    write_far(1, 0, 1000);
+    write_far(2, 2000, 1000);
+    exchange();
+    EXPECT_EQ(b.far->started.size(), 2u);
+    a.fill(500, 100, 99);
+    write_far(3, 500, 100);
+    exchange();
+    EXPECT_EQ(b.far->started.size(), 2u) << "the third writes what the first does";
+    std::swap(b.far->started[0], b.far->started[1]);
+    b.far->finish_one();
+    exchange();
+    EXPECT_TRUE(a.sent.list.empty()) << "the second overtook the first";
+    b.far->finish_one();
+    exchange();
+    b.far->finish_one();
+    exchange();
+    EXPECT_EQ(a.sent.list.size(), 3u);
+    expect_same(ByteView(b.far->bytes).subspan(500, 100), ByteView(a.bytes).subspan(500, 100));
+}
+
+TEST_F(FarMemoryUnderRc, AReceiveCompletesWhenItIsInMemory) {
+    a.fill(0, 3000, 5);
+    b.post_receive(9, b.far_sge(0, 4096));
+    a.send(request(SendOp::Send, 1), a.sge(0, 3000));
+    exchange();
+    EXPECT_TRUE(b.received.list.empty());
+    b.far->finish_one();
+    exchange();
+    ASSERT_EQ(b.received.list.size(), 1u);
+    EXPECT_EQ(b.received.list[0].wr_id, 9u);
+    EXPECT_EQ(b.received.list[0].byte_length, 3000u);
+    expect_same(ByteView(b.far->bytes).first(3000), ByteView(a.bytes).first(3000));
+}
+
+TEST_F(FarMemoryUnderRc, ListsMixHostAndFarMemory) {
+    a.fill(0, 1000, 5);
+    a.fill_far(3);
+    const mem::Sge from[] = {a.sge(0, 1000), a.far_sge(50, 3000), a.sge(1000, 200)};
+    const mem::Sge to[] = {b.far_sge(10, 2500), b.sge(0, 1200), b.far_sge(9000, 500)};
+    ASSERT_TRUE(b.qp.post_receive(Instant{}, {1, to}));
+    SendWr wr = request(SendOp::Send, 2);
+    wr.sges = from;
+    ASSERT_TRUE(a.qp.post_send(Instant{}, wr));
+    exchange();
+    a.far->finish_one();
+    exchange();
+    while (!b.far->started.empty()) b.far->finish_one();
+    exchange();
+    ASSERT_EQ(b.received.list.size(), 1u);
+    std::vector<std::byte> sent(a.bytes.begin(), a.bytes.begin() + 1000);
+    sent.insert(sent.end(), a.far->bytes.begin() + 50, a.far->bytes.begin() + 3050);
+    sent.insert(sent.end(), a.bytes.begin() + 1000, a.bytes.begin() + 1200);
+    const ByteView all(sent);
+    expect_same(ByteView(b.far->bytes).subspan(10, 2500), all.first(2500));
+    expect_same(ByteView(b.bytes).first(1200), all.subspan(2500, 1200));
+    expect_same(ByteView(b.far->bytes).subspan(9000, 500), all.subspan(3700, 500));
+}
+
+TEST_F(FarMemoryUnderRc, AMessageOfSeveralPiecesIsGatheredAhead) {
+    a.fill_far(17);
+    a.send(request(SendOp::Write, 1, kBase, b.far_keys.rkey), a.far_sge(0, FarEnd::kFarBytes));
+    EXPECT_TRUE(a.pump().empty());
+    EXPECT_EQ(a.far->started.size(), 3u);
+    while (!a.far->started.empty()) a.far->finish_one();
+    exchange();
+    EXPECT_EQ(b.far->started.size(), 3u);
+    while (!b.far->started.empty()) b.far->finish_one();
+    exchange();
+    ASSERT_EQ(a.sent.list.size(), 1u);
+    expect_same(b.far->bytes, a.far->bytes);
+}
+
+TEST_F(FarMemoryUnderRc, AReadBringsFarBytesToFarMemory) {
+    b.fill_far(23);
+    a.send(request(SendOp::Read, 1, kBase + 5, b.far_keys.rkey), a.far_sge(100, 70'000));
+    a.send(request(SendOp::Write, 2, b.address(0), b.keys.rkey), a.sge(0, 8));
+    exchange();
+    while (!b.far->started.empty()) {
+        b.far->finish_one();
+        exchange();
+    }
+    EXPECT_TRUE(a.sent.list.empty()) << "answered, but not in memory; the WRITE waits its turn";
+    a.far->finish_one();
+    exchange();
+    ASSERT_EQ(a.sent.list.size(), 2u);
+    expect_same(ByteView(a.far->bytes).subspan(100, 70'000),
+                ByteView(b.far->bytes).subspan(5, 70'000));
+}
+
+TEST_F(FarMemoryUnderRc, AWriteWhoseCopyFailsIsRefused) {
+    write_far(1, 0, 3000);
+    exchange();
+    b.far->finish_one(false);
+    exchange();
+    ASSERT_EQ(a.sent.list.size(), 1u);
+    EXPECT_EQ(a.sent.list[0].status, WcStatus::RemoteOperationError);
+    EXPECT_EQ(b.qp.state(), QpState::Err);
+}
+
+TEST_F(FarMemoryUnderRc, AReceiveWhoseCopyFailsIsAnError) {
+    b.post_receive(4, b.far_sge(0, 4096));
+    b.post_receive(5, b.far_sge(4096, 4096));
+    a.send(request(SendOp::Send, 1), a.sge(0, 100));
+    exchange();
+    b.far->finish_one(false);
+    exchange();
+    ASSERT_EQ(b.received.list.size(), 2u);
+    EXPECT_EQ(b.received.list[0].wr_id, 4u);
+    EXPECT_EQ(b.received.list[0].status, WcStatus::LocalProtectionError);
+    EXPECT_EQ(b.received.list[1].status, WcStatus::FlushError);
+    EXPECT_EQ(a.sent.list[0].status, WcStatus::RemoteOperationError);
+}
+
+TEST_F(FarMemoryUnderRc, ASendWhoseCopyFailsIsAnError) {
+    a.send(request(SendOp::Write, 1, b.address(0), b.keys.rkey), a.far_sge(0, 100));
+    exchange();
+    a.far->finish_one(false);
+    exchange();
+    ASSERT_EQ(a.sent.list.size(), 1u);
+    EXPECT_EQ(a.sent.list[0].status, WcStatus::LocalProtectionError);
+}
+
+TEST_F(FarMemoryUnderRc, AReadWhoseCopyFailsIsAnErrorAtEitherEnd) {
+    a.send(request(SendOp::Read, 1, kBase, b.far_keys.rkey), a.far_sge(0, 100));
+    exchange();
+    b.far->finish_one();
+    exchange();
+    a.far->finish_one(false);
+    exchange();
+    ASSERT_EQ(a.sent.list.size(), 1u);
+    EXPECT_EQ(a.sent.list[0].status, WcStatus::LocalProtectionError);
+}
+
+TEST_F(FarMemoryUnderRc, AtomicsAreRefusedWithAReason) {
+    SendWr wr = request(SendOp::FetchAdd, 1, kBase, b.far_keys.rkey);
+    wr.compare_add = 1;
+    a.send(wr, a.sge(0, 8));
+    exchange();
+    ASSERT_EQ(a.sent.list.size(), 1u);
+    EXPECT_EQ(a.sent.list[0].status, WcStatus::RemoteOperationError);
+    const Reason* const reason = b.reasons.find(b.qp.first_reason());
+    ASSERT_NE(reason, nullptr);
+    EXPECT_EQ(reason->fault, mem::Fault::Far);
+    EXPECT_NE(describe(*reason).find("GPU"), std::string::npos) << describe(*reason);
+}
+
+TEST_F(FarMemoryUnderRc, AFailedQueuePairIsSilentUntilItsBuffersAreItsOwn) {
+    b.post_receive(4, b.far_sge(0, 4096));
+    a.send(request(SendOp::Send, 1), a.sge(0, 100));
+    exchange();
+    b.fail();
+    EXPECT_TRUE(b.release());
+    EXPECT_TRUE(b.received.list.empty()) << "bytes are still on their way into the buffer";
+    b.far->finish_one();
+    EXPECT_TRUE(b.release());
+    ASSERT_EQ(b.received.list.size(), 1u);
+    EXPECT_EQ(b.received.list[0].status, WcStatus::FlushError);
+}
+
+TEST_F(FarMemoryUnderRc, AGapIsToldWhenThePiecesAreInMemory) {
+    a.fill(0, 100, 1);
+    write_far(1, 0, 100);
+    exchange();
+    write_far(2, 200, 100);
+    a.pump();  // Lost.
+    write_far(3, 400, 100);
+    for (const SentPacket& packet : a.pump()) b.receive(packet);
+    EXPECT_TRUE(b.pump().empty()) << "a NAK would acknowledge the first";
+    b.far->finish_one();
+    exchange();
+    while (!b.far->started.empty()) b.far->finish_one();
+    exchange();
+    EXPECT_EQ(a.sent.list.size(), 3u);
+    EXPECT_EQ(a.counters[Counter::ReceivedSequenceError], 1u);
+}
+
+TEST_F(FarMemoryUnderRc, AMessageThatHasNotEndedIsNotWaitedFor) {
+    a.fill(0, 5000, 1);
+    write_far(1, 0, 5000);
+    std::vector<SentPacket> packets = a.pump();
+    ASSERT_EQ(packets.size(), 5u);
+    b.receive(packets[0]);
+    b.receive(packets[2]);
+    ASSERT_EQ(b.pump().size(), 1u) << "a NAK, though a piece is not in memory: it waits for more";
+    b.receive(packets[0]);
+    EXPECT_EQ(b.pump().size(), 1u) << "a duplicate is acknowledged";
+    exchange();
+}
+
+TEST_F(FarMemoryUnderRc, AnImmediateWithoutAReceiveIsToldSo) {
+    a.fill(0, 3000, 1);
+    write_far(1, 0, 3000, SendOp::WriteImmediate);
+    for (const SentPacket& packet : a.pump()) b.receive(packet);
+    const std::vector<SentPacket> answers = b.pump();
+    ASSERT_EQ(answers.size(), 1u);
+    EXPECT_EQ(answers[0].parsed().aeth().syndrome.kind(), wire::Syndrome::Kind::Rnr);
+}
+
+TEST_F(FarMemoryUnderRc, WithoutCopiesItIsRefused) {
+    a.services.copies = nullptr;
+    a.send(request(SendOp::Write, 1, b.address(0), b.keys.rkey), a.far_sge(0, 100));
+    exchange();
+    ASSERT_EQ(a.sent.list.size(), 1u);
+    EXPECT_EQ(a.sent.list[0].status, WcStatus::LocalProtectionError);
+}
+
+}  // namespace far_test
+}  // namespace
+}  // namespace feroce::transport::rc
