@@ -6,6 +6,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/assert.hpp"
 #include "base/rollback.hpp"
 #include "base/shortage.hpp"
 #include "mem/guard.hpp"
@@ -38,7 +39,8 @@ Result<std::unique_ptr<Shard>> Shard::start(const Parts& parts) {
                                       .xrc = parts.xrc,
                                       .port = *shard->port_,
                                       .events = parts.events,
-                                      .random = parts.host.random()});
+                                      .random = parts.host.random(),
+                                      .copies = &shard->copies_});
     Result<std::unique_ptr<host::Task>> thread =
         parts.host.spawn([raw = shard.get()] { raw->body(); });
     if (!thread) return thread.error();
@@ -108,9 +110,12 @@ void Shard::apply(DrivePolicy::Arming arming) {
 
 bool Shard::receive(Instant now) {
     mem::guard_keep_fresh(now);
+    const bool copied = copies_.pending();
+    if (copied) [[unlikely]]
+        copies_.empty_into(now, *engine_);
     const bool received = port_->poll(now, *engine_);
     if (received && engine_->has_work()) policy_.arrived(now);
-    return received;
+    return received || copied;
 }
 
 DrivePolicy::Debt Shard::debt(Instant now, bool received) const {
@@ -161,6 +166,26 @@ void Shard::pass() {
 void Shard::forget(const device::CompletionQueue& cq) {
     const std::lock_guard guard(lock_);
     engine_->forget(cq);
+}
+
+void Shard::end_copies(transport::QueuePair& qp) {
+    while (ends_copies(qp)) std::this_thread::yield();
+}
+
+// True if it has to be asked again.
+bool Shard::ends_copies(transport::QueuePair& qp) {
+    const std::lock_guard guard(lock_);
+    if (!qp.delivers()) [[likely]]
+        return false;
+    const Instant now = parts_.host.now();
+    transport::QpAttributes to;
+    to.state = transport::QpState::Err;
+    const transport::AttributeMask mask{static_cast<std::uint32_t>(transport::Attribute::State)};
+    // Every state may go there.
+    if (qp.state() != transport::QpState::Err) ASSERT(engine_->modify_qp(now, qp, to, mask));
+    copies_.empty_into(now, *engine_);
+    send_pending(now);
+    return qp.delivers();
 }
 
 void Shard::flush() {

@@ -19,6 +19,7 @@
 
 #include "device/engine.hpp"
 #include "host/host.hpp"
+#include "process/copy_inbox.hpp"
 #include "process/drive_policy.hpp"
 #include "process/linger_policy.hpp"
 #include "process/lock.hpp"
@@ -78,6 +79,9 @@ public:
     }
     void pass();  // Waits until the thread that drives now has let go.
     void forget(const device::CompletionQueue& cq);  // It is about to be destroyed.
+    // Waits until nothing is on its way into far memory for the queue pair, which goes to ERR if
+    // something is: it is about to be destroyed or reset, or is in ERR. Drives meanwhile.
+    void end_copies(transport::QueuePair& qp);
     void flush();  // At exit: sends what is owed, unless the lock cannot be had soon.
     // Shows the engine under the lock; false if the lock cannot be had within `patience`.
     bool inspect(Duration patience, const std::function<void(device::Engine&)>& look);
@@ -110,6 +114,7 @@ private:
     Instant drive_until_idle(std::uint64_t& polls);
     bool left_to_program();  // An arrival that woke the thread.
     // Under the lock.
+    bool ends_copies(transport::QueuePair& qp);
     bool drive_locked(device::CompletionQueue& cq);  // True: the caller should give up its core.
     bool receive(Instant now);
     void note_arrival(Instant now);  // That the thread took.
@@ -123,6 +128,7 @@ private:
     Parts parts_;
     Lock lock_;  // Guards engine_, policy_ and the port, but for its wait() and wake().
     std::unique_ptr<host::HostPort> port_;
+    CopyInbox copies_{[this] { port_->wake(); }};
     std::unique_ptr<device::Engine> engine_;
     DrivePolicy policy_;
     // Who takes packets from the port now, and hence who sees to the manager's messages.

@@ -1,6 +1,7 @@
 // Queue pairs: create, modify, query, destroy, multicast.
 #include <algorithm>
 #include <cstring>
+#include <optional>
 
 #include "base/assert.hpp"
 #include "verbs/common.hpp"
@@ -19,6 +20,16 @@ bool has(const ibv_qp_init_attr_ex& a, std::uint32_t bit) {
 
 bool is_xrc(ibv_qp_type type) {
     return type == IBV_QPT_XRC_SEND || type == IBV_QPT_XRC_RECV;
+}
+
+// What is on its way into far memory cannot be called back, and the program may use its buffers
+// after this. The lock is let go of meanwhile.
+void end_copies(Qp& qp, std::optional<process::Shard::Session>& session) {
+    while (qp.machine->delivers()) {
+        session.reset();
+        qp.shard->end_copies(*qp.machine);
+        session.emplace(*qp.shard);
+    }
 }
 
 Result<void> check_type(const ibv_qp_init_attr_ex& a) {
@@ -171,11 +182,12 @@ int modify(Qp& qp, const ibv_qp_attr& attributes, int mask, transport::QpState& 
     ibv_qp& base = qp.base.qp_base;
     const Result<transport::QpAttributes> wanted =
         qp_attributes(context_of(base.context), attributes, mask);
-    process::Shard::Session session(*qp.shard);
+    std::optional<process::Shard::Session> session(std::in_place, *qp.shard);
     from = qp.machine->state();
     if (!wanted) return refuse("ibv_modify_qp", why = wanted.error(), *qp.machine);
-    Result<void> modified = session.engine().modify_qp(session.now(), *qp.machine, *wanted,
-                                                       {static_cast<std::uint32_t>(mask)});
+    if ((mask & IBV_QP_STATE) != 0 && attributes.qp_state == IBV_QPS_RESET) end_copies(qp, session);
+    Result<void> modified = session->engine().modify_qp(session->now(), *qp.machine, *wanted,
+                                                        {static_cast<std::uint32_t>(mask)});
     if (!modified) return refuse("ibv_modify_qp", why = modified.error(), *qp.machine);
     base.state = static_cast<ibv_qp_state>(qp.machine->state());
     if ((mask & IBV_QP_STATE) == 0) return 0;
@@ -282,9 +294,10 @@ int ibv_destroy_qp(ibv_qp* base) {
     // Null: a call before was left, by siglongjmp(), while it waited.
     if (qp.machine != nullptr) {
         if (Lint* lint = lint_of(base->context)) lint->look_at_notices();
-        process::Shard::Session session(*qp.shard);
+        std::optional<process::Shard::Session> session(std::in_place, *qp.shard);
+        end_copies(qp, session);
         process_of(base->context).note_connection(qp.machine->qpn(), Qpn{0});
-        session.engine().destroy_qp(*qp.machine);
+        session->engine().destroy_qp(*qp.machine);
         qp.machine = nullptr;
     }
     purge_completions(*base);

@@ -299,6 +299,7 @@ bool Responder::finish_piece() {
     if (fault != mem::Fault::None) return false;
     if (!piece.completion) return true;
     receive_srq_ = piece.srq;
+    qp_.services().counters.add(Counter::RdmaReceives);
     if (CompletionSink* const cq = receive_source().cq)  // Else its queue is gone, with whom it
         qp_.services().held.hold(qp_, piece.last, *cq, *piece.completion);  // would be told.
     return true;

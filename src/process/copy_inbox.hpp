@@ -1,0 +1,41 @@
+// CopyInbox: what copies to and from far memory tell a shard (mem/far_memory.hpp), from any thread
+// and without the shard's lock. Whoever drives the shard empties it into the engine.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "base/spinlock.hpp"
+#include "base/time.hpp"
+#include "device/engine.hpp"
+#include "mem/far_memory.hpp"
+
+namespace feroce::process {
+
+class CopyInbox final : public mem::CopyListener {
+public:
+    // `wake` is called for the first copy in an empty inbox: somebody must look.
+    explicit CopyInbox(std::function<void()> wake);
+
+    void copy_done(mem::CopyToken token, bool good) override;
+    // A hint, without the lock: relaxed, because a look that comes too early is made again after
+    // the wake-up.
+    bool pending() const { return pending_.load(std::memory_order_relaxed); }
+    void empty_into(Instant now, device::Engine& engine);  // Under the shard's lock.
+
+private:
+    struct Done {
+        mem::CopyToken token;
+        bool good;
+    };
+    const std::function<void()> wake_;
+    std::atomic<bool> pending_{false};
+    Spinlock lock_;  // Guards done_.
+    std::vector<Done> done_;
+    std::vector<Done> taken_;  // Under the shard's lock: takes turns with done_.
+};
+
+}  // namespace feroce::process
