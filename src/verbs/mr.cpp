@@ -123,10 +123,6 @@ ibv_mr* ibv_reg_mr_iova(ibv_pd* pd, void* address, std::size_t length, std::uint
     });
 }
 
-ibv_mr* ibv_reg_dmabuf_mr(ibv_pd*, std::uint64_t, std::size_t, std::uint64_t, int, int) {
-    return refuse_null("ibv_reg_dmabuf_mr", {EOPNOTSUPP, "dma-buf regions are not supported"});
-}
-
 int ibv_rereg_mr(ibv_mr* base, int flags, ibv_pd* pd, void* address, std::size_t length,
                  int access) {
     const Uncancelled call;
@@ -141,6 +137,10 @@ int ibv_rereg_mr(ibv_mr* base, int flags, ibv_pd* pd, void* address, std::size_t
         return IBV_REREG_MR_ERR_INPUT;
     }
     Mr& mr = object_of<Mr>(base);
+    if (mr.dma_buffer != nullptr && (flags & kMoves) != 0) {
+        (void)refuse("ibv_rereg_mr", {EOPNOTSUPP, "a region of a dma-buf stays where it is"});
+        return IBV_REREG_MR_ERR_INPUT;
+    }
     mem::RegionSpec spec{.pd = pd != nullptr ? pd_of(pd).id : PdId{},
                          .address = address,
                          .length = length,
@@ -187,6 +187,7 @@ int ibv_dereg_mr(ibv_mr* base) {
             return refuse("ibv_dereg_mr", freed.error());
         process.quiesce();
         if (mr.dm != nullptr) mr.dm->users.fetch_sub(1);
+        mr.dma_buffer.reset();  // After quiesce(): no shard copies from or to it any more.
         leave_pd(base->pd);
         context_of(base->context).objects.fetch_sub(1);
         context_of(base->context).regions.fetch_sub(1);

@@ -13,6 +13,7 @@
 
 #include "device/completion_queue.hpp"
 #include "host/host.hpp"
+#include "port/dma_buffer.hpp"
 #include "process/device_memory.hpp"
 #include "process/event_queue.hpp"
 #include "process/gid_table.hpp"
@@ -86,6 +87,7 @@ struct Mr {
     std::uint64_t iova = 0;
     std::uint32_t access = 0;
     struct Dm* dm = nullptr;
+    std::unique_ptr<port::DmaBuffer> dma_buffer;  // Null: not a region of one.
 };
 
 struct Mw {
