@@ -166,6 +166,7 @@ Tree describe_tree(const std::vector<DeviceInfo>& devices) {
     Tree tree;
     for (std::size_t i = 0; i < devices.size(); ++i) add_device(devices[i], i, tree);
     tree["sys/class/infiniband_verbs/abi_version"] = {.link = false, .text = "6\n"};
+    tree["sys/module/nvidia_peermem/version"] = {.link = false, .text = "feroce\n"};
     tree["dev/infiniband/rdma_cm"] = {.link = true, .text = "/dev/null"};
     return tree;
 }

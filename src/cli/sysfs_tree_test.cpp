@@ -52,6 +52,7 @@ TEST(SysfsTree, HoldsWhatProgramsLookFor) {
         EXPECT_EQ(content(device + "ports/1/gids/" + index),
                   "0000:0000:0000:0000:0000:0000:0000:0000\n");
     }
+    EXPECT_TRUE(fs::exists(*root + "/sys/module/nvidia_peermem/version"));
     EXPECT_TRUE(fs::is_character_file(*root + "/dev/infiniband/uverbs0"));
     struct stat info {};
     ASSERT_EQ(::stat(fs::path(*root).parent_path().c_str(), &info), 0);

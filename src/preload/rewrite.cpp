@@ -1,5 +1,6 @@
 #include "preload/rewrite.hpp"
 
+#include <atomic>
 #include <cstring>
 
 namespace feroce::preload {
@@ -8,6 +9,8 @@ namespace {
 // Written by the constructor of the library, while the program has one thread; read ever after.
 char root_path[kPathMax];
 std::size_t root_length = 0;
+// relaxed: the file it tells of was there before the program began.
+std::atomic<bool> has_gpu_module{false};
 
 bool starts_with(const char* path, const char* prefix, std::size_t length) {
     return std::strncmp(path, prefix, length) == 0;
@@ -15,6 +18,8 @@ bool starts_with(const char* path, const char* prefix, std::size_t length) {
 
 // infiniband, infiniband_verbs, infiniband_mad, ... but only one class of devices in /dev.
 bool is_ours(const char* path) {
+    if (std::strcmp(path, "/sys/module/nvidia_peermem/version") == 0)
+        return has_gpu_module.load(std::memory_order_relaxed);
     constexpr char kClass[] = "/sys/class/infiniband";
     constexpr char kDevices[] = "/dev/infiniband";
     if (starts_with(path, kClass, sizeof kClass - 1)) {
@@ -35,6 +40,10 @@ void set_root(const char* root) {
     if (length >= kPathMax) return;
     std::memcpy(root_path, root, length + 1);
     root_length = length;
+}
+
+void show_gpu_module() {
+    has_gpu_module.store(true, std::memory_order_relaxed);
 }
 
 Rewritten::Rewritten(const char* path) : path_(path) {

@@ -23,6 +23,16 @@ TEST(Rewrite, MovesOnlyItsPrefixes) {
         EXPECT_EQ(rewritten(other), other);
 }
 
+TEST(Rewrite, TheGpuModuleIsThereOnceItIsUsed) {
+    const std::string version = "/sys/module/nvidia_peermem/version";
+    set_root("/private/tree");
+    EXPECT_EQ(rewritten(version), version);
+    show_gpu_module();
+    EXPECT_EQ(rewritten(version), "/private/tree" + version);
+    EXPECT_EQ(rewritten("/sys/module/nvidia_peermem"), "/sys/module/nvidia_peermem");
+    EXPECT_EQ(rewritten("/sys/module/nvidia/version"), "/sys/module/nvidia/version");
+}
+
 TEST(Rewrite, LeavesAllAloneWithoutATree) {
     for (const char* root : {static_cast<const char*>(nullptr), "", "relative"}) {
         set_root(root);

@@ -57,6 +57,11 @@ using namespace feroce::preload;
 #pragma GCC visibility push(default)
 extern "C" {
 
+// Called by our libibverbs, which finds it by name.
+void feroce_preload_gpu_region() {
+    show_gpu_module();
+}
+
 int open(const char* path, int flags, ...) {
     va_list arguments;
     va_start(arguments, flags);

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "cuda/devices.hpp"
 #include "process/cm_server.hpp"
 #include "process/graveyard.hpp"
 #include "process/process.hpp"
@@ -50,6 +51,8 @@ public:
     // The context of objects that are no more: not alive(), and without optional operations.
     Context dead;
     process::Graveyard<Context, Pd, Mr, Mw, Dm, Td, Xrcd, Channel, Cq, Srq, Ah, Qp> graveyard;
+
+    cuda::Devices gpus{host()};
 
     device::EventListener& event_listener() { return *this; }
     device::CompletionListener& completion_listener() { return *this; }  // Of every queue.

@@ -1,5 +1,9 @@
-// Memory regions. Nothing is pinned and nothing is copied: a region is a range and its rights.
+// Memory regions. Nothing is pinned and nothing is copied: a region is a range and its rights, and
+// for a GPU's memory what reaches it.
+#include <dlfcn.h>
+
 #include <limits>
+#include <utility>
 
 #include "verbs/common.hpp"
 #include "verbs/instance.hpp"
@@ -8,6 +12,17 @@
 #include "verbs/parts.hpp"
 
 namespace feroce::verbs {
+
+namespace {
+
+// Programs that look for the kernel's module shall find it from now on: src/preload.
+void tell_preload() {
+    using Call = void();
+    if (auto* call = reinterpret_cast<Call*>(::dlsym(RTLD_DEFAULT, "feroce_preload_gpu_region")))
+        call();
+}
+
+}  // namespace
 
 ibv_mr* make_mr(ibv_pd* pd, const mem::RegionSpec& spec, const mem::RegionKeys& keys) {
     Rollback forget([&] { (void)process_of(pd->context).memory().deregister_region(keys.lkey); });
@@ -22,6 +37,7 @@ ibv_mr* make_mr(ibv_pd* pd, const mem::RegionSpec& spec, const mem::RegionKeys& 
     mr->base.rkey = keys.rkey.raw;
     mr->iova = spec.iova;
     mr->access = spec.access.raw;
+    mr->far = spec.far;
     context_of(pd->context).objects.fetch_add(1);
     context_of(pd->context).regions.fetch_add(1);
     pd_of(pd).users.fetch_add(1);
@@ -52,6 +68,15 @@ ibv_mr* register_region(const char* call, ibv_pd* pd, mem::RegionSpec spec) {
     if (keys) return make_mr(pd, spec, *keys);
     if (Lint* lint = lint_of(pd->context)) lint_registration(*lint, spec, keys.error());
     return refuse_null(call, keys.error());
+}
+
+Result<std::shared_ptr<mem::FarMemory>> find_far_memory(ibv_context* context, const void* address,
+                                                        std::size_t length) {
+    if (!alive(context)) return kDead;
+    Result<std::shared_ptr<mem::FarMemory>> found =
+        instance_of(context).gpus.find(reinterpret_cast<std::uintptr_t>(address), length);
+    if (found && *found != nullptr) tell_preload();
+    return found;
 }
 
 ibv_mr* alloc_null_mr(ibv_pd* pd) {
@@ -99,13 +124,16 @@ using namespace feroce::verbs;
 ibv_mr* ibv_reg_mr_iova2(ibv_pd* pd, void* address, std::size_t length, std::uint64_t iova,
                          unsigned int access) {
     return abi_call("ibv_reg_mr_iova2", [&]() -> ibv_mr* {
+        Result<std::shared_ptr<mem::FarMemory>> far = find_far_memory(pd->context, address, length);
+        if (!far) return refuse_null("ibv_reg_mr", far.error());
         return register_region("ibv_reg_mr", pd,
                                {.pd = {},
                                 .address = address,
                                 .length = length,
                                 .iova = iova,
                                 .access = mem::AccessSet(access),
-                                .implicit = false});
+                                .implicit = false,
+                                .far = std::move(*far)});
     });
 }
 
@@ -147,6 +175,15 @@ int ibv_rereg_mr(ibv_mr* base, int flags, ibv_pd* pd, void* address, std::size_t
                          .iova = reinterpret_cast<std::uintptr_t>(address),
                          .access = mem::AccessSet(static_cast<std::uint32_t>(access)),
                          .implicit = false};
+    if ((flags & kMoves) != 0) {
+        Result<std::shared_ptr<mem::FarMemory>> far =
+            find_far_memory(base->context, address, length);
+        if (!far) {
+            (void)refuse("ibv_rereg_mr", far.error());
+            return IBV_REREG_MR_ERR_INPUT;
+        }
+        spec.far = std::move(*far);
+    }
     const mem::RegionChange change{.translation = (flags & kMoves) != 0,
                                    .pd = (flags & IBV_REREG_MR_CHANGE_PD) != 0,
                                    .access = (flags & IBV_REREG_MR_CHANGE_ACCESS) != 0};
@@ -167,6 +204,7 @@ int ibv_rereg_mr(ibv_mr* base, int flags, ibv_pd* pd, void* address, std::size_t
         base->addr = address;
         base->length = length;
         mr.iova = spec.iova;
+        if (const auto old = std::exchange(mr.far, spec.far); old != nullptr) old->close();
     }
     if (change.access) mr.access = spec.access.raw;
     base->lkey = keys->lkey.raw;
@@ -187,6 +225,7 @@ int ibv_dereg_mr(ibv_mr* base) {
             return refuse("ibv_dereg_mr", freed.error());
         process.quiesce();
         if (mr.dm != nullptr) mr.dm->users.fetch_sub(1);
+        if (mr.far != nullptr) std::exchange(mr.far, nullptr)->close();
         mr.dma_buffer.reset();  // After quiesce(): no shard copies from or to it any more.
         leave_pd(base->pd);
         context_of(base->context).objects.fetch_sub(1);

@@ -88,6 +88,7 @@ struct Mr {
     std::uint32_t access = 0;
     struct Dm* dm = nullptr;
     std::unique_ptr<port::DmaBuffer> dma_buffer;  // Null: not a region of one.
+    std::shared_ptr<mem::FarMemory> far;          // Null: memory that the CPU reaches.
 };
 
 struct Mw {

@@ -21,6 +21,9 @@ int query_rt_values(ibv_context* context, ibv_values_ex* values);
 
 // mr.cpp. `call` is who asks, for the log; the domain is filled in.
 ibv_mr* register_region(const char* call, ibv_pd* pd, mem::RegionSpec spec);
+// Null: the CPU reaches the memory.
+Result<std::shared_ptr<mem::FarMemory>> find_far_memory(ibv_context* context, const void* address,
+                                                        std::size_t length);
 
 // dm.cpp: device memory under a second name, for ibv_import_dm.
 ibv_dm* share_dm(ibv_context* context, std::uint32_t handle);  // Null if there is none.
