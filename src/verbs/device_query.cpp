@@ -157,6 +157,18 @@ int ibv_query_port(ibv_context* context, std::uint8_t port, _compat_ibv_port_att
                       offsetof(ibv_port_attr, port_cap_flags2));
 }
 
+int ibv_query_port_speed(ibv_context* context, std::uint32_t port, std::uint64_t* speed) {
+    return abi_call("ibv_query_port_speed", [&]() -> int {
+        if (!can_query(context)) return refuse("ibv_query_port_speed", kDead);
+        if (port != 1)
+            return refuse("ibv_query_port_speed", {EINVAL, "the device has one port, number 1"});
+        const Context& c = context_of(context);
+        const std::optional<host::Interface> interface = interface_of(*c.process, *c.device);
+        *speed = interface ? interface->speed_mbps / 100 : 0;
+        return 0;
+    });
+}
+
 int ibv_query_gid(ibv_context* context, std::uint8_t port, int index, ibv_gid* out) {
     return abi_call<FailAs::MinusOne>("ibv_query_gid", [&]() -> int {
         if (!can_query(context)) {

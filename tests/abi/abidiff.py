@@ -11,8 +11,9 @@ import sys
 
 LEFT_OUT = re.compile(r"^\w+@IBVERBS_1\.0$|^ibv_register_driver@IBVERBS_1\.1$")
 
-# Private names that later releases have; the node's own name did not change.
-LATER = re.compile(r"^(ibv_cmd_create_cq_ex2|ibv_wr_opcode_str)@@IBVERBS_PRIVATE_34$")
+# What later releases have: private names, whose node kept its own, and what NCCL asks for.
+LATER = re.compile(r"^(ibv_cmd_create_cq_ex2|ibv_wr_opcode_str)@@IBVERBS_PRIVATE_34$"
+                   r"|^ibv_query_port_speed@@IBVERBS_1\.16$")
 
 
 def allowed(kind, symbol):

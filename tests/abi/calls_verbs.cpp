@@ -16,6 +16,7 @@ void ibv_copy_qp_attr_from_kern(ibv_qp_attr* to, ib_uverbs_qp_attr* from);
 void ibv_copy_path_rec_from_kern(ibv_sa_path_rec* to, ib_user_path_rec* from);
 void ibv_copy_path_rec_to_kern(ib_user_path_rec* to, ibv_sa_path_rec* from);
 const char* ibv_get_sysfs_path(void);
+int ibv_query_port_speed(ibv_context* context, std::uint32_t port, std::uint64_t* speed);
 int ibv_read_sysfs_file(const char* directory, const char* file, char* out, std::size_t size);
 int ibv_dontfork_range(void* base, std::size_t size);
 int ibv_dofork_range(void* base, std::size_t size);
@@ -398,6 +399,12 @@ constexpr Row kQueueRows[] = {
          ibv_qp_init_attr i;
          r.go();
          ibv_query_qp(w.qp, &a, IBV_QP_STATE, &i);
+     }},
+    {"ibv_query_port_speed",
+     [](Run& r) {
+         std::uint64_t speed = 0;
+         r.go();
+         ibv_query_port_speed(w.context, 1, &speed);
      }},
     {"ibv_query_qp_data_in_order",
      [](Run& r) {
