@@ -292,6 +292,7 @@ int doctor(const std::string& program, const OutputOptions& options) {
     append(findings, check_buffers());
     append(findings, check_limits(!kernel.empty()));
     append(findings, check_kernel_devices(kernel));
+    append(findings, check_gpu());
     append(findings, check_comfort());
     if (!program.empty()) append(findings, check_program(program));
     Json records = Json::array();

@@ -33,6 +33,9 @@ std::vector<Finding> check_open(const Trial& trial);
 // doctor_port.cpp: who holds UDP port 4791 in this network namespace.
 std::vector<Finding> check_udp_port(const Trial& trial);
 
+// doctor_gpu.cpp: whether memory of a GPU can be registered here.
+std::vector<Finding> check_gpu();
+
 // Exit status: 1 if something stops RDMA. `program` may be empty.
 int doctor(const std::string& program, const OutputOptions& options);
 

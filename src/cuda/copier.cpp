@@ -22,6 +22,8 @@ constexpr std::size_t kDetours = 8;
 constexpr std::size_t kQueueRoom = 4096;
 // A copy takes 7 to 30 us: the thread looks again that long, and then less and less often.
 constexpr std::uint32_t kEagerRounds = 2000;
+// The next message often comes soon, and waking a thread takes as long as a copy.
+constexpr std::uint32_t kLingerRounds = 200;
 constexpr auto kNap = std::chrono::microseconds(20);
 
 constexpr std::size_t lane_of(mem::CopyDirection direction) {
@@ -106,7 +108,7 @@ void Copier::run() {
 // Busy: copies are on their way, so it does not sleep for long. False: the copier ends.
 bool Copier::take_jobs(bool busy) {
     std::unique_lock hold(mutex_);
-    if (!busy) {
+    if (!busy && idle_rounds_ > kLingerRounds) {
         wake_.wait(hold, [this] { return ends_ || !queue_.empty(); });
         idle_rounds_ = 0;
     } else if (queue_.empty() && idle_rounds_ > kEagerRounds) {

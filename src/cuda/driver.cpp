@@ -50,7 +50,8 @@ bool bind(void* library, const char* name, Function*& out) {
 
 // The names with a version are what the names without one mean to programs compiled today.
 bool bind_all(void* library, Driver& d) {
-    (void)bind(library, "cuCtxGetId", d.context_number);  // Since CUDA 12.
+    (void)bind(library, "cuCtxGetId", d.context_number);                       // Since CUDA 12.
+    (void)bind(library, "cuThreadExchangeStreamCaptureMode", d.capture_mode);  // 10.1.
     return bind(library, "cuPointerGetAttribute", d.pointer_attribute) &&
            bind(library, "cuDeviceGet", d.device_get) &&
            bind(library, "cuDevicePrimaryCtxRetain", d.primary_context_retain) &&

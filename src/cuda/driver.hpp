@@ -25,6 +25,7 @@ enum class Attribute : int {  // CU_POINTER_ATTRIBUTE_*
     IsManaged = 8,
     DeviceOrdinal = 9,
 };
+inline constexpr int kRelaxedCapture = 2;               // CU_STREAM_CAPTURE_MODE_RELAXED
 inline constexpr unsigned kDeviceMemory = 2;            // CU_MEMORYTYPE_DEVICE
 inline constexpr unsigned kNonBlockingStream = 1;       // CU_STREAM_NON_BLOCKING
 inline constexpr unsigned kEventWithoutTime = 2;        // CU_EVENT_DISABLE_TIMING
@@ -37,6 +38,7 @@ struct Driver {
     Status (*context_push)(Context context) = nullptr;
     Status (*context_pop)(Context* out) = nullptr;
     Status (*context_number)(Context context, unsigned long long* out) = nullptr;  // Or null.
+    Status (*capture_mode)(int* exchanged) = nullptr;                              // Or null.
     Status (*stream_create)(Stream* out, unsigned flags) = nullptr;
     Status (*stream_destroy)(Stream stream) = nullptr;
     Status (*event_create)(Event* out, unsigned flags) = nullptr;
@@ -54,13 +56,17 @@ struct Driver {
 // as that is so. Any thread.
 const Driver* loaded_driver();
 
-// A context that is the calling thread's current one while this lives.
+// A context that is the calling thread's current one while this lives. The thread's calls are
+// allowed meanwhile even if another one records a graph, of which they are no part.
 class Current {
 public:
     Current(const Driver& driver, Context context)
-        : driver_(driver), entered_(driver.context_push(context) == kSuccess) {}
+        : driver_(driver), entered_(driver.context_push(context) == kSuccess) {
+        if (driver_.capture_mode != nullptr) (void)driver_.capture_mode(&capture_);
+    }
     ~Current() {
         Context old = nullptr;
+        if (driver_.capture_mode != nullptr) (void)driver_.capture_mode(&capture_);
         if (entered_) (void)driver_.context_pop(&old);
     }
     Current(const Current&) = delete;
@@ -70,6 +76,7 @@ public:
 private:
     const Driver& driver_;
     const bool entered_;
+    int capture_ = kRelaxedCapture;  // Then the thread's old one.
 };
 
 }  // namespace feroce::cuda

@@ -231,6 +231,15 @@ test_doctor() {
     contains "$found" "without feroce run it would load /"
     found=$(findings program stop "$feroce" -j doctor /no/such/program)
     contains "$found" "/no/such/program is not there|"
+    # Without the driver's library; and with the tests' own.
+    if ! ldconfig -p | grep -q libcuda.so.1; then
+        found=$(findings gpu note "$feroce" -j doctor)
+        contains "$found" "no NVIDIA driver (libcuda.so.1)"
+    fi
+    if [[ -e $bin/../tests/gpu/driver/libcuda.so.1 ]]; then
+        found=$(LD_LIBRARY_PATH=$bin/../tests/gpu/driver findings gpu ok "$feroce" -j doctor)
+        contains "$found" "memory of a GPU that is none can be registered (CUDA 13.0;"
+    fi
     # A process may have too few descriptors.
     found=$(ulimit -n 64; findings descriptors stop "$feroce" -j doctor)
     contains "$found" "64 file descriptors"
