@@ -1,0 +1,217 @@
+// Two processes with buffers on a GPU, and verbs between them: random cases of WRITE, READ, SEND
+// and WRITE with immediate, of all sizes, from and to lists that mix host and device memory. Every
+// byte is compared, and those around them. Or rates of 1 MiB WRITEs. With a real driver library, or
+// tests' own.
+//
+// transfers [--driver LIBRARY] [--cases N] [--most BYTES] [--seed N] [--spin]
+// transfers [--driver LIBRARY] --rate host|gpu
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "fake_cuda.hpp"
+#include "gpu_calls.hpp"
+#include "transfers_peer.hpp"
+
+namespace gpu {
+namespace {
+
+struct Options {
+    std::string driver = "libcuda.so.1";
+    unsigned cases = 1000;
+    std::uint64_t most = std::uint64_t{1} << 30;
+    unsigned seed = 1;
+    bool spin = false;
+    std::string rate;
+};
+
+Options parse(int count, char** words) {
+    Options out;
+    for (int i = 1; i < count; ++i) {
+        const std::string word = words[i];
+        const auto value = [&]() -> std::string { return ++i < count ? words[i] : ""; };
+        if (word == "--driver")
+            out.driver = value();
+        else if (word == "--cases")
+            out.cases = static_cast<unsigned>(std::stoul(value()));
+        else if (word == "--most")
+            out.most = std::stoull(value());
+        else if (word == "--seed")
+            out.seed = static_cast<unsigned>(std::stoul(value()));
+        else if (word == "--rate")
+            out.rate = value();
+        else if (word == "--spin")
+            out.spin = true;
+        else
+            fail("unknown word", word.c_str());
+    }
+    return out;
+}
+
+enum class What { Write, WriteImmediate, Read, Send };
+constexpr const char* kNames[] = {"WRITE", "WRITE with immediate", "READ", "SEND"};
+
+// Both processes draw the same cases.
+struct Case {
+    What what = What::Write;
+    std::uint64_t size = 0;
+    std::uint64_t here = 0, there = 0;  // Offsets of the first byte.
+    unsigned seed = 0;
+    std::vector<Piece> client, server;  // Lists; the target of a WRITE or READ has one piece.
+};
+
+std::vector<Piece> draw_list(std::mt19937_64& chance, std::uint64_t at, std::uint64_t size,
+                             bool one) {
+    const std::uint64_t parts = one || size < 3 ? 1 : 1 + chance() % 3;
+    std::vector<Piece> out;
+    std::uint64_t done = 0;
+    for (std::uint64_t i = 0; i < parts; ++i) {
+        const std::uint64_t length =
+            i + 1 == parts ? size - done : 1 + chance() % (size - done - (parts - i - 1));
+        // Mostly the GPU; lists have host memory in between.
+        out.push_back({parts == 1 ? chance() % 8 != 0 : chance() % 2 == 0, at + done, length});
+        done += length;
+    }
+    return out;
+}
+
+Case draw(std::mt19937_64& chance, std::uint64_t most) {
+    Case out;
+    out.what = static_cast<What>(chance() % 4);
+    const double exponent = std::uniform_real_distribution<>(0, std::log2(double(most)))(chance);
+    out.size = std::clamp<std::uint64_t>(static_cast<std::uint64_t>(std::exp2(exponent)), 1, most);
+    out.here = kMargin + chance() % 5000;
+    out.there = kMargin + chance() % 5000;
+    out.seed = static_cast<unsigned>(chance());
+    out.client = draw_list(chance, out.here, out.size, false);
+    out.server = draw_list(chance, out.there, out.size, out.what != What::Send);
+    return out;
+}
+
+void run_client(Peer& peer, const Case& c) {
+    const bool reads = c.what == What::Read;
+    reads ? peer.erase(c.client) : peer.fill(c.client, c.seed);
+    peer.meet();
+    peer.meet();  // The receive is posted.
+    constexpr ibv_wr_opcode kCodes[] = {IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM,
+                                        IBV_WR_RDMA_READ, IBV_WR_SEND};
+    peer.post(kCodes[static_cast<int>(c.what)], c.client, c.server.front());
+    peer.expect_completion(kNames[static_cast<int>(c.what)]);
+    peer.meet();
+    if (reads) peer.verify(c.client, c.seed);
+    peer.meet();
+}
+
+void run_server(Peer& peer, const Case& c) {
+    const bool reads = c.what == What::Read;
+    reads ? peer.fill(c.server, c.seed) : peer.erase(c.server);
+    peer.meet();
+    if (c.what == What::Send) peer.post_receive(c.server);
+    if (c.what == What::WriteImmediate) peer.post_receive({});
+    peer.meet();
+    if (c.what == What::Send || c.what == What::WriteImmediate) {
+        // Data must be there as soon as the completion is, before the client knows.
+        peer.expect_completion("receive");
+        peer.verify(c.server, c.seed);
+    }
+    peer.meet();
+    if (!reads) peer.verify(c.server, c.seed);
+    peer.meet();
+}
+
+void run_cases(Peer& peer, const Options& options, bool client) {
+    std::mt19937_64 chance(options.seed);
+    std::uint64_t bytes = 0;
+    for (unsigned i = 0; i < options.cases; ++i) {
+        const Case c = draw(chance, options.most);
+        peer.note(i, kNames[static_cast<int>(c.what)], c.size);
+        client ? run_client(peer, c) : run_server(peer, c);
+        bytes += c.size;
+    }
+    if (client)
+        std::printf("%u cases, %.3f GB, every byte as it should be\n", options.cases,
+                    static_cast<double>(bytes) / 1e9);
+}
+
+void run_rate(Peer& peer, bool gpu, bool client) {
+    constexpr std::uint64_t kBytes = 1 << 20;
+    constexpr unsigned kWindow = 8;
+    constexpr auto kTime = std::chrono::seconds(3);
+    peer.meet();
+    if (client) {
+        const Piece piece{gpu, kMargin, kBytes};
+        const auto start = std::chrono::steady_clock::now();
+        unsigned posted = 0, done = 0;
+        while (std::chrono::steady_clock::now() - start < kTime || done < posted) {
+            while (posted - done < kWindow && std::chrono::steady_clock::now() - start < kTime) {
+                peer.post(IBV_WR_RDMA_WRITE, {piece}, piece);
+                ++posted;
+            }
+            if (done < posted) {
+                peer.expect_completion("WRITE");
+                ++done;
+            }
+        }
+        const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+        std::printf("1 MiB WRITE, %s memory: %.2f GB/s\n", gpu ? "gpu" : "host",
+                    static_cast<double>(done) * kBytes / took.count() / 1e9);
+    }
+    peer.meet();
+}
+
+// The fake has a switch instead of kernels.
+void run_beside_kernel(Peer& peer, const Gpu& gpu, const Options& options, bool client) {
+    if (gpu.is_fake()) {
+        const auto entrance = gpu.call<const fake_cuda::Controls*()>("fake_cuda_controls");
+        entrance()->spin(true);
+        run_cases(peer, options, client);
+        entrance()->spin(false);
+        return;
+    }
+    const SpinningKernel kernel(gpu);
+    run_cases(peer, options, client);
+    if (!kernel.spins()) fail("the kernel ended before the transfers did", "");
+}
+
+int run(const Options& options, int socket, bool client) {
+    const Gpu gpu(options.driver.c_str());
+    Peer peer(gpu, options.most + 2 * kMargin + 8192, socket);
+    if (options.rate.empty() && options.spin)
+        run_beside_kernel(peer, gpu, options, client);
+    else if (options.rate.empty())
+        run_cases(peer, options, client);
+    else
+        run_rate(peer, options.rate == "gpu", client);
+    if (gpu.is_fake()) {
+        const auto* controls = gpu.call<const fake_cuda::Controls*()>("fake_cuda_controls")();
+        if (controls->violations() != 0) fail("the driver was misused", controls->last_violation());
+    }
+    return 0;
+}
+
+}  // namespace
+}  // namespace gpu
+
+int main(int count, char** words) {
+    const gpu::Options options = gpu::parse(count, words);
+    int sockets[2];
+    if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets) != 0) return 2;
+    const pid_t server = ::fork();
+    if (server == 0) {
+        ::close(sockets[0]);
+        ::_exit(gpu::run(options, sockets[1], false));
+    }
+    ::close(sockets[1]);
+    const int mine = gpu::run(options, sockets[0], true);
+    int theirs = 1;
+    ::waitpid(server, &theirs, 0);
+    return mine != 0 || theirs != 0 ? 1 : 0;
+}
