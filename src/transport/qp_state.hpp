@@ -47,7 +47,7 @@ struct Transition {
     AttributeMask optional;
 };
 
-const char* name_of(QpState state);  // As people write it: "RTS".
+const char* name_of(QpState state);              // As people write it: "RTS".
 std::string names_of(AttributeMask attributes);  // A blank before each; " -" if there is none.
 
 Transition transition(QpType type, QpState from, QpState to);

@@ -23,7 +23,8 @@ part() {
 
 # One all-reduce of two ranks that take each other for another machine. WORDS: settings.
 ranks() {
-    local settings=("$@" WORLD_SIZE=2 NCCL_SOCKET_IFNAME=lo NCCL_DEBUG=INFO NCCL_GIN_ENABLE=0
+    local settings=("$@" WORLD_SIZE=2 NCCL_SOCKET_IFNAME=lo NCCL_DEBUG=INFO
+        NCCL_DEBUG_SUBSYS=INIT,NET,GRAPH NCCL_GIN_ENABLE=0
         NCCL_GIN_TYPE=2 NCCL_P2P_DISABLE=1 NCCL_SHM_DISABLE=1) other
     env "${settings[@]}" RANK=1 NCCL_HOSTID=b "$build/bin/feroce" run -- \
         python3 "$here/collectives.py" >"$build/nccl-1.log" 2>&1 &
