@@ -371,7 +371,7 @@ TEST(BlockHistory, AcknowledgedIsDurableAndGenerationsHold) {
 // Whether some seeds find the bug by each of these rules, and none by another.
 bool is_found(const Plan& plan, std::vector<std::string> verdicts) {
     const std::vector<std::string> all = verdicts;
-    for (std::uint64_t seed = 0; seed < 60 && !verdicts.empty(); ++seed) {
+    for (std::uint64_t seed = 0; seed < 240 && !verdicts.empty(); ++seed) {
         SCOPED_TRACE(seed);
         const std::string found = Simulation(seed, plan).run().verdict;
         const auto says = [&](const std::string& rule) { return found.starts_with(rule); };

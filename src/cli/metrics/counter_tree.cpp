@@ -12,6 +12,7 @@
 #include <filesystem>
 #include <fstream>
 #include <set>
+#include <string_view>
 #include <system_error>
 
 #include "cli/complain.hpp"
@@ -24,7 +25,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr char kMark[] = ".feroce-metrics";  // In a folder that is ours to change.
-constexpr char kSysPrefix[] = "sys/";        // Of what describe_tree() has of /sys.
+constexpr std::string_view kSys = "sys/";    // Of what describe_tree() has of /sys.
+constexpr std::string_view kClasses = "sys/class/";
 
 Error error_of(const char* what, const std::error_code& code) {
     return Error{code.value() == 0 ? EIO : code.value(), what};
@@ -78,7 +80,7 @@ Tree describe_counters(const std::vector<DeviceInfo>& devices,
                        const std::map<std::string, Counts>& counts) {
     Tree out;
     for (auto& [path, entry] : describe_tree(devices))
-        if (path.rfind(kSysPrefix, 0) == 0) out[path.substr(sizeof kSysPrefix - 1)] = entry;
+        if (path.starts_with(kClasses)) out[path.substr(kSys.size())] = entry;
     const Counts none;
     for (const DeviceInfo& device : devices) {
         const auto found = counts.find(device.name);
