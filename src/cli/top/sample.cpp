@@ -68,7 +68,8 @@ std::string path_error(const Json& session) {
     if (!session.contains("paths")) return {};
     for (const Json& path : session["paths"]) {
         const auto error = path.find("last_error");
-        if (error != path.end() && error->is_string() && *error != "")
+        if (error != path.end() && error->is_string() &&
+            !error->get_ref<const std::string&>().empty())
             return error->get<std::string>();
     }
     return {};
