@@ -120,6 +120,27 @@ TEST(RcCompleter, AskingAgainIsCountedAsARetry) {
     EXPECT_EQ(peer.qp->machine().progress().next, sent(2));
 }
 
+// A retry is a resend. What comes before anything was sent again speaks of the same flight.
+TEST(RcCompleter, AnswersToOneFlightAreOneRetry) {
+    ScriptedPeer peer({.retry_count = 1});
+    peer.post(SendOp::FetchAdd, 8, 1);
+    peer.post(SendOp::Write, 8, 2);
+    peer.post(SendOp::Write, 8, 3);
+    peer.port.sent.clear();
+    const std::uint8_t gap = wire::Syndrome::nak(NakCode::SequenceError).raw;
+    peer.peer_delivers(Opcode::RcAck, sent(2), syndrome(gap));
+    peer.peer_delivers(Opcode::RcAck, sent(1), syndrome(wire::kNoCredits));
+    peer.peer_delivers(Opcode::RcAck, sent(2), syndrome(gap));
+    peer.run();
+    peer.expect_no_completion();
+    peer.expect_sent(Opcode::RcFetchAdd, sent(0));
+    peer.expect_sent(Opcode::RcWriteOnly, sent(1));
+    peer.expect_sent(Opcode::RcWriteOnly, sent(2));
+    peer.expect_silence();
+    peer.peer_naks(sent(2), NakCode::SequenceError);
+    expect_failure(peer, 1, WcStatus::RetryExceededError, Rule::PeerRefused);
+}
+
 // The READ before it was not answered: its response, or the READ itself, was lost.
 TEST(RcCompleter, ARefusalPastAReadAsksForTheReadAgain) {
     ScriptedPeer peer;

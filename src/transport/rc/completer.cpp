@@ -332,12 +332,16 @@ void Requester::seek_unanswered() {
         position_.packet = static_cast<std::uint32_t>(flight_.una - wqe.first_packet);
 }
 
+// A retry is a resend. With nothing in flight the position is back already, and nothing was sent
+// since: an answer that asks for it again is about the same flight, and is not counted.
 void Requester::go_back(Instant now, Counter cause, Rule rule, std::uint8_t syndrome) {
-    if (retries_left_ == 0) {
-        qp_.services().counters.add(Counter::RetryExceeded);
-        return fail_head(now, rule, WcStatus::RetryExceededError, syndrome);
+    if (flight_.bytes > 0) {
+        if (retries_left_ == 0) {
+            qp_.services().counters.add(Counter::RetryExceeded);
+            return fail_head(now, rule, WcStatus::RetryExceededError, syndrome);
+        }
+        --retries_left_;
     }
-    --retries_left_;
     rewind(cause);
 }
 
