@@ -340,6 +340,33 @@ TEST_F(FarMemoryUnderRc, AnImmediateWithoutAReceiveIsToldSo) {
     EXPECT_EQ(answers[0].parsed().aeth().syndrome.kind(), wire::Syndrome::Kind::Rnr);
 }
 
+// The WRITE waits for its last packet, so what was kept behind that one must not wait for the
+// WRITE.
+TEST_F(FarMemoryUnderRc, WhatWasKeptBehindARefusalIsForgotten) {
+    b.post_receive(9, b.far_sge(0, 4096));
+    a.send(request(SendOp::Send, 1), a.sge(0, 100));
+    write_far(2, 5000, 2000, SendOp::WriteImmediate);
+    a.send(request(SendOp::Send, 3), a.sge(0, 8));
+    const std::vector<SentPacket> packets = a.pump();
+    ASSERT_EQ(packets.size(), 4u);
+    for (const SentPacket& packet : packets) b.receive(packet);
+    b.far->finish_one();
+    const std::vector<SentPacket> answers = b.pump();
+    ASSERT_FALSE(answers.empty());
+    EXPECT_EQ(answers[0].parsed().aeth().syndrome.kind(), wire::Syndrome::Kind::Rnr);
+    EXPECT_EQ(b.qp.machine().progress().expected, Psn(2));
+    b.post_receive(10, b.sge(0, 100));
+    b.post_receive(11, b.sge(0, 100));
+    b.receive(packets[2]);
+    b.receive(packets[3]);
+    b.pump();
+    b.far->finish_one();
+    b.pump();
+    EXPECT_EQ(b.qp.machine().progress().expected, Psn(4));
+    EXPECT_TRUE(b.release());
+    EXPECT_EQ(b.received.list.size(), 3u);
+}
+
 TEST_F(FarMemoryUnderRc, WithoutCopiesItIsRefused) {
     a.services.copies = nullptr;
     a.send(request(SendOp::Write, 1, b.address(0), b.keys.rkey), a.far_sge(0, 100));

@@ -276,9 +276,13 @@ void Responder::settle_far(Instant now) {
         const QpState state = qp_.state();
         return state == QpState::Rtr || state == QpState::Rts || state == QpState::Sqd;
     };
-    while (works() && !is_over() && !far.kept.empty() && may_execute(far.kept.front().packet)) {
+    // Behind a packet that was refused the kept ones are not expected any more: on_gap() sees to
+    // them. If they waited for a piece that itself waits for that packet, nothing would go on.
+    while (works() && !is_over() && !far.kept.empty()) {
+        const PacketNumber number = expected_.nearest(far.kept.front().packet.bth.psn);
+        if (number == expected_ && !may_execute(far.kept.front().packet)) break;
         const FarInbound::Kept next = far.take_kept();
-        take_request(now, next.packet, next.packets, expected_.nearest(next.packet.bth.psn));
+        take_request(now, next.packet, next.packets, number);
     }
     if (!works()) return;
     if (is_over()) far.kept.clear();
