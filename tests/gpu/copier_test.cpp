@@ -2,6 +2,7 @@
 // kernel that spins on the default stream.
 #include <algorithm>
 #include <condition_variable>
+#include <cstring>
 #include <map>
 #include <mutex>
 #include <random>
