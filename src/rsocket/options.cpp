@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -26,6 +27,8 @@ constexpr std::uint32_t kMostQueue = 8192;
 constexpr std::size_t kLeastBuffer = 8192;
 constexpr std::size_t kMostBuffer = std::size_t{1} << 30;
 constexpr std::size_t kPage = 4096;
+// Some 68 years: the clock can count so far.
+constexpr std::chrono::seconds kMostTimeout{std::numeric_limits<std::int32_t>::max()};
 
 std::size_t buffer_size(std::uint64_t wanted) {
     const std::uint64_t size = std::clamp<std::uint64_t>(wanted, kLeastBuffer, kMostBuffer);
@@ -142,7 +145,10 @@ Result<void> set_option(Options& o, int level, int name, const void* value, sock
     if (std::chrono::microseconds* timeout = timeout_of(o, level, name)) {
         const auto time = taken<timeval>(value, length);
         if (!time) return kNoValue;
-        *timeout = std::chrono::seconds(time->tv_sec) + std::chrono::microseconds(time->tv_usec);
+        if (time->tv_sec < 0 || time->tv_usec < 0 || time->tv_usec >= 1'000'000)
+            return Error{EDOM, "the option's value is no time"};
+        *timeout = std::min(std::chrono::seconds(time->tv_sec), kMostTimeout) +
+                   std::chrono::microseconds(time->tv_usec);
         return {};
     }
     if (level == SOL_SOCKET && name == SO_LINGER) {

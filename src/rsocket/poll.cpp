@@ -87,7 +87,7 @@ private:
     int look(bool arm) {
         std::vector<pollfd> plain;
         for (std::size_t i = 0; i < entries_.size(); ++i)
-            if (!sockets_[i]) plain.push_back(entries_[i]);
+            if (!sockets_[i]) plain.push_back({entries_[i].fd, entries_[i].events, 0});
         if (!plain.empty()) ::poll(plain.data(), plain.size(), 0);
         int found = 0;
         std::size_t next = 0;
@@ -105,6 +105,7 @@ private:
         Socket* stale = nullptr;
         std::optional<std::chrono::seconds> ask;
         int count = 0;
+        int code = 0;
         Deadline until = deadline_;
         {
             Sleepers sleepers;
@@ -119,7 +120,11 @@ private:
             if (ask && (!until || Clock::now() + *ask < *until)) until = Clock::now() + *ask;
             if (stale == nullptr)
                 count = ::poll(sleepers.on.data(), sleepers.on.size(), milliseconds(until));
-            if (count < 0) return false;
+            code = errno;
+        }
+        if (count < 0) {
+            errno = code;  // Leaving the sockets may have changed it.
+            return false;
         }
         if (stale != nullptr) stale->await_drained();  // Asleep nowhere, so nobody waits for us.
         if (count == 0 && stale == nullptr && until != deadline_) ask_peers();
@@ -144,8 +149,10 @@ private:
 
 int rounded_up(const timeval* timeout) {
     if (timeout == nullptr) return -1;
-    const std::int64_t ms = std::int64_t{timeout->tv_sec} * 1000 + (timeout->tv_usec + 999) / 1000;
-    return static_cast<int>(std::clamp<std::int64_t>(ms, 0, 1 << 30));
+    constexpr std::int64_t kMost = 1 << 30;
+    const std::int64_t seconds = std::clamp<std::int64_t>(timeout->tv_sec, 0, kMost / 1000);
+    const std::int64_t microseconds = std::clamp<std::int64_t>(timeout->tv_usec, 0, kMost);
+    return static_cast<int>(std::min(seconds * 1000 + (microseconds + 999) / 1000, kMost));
 }
 
 bool is_in(const fd_set* set, int descriptor) {

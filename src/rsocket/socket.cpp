@@ -6,6 +6,9 @@
 #include <cerrno>
 #include <cstring>
 #include <new>
+#include <utility>
+
+#include "base/uncancelled.hpp"
 
 namespace feroce::rsockets {
 namespace {
@@ -33,10 +36,13 @@ Socket::Socket(rdma_event_channel* channel, bool blocking)
     : channel_(channel), blocking_(blocking), options_(default_options()) {}
 
 Result<std::shared_ptr<Socket>> Socket::create(bool blocking) {
-    rdma_event_channel* channel = rdma_create_event_channel();
+    using Channel = std::unique_ptr<rdma_event_channel, void (*)(rdma_event_channel*)>;
+    Channel channel(rdma_create_event_channel(), rdma_destroy_event_channel);
     if (channel == nullptr) return Error{errno, "no event channel"};
-    std::shared_ptr<Socket> made(new Socket(channel, blocking));
-    if (::fcntl(channel->fd, F_SETFL, O_NONBLOCK) != 0)
+    std::unique_ptr<Socket> owner(new Socket(channel.get(), blocking));
+    channel.release();  // The socket's now.
+    std::shared_ptr<Socket> made(std::move(owner));
+    if (::fcntl(made->descriptor(), F_SETFL, O_NONBLOCK) != 0)
         return Error{errno, "the channel cannot be made non-blocking"};
     return made;
 }
@@ -223,7 +229,9 @@ int Socket::sleep(Lock& lock, Deadline deadline) {
     return code;
 }
 
+// Called by destructors, which a cancellation must not leave.
 void Socket::leave_sleep(bool woken) {
+    const Uncancelled part;
     --sleepers_;
     stale_ = stale_ || woken;
     if (!stale_ || sleepers_ != 0) return;

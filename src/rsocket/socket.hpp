@@ -32,6 +32,12 @@ namespace feroce::rsockets {
 using Clock = std::chrono::steady_clock;
 using Deadline = std::optional<Clock::time_point>;  // None: for ever.
 
+// Of SO_RCVTIMEO or SO_SNDTIMEO.
+inline Deadline deadline_of(std::chrono::microseconds timeout) {
+    if (timeout.count() == 0) return std::nullopt;
+    return Clock::now() + timeout;
+}
+
 class Socket {
 public:
     static Result<std::shared_ptr<Socket>> create(bool blocking);
@@ -109,6 +115,7 @@ private:
     bool retry_resolving(int code);
     Result<void> begin_resolving();
     Result<void> begin_connecting();
+    Result<std::shared_ptr<Socket>> take_request();
     Result<void> answer(const Request& request, const Options& options);
     Result<void> apply_id_options();
     void fail(int code);

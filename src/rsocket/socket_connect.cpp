@@ -6,6 +6,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/uncancelled.hpp"
 #include "rsocket/socket.hpp"
 
 namespace feroce::rsockets {
@@ -108,27 +109,32 @@ void Socket::drop_requests() {
 
 Result<std::shared_ptr<Socket>> Socket::accept() {
     Lock lock(mutex_);
+    const Deadline deadline = deadline_of(options_.receive_timeout);
     for (;;) {
         if (phase_ != Phase::Listening) return Error{EINVAL, "the rsocket does not listen"};
-        if (const int code = wait(lock, blocking_, std::nullopt, &Socket::has_request); code != 0)
+        if (const int code = wait(lock, blocking_, deadline, &Socket::has_request); code != 0)
             return Error{code, "no connection to accept"};
         if (requests_.empty()) continue;
-        const Request request = requests_.front();
-        requests_.pop_front();
-        Result<std::shared_ptr<Socket>> made = Socket::create(true);
-        Result<void> done;
-        if (!made) {
-            done = made.error();
-        } else {
-            const Lock inner((*made)->mutex_);
-            done = (*made)->answer(request, options_);
-        }
-        if (done) return made;
-        rdma_reject(request.id, nullptr, 0);
-        if (!made || (*made)->id_ == nullptr) rdma_destroy_id(request.id);
+        Result<std::shared_ptr<Socket>> made = take_request();
         // One that speaks something else is no connection, and no failure of this call.
-        if (done.error().code != EPROTO) return done.error();
+        if (made || made.error().code != EPROTO) return made;
     }
+}
+
+// The socket of the oldest request. A cancellation waits: the request's id has no owner meanwhile.
+// Without a socket the request is kept, as the kernel keeps one when descriptors run out.
+Result<std::shared_ptr<Socket>> Socket::take_request() {
+    const Uncancelled part;
+    Result<std::shared_ptr<Socket>> made = Socket::create(true);
+    if (!made) return made;
+    const Request request = requests_.front();
+    requests_.pop_front();
+    const Lock inner((*made)->mutex_);
+    const Result<void> done = (*made)->answer(request, options_);
+    if (done) return made;
+    rdma_reject(request.id, nullptr, 0);
+    if ((*made)->id_ == nullptr) rdma_destroy_id(request.id);
+    return done.error();
 }
 
 // Becomes the socket of a request. The peer learns where to write by the private data of the reply.
@@ -152,6 +158,7 @@ Result<void> Socket::answer(const Request& request, const Options& options) {
 
 Result<void> Socket::connect(const sockaddr* address, socklen_t length) {
     Lock lock(mutex_);
+    const Deadline deadline = deadline_of(options_.send_timeout);
     progress();
     if (phase_ == Phase::Open) return Error{EISCONN, "the rsocket is connected"};
     if (phase_ == Phase::Fresh) {
@@ -165,7 +172,7 @@ Result<void> Socket::connect(const sockaddr* address, socklen_t length) {
     } else if (phase_ != Phase::Failed && !blocking_) {
         return Error{EALREADY, "the rsocket is connecting"};
     }
-    const int code = wait(lock, blocking_, std::nullopt, &Socket::is_settled);
+    const int code = wait(lock, blocking_, deadline, &Socket::is_settled);
     if (code != 0) return Error{code == EAGAIN ? EINPROGRESS : code, "connecting"};
     if (failure() == 0) return {};
     reported_ = failure();

@@ -9,11 +9,6 @@
 namespace feroce::rsockets {
 namespace {
 
-Deadline deadline_of(std::chrono::microseconds timeout) {
-    if (timeout.count() == 0) return std::nullopt;
-    return Clock::now() + timeout;
-}
-
 constexpr Error kOutOfBand{EOPNOTSUPP, "rsockets have no out-of-band data"};
 
 }  // namespace

@@ -196,8 +196,9 @@ void Stream::flush(Outlet& out) {
     if (error_ != 0) return;
     send_mappings(out);
     while (!controls_.empty() && control_slots_ < kControlSlots) {
-        post_control(controls_.front(), out);
-        controls_.pop_front();
+        const Control next = controls_.front();
+        controls_.pop_front();  // First: a post that fails may end the stream and empty the list.
+        post_control(next, out);
     }
     give_credits(out);
 }

@@ -3,12 +3,14 @@
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <pthread.h>
 #include <rdma/rsocket.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
 #include <array>
 #include <cstring>
+#include <limits>
 #include <numeric>
 #include <thread>
 #include <vector>
@@ -310,6 +312,56 @@ TEST(RsocketCalls, OptionsAreKept) {
     EXPECT_EQ(get(IPPROTO_TCP, TCP_KEEPIDLE), 3);
     EXPECT_EQ(get(SOL_RDMA, RDMA_RQSIZE), 16);
     EXPECT_EQ(get(SOL_SOCKET, SO_TYPE), SOCK_STREAM);
+}
+
+TEST(RsocketCalls, TimeoutsEndAcceptAndConnect) {
+    Listener listener;
+    const timeval soon{0, 20'000};
+    EXPECT_EQ(rsetsockopt(listener.fd, SOL_SOCKET, SO_RCVTIMEO, &soon, sizeof soon), 0);
+    EXPECT_EQ(raccept(listener.fd, nullptr, nullptr), -1);
+    EXPECT_EQ(errno, EAGAIN);
+    Owned client = make_socket();  // Nobody accepts it.
+    EXPECT_EQ(rsetsockopt(client, SOL_SOCKET, SO_SNDTIMEO, &soon, sizeof soon), 0);
+    EXPECT_EQ(rconnect(client, plain(listener.address), sizeof listener.address), -1);
+    EXPECT_EQ(errno, EINPROGRESS);
+}
+
+TEST(RsocketCalls, TimeoutsAreTimes) {
+    Owned fd = make_socket();
+    for (const timeval wrong : {timeval{0, 1'000'000}, timeval{0, -1}, timeval{-1, 0}}) {
+        EXPECT_EQ(rsetsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &wrong, sizeof wrong), -1);
+        EXPECT_EQ(errno, EDOM);
+    }
+    const timeval longest{std::numeric_limits<time_t>::max(), 999'999};
+    EXPECT_EQ(rsetsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &longest, sizeof longest), 0);
+    timeval kept{};
+    socklen_t length = sizeof kept;
+    EXPECT_EQ(rgetsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &kept, &length), 0);
+    EXPECT_GE(kept.tv_sec, 1'000'000'000);
+}
+
+void* read_for_ever(void* fd) {
+    char byte = 0;
+    while (rread(*static_cast<int*>(fd), &byte, 1) == 1) continue;
+    return nullptr;
+}
+
+// The reader may be cancelled where it waits and where it gets up.
+TEST(RsocketCalls, AReaderCanBeCancelled) {
+    Ends ends;
+    int fd = *ends.server;
+    for (int i = 0; i < 300; ++i) {
+        pthread_t reader{};
+        ASSERT_EQ(::pthread_create(&reader, nullptr, read_for_ever, &fd), 0);
+        EXPECT_EQ(rwrite(ends.client, "abc", 3), 3);
+        EXPECT_EQ(::pthread_cancel(reader), 0);
+        void* result = nullptr;
+        EXPECT_EQ(::pthread_join(reader, &result), 0);
+        EXPECT_EQ(result, PTHREAD_CANCELED);
+    }
+    EXPECT_EQ(rwrite(ends.client, "z", 1), 1);
+    char byte = 0;
+    while (byte != 'z') ASSERT_EQ(rread(fd, &byte, 1), 1);
 }
 
 TEST(RsocketCalls, KeepAliveAsksAnIdlePeer) {
