@@ -50,6 +50,8 @@ lint::Op lint_op(SendOp op) {
 lint::SgeFault fault_of(mem::Fault fault) {
     switch (fault) {
         case mem::Fault::None:
+        case mem::Fault::Far:       // Allowed: a GPU's memory.
+        case mem::Fault::Unmapped:  // The key is good; the completion will tell.
             return lint::SgeFault::None;
         case mem::Fault::WrongPd:
             return lint::SgeFault::WrongPd;
