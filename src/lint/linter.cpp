@@ -23,6 +23,11 @@ void Linter::deregisters(std::uint32_t key, Place place) {
     check_deregistration(ledger_, key, place, reporter_);
 }
 
+bool Linter::misses_acknowledgements(Handle cq) {
+    const CompletionQueue& queue = ledger_.cq(cq);
+    return queue.events_taken > queue.events_acknowledged;
+}
+
 void Linter::cq_destroys(Handle cq) {
     check_acknowledged(ledger_.cq(cq), reporter_);
 }
@@ -51,12 +56,12 @@ void Linter::posted(std::uint32_t qpn, Place place, bool sends) {
     if (sends) check_failed_queue(*qp, place, reporter_);
 }
 
-void Linter::posts_shared(Handle srq, std::span<Request> requests) {
+void Linter::posts_shared(Handle srq, std::span<Request> requests, bool follow) {
     for (const Request& request : requests) {
         check_sges(0, request, reporter_);
         check_poison(0, request, reporter_);
     }
-    ledger_.enter(ledger_.srq(srq), requests);
+    if (follow) ledger_.enter(ledger_.srq(srq), requests);
 }
 
 void Linter::refused_shared(Handle srq, std::span<const Request> requests) {

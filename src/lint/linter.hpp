@@ -22,6 +22,7 @@ public:
     void registration_refused(const Registration& r) { check_registration(r, reporter_); }
     void used_after_fork(const char* call, Place place) { check_fork(call, place, reporter_); }
     void deregisters(std::uint32_t key, Place place);
+    bool misses_acknowledgements(Handle cq);
     void cq_destroys(Handle cq);  // Before the call waits for events.
     void cq_destroyed(Handle cq) { ledger_.forget_cq(cq); }
     void qp_destroyed(std::uint32_t qpn) { ledger_.forget_qp(qpn); }
@@ -31,7 +32,8 @@ public:
     void posts(std::uint32_t qpn, std::span<Request> requests);
     void refused(std::uint32_t qpn, std::span<const Request> requests);
     void posted(std::uint32_t qpn, Place place, bool sends);
-    void posts_shared(Handle srq, std::span<Request> requests);
+    // Not to `follow` is for a queue whose completions do not name it.
+    void posts_shared(Handle srq, std::span<Request> requests, bool follow = true);
     void refused_shared(Handle srq, std::span<const Request> requests);
 
     void polled(Handle cq) { ledger_.cq(cq).held_at_arm = 0; }

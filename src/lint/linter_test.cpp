@@ -190,6 +190,28 @@ TEST_F(LinterTest, FollowsSharedReceives) {
     EXPECT_TRUE(found.empty());
 }
 
+// Its messages name a shared queue each, maybe one of another process.
+TEST_F(LinterTest, DoesNotJudgeAnXrcTargetByItsReceives) {
+    linter.qp_made({.qpn = 0x114,
+                    .type = QpType::Xrc,
+                    .pd = 0,
+                    .send_max = 0,
+                    .inline_max = 0,
+                    .datagram_max = 0,
+                    .send_cq = nullptr,
+                    .receive_cq = nullptr,
+                    .srq = nullptr},
+                   1);
+    linter.noticed({NoticeKind::NoReceive, 0x114, ""});
+    for (std::uint64_t i = 0; i < Ledger::kFollowed; ++i) {
+        Request shared = request(Op::Receive, i);
+        linter.posts_shared(&srq, {&shared, 1}, false);
+    }
+    EXPECT_TRUE(found.empty());
+    for (std::uint64_t i = 0; i < 5; ++i) post(request(Op::Write, i, false));
+    EXPECT_TRUE(told_once(Kind::Unsignaled)) << "the ledger has room for others";
+}
+
 TEST_F(LinterTest, FindsASleepOverCompletionsThatNoEventTellsOf) {
     linter.armed(&cq, 2, 6);
     linter.polled(&cq);
@@ -211,7 +233,9 @@ TEST_F(LinterTest, CountsEventsAndAcknowledgements) {
     linter.events_acknowledged(&cq, 2);
     linter.cq_destroys(&cq);
     EXPECT_TRUE(found.empty());
+    EXPECT_FALSE(linter.misses_acknowledgements(&cq));
     linter.event_taken(&cq, 4);
+    EXPECT_TRUE(linter.misses_acknowledgements(&cq));
     linter.cq_destroys(&cq);
     EXPECT_TRUE(told_once(Kind::Unacknowledged));
 }

@@ -147,6 +147,9 @@ ibv_cq_ex* make_cq(ibv_context* context, const ibv_cq_init_attr_ex& attributes) 
 namespace {
 
 int destroy_cq(ibv_cq* base) {
+    // Before signals are held back.
+    if (Lint* lint = lint_of(base->context); lint != nullptr && cq_of(base).users.load() == 0)
+        lint->await_acknowledgements(base);
     process::Undisturbed call;
     if (!alive(base->context)) return refuse("ibv_destroy_cq", kDead);
     Cq& cq = cq_of(base);

@@ -10,6 +10,7 @@
 #include "process/state_page.hpp"
 #include "process/waiting.hpp"
 #include "verbs/common.hpp"
+#include "verbs/explain.hpp"
 #include "verbs/instance.hpp"
 #include "verbs/objects.hpp"
 #include "verbs/parts.hpp"
@@ -23,17 +24,12 @@ namespace {
 // that is stopped.
 constexpr std::chrono::milliseconds kPatience{100};
 
-struct Failure {
-    process::StateReason reason;
-    bool peer_is_local = false;
-    bool peer_refused = false;
-};
-
 Failure first_failure(Qp& qp) {
     Failure out;
     std::optional<transport::Reason> reason;
     {
         process::Shard::Session session(*qp.shard);
+        if (qp.machine == nullptr) return out;  // Another thread destroys the queue pair.
         const transport::ReasonLog& log = session.engine().reasons();
         if (const transport::Reason* found = log.find(qp.machine->first_reason())) reason = *found;
     }
@@ -68,20 +64,30 @@ std::string refusal_elsewhere(std::uint32_t user, const process::StateReason& fa
 
 }  // namespace
 
+namespace feroce::verbs {
+
+Failure find_failure(Instance& instance, Qp& qp) {
+    Failure out = first_failure(qp);
+    if (out.peer_refused && out.peer_is_local) out.cause = own_refusal(instance, out.reason);
+    return out;
+}
+
+std::string explain(Instance& instance, const Failure& failure) {
+    std::string cause = failure.cause;
+    if (failure.peer_refused && failure.peer_is_local && cause.empty())
+        cause = refusal_elsewhere(instance.host().identity().user, failure.reason);
+    return cause.empty() ? failure.reason.sentence : failure.reason.sentence + ", because " + cause;
+}
+
+}  // namespace feroce::verbs
+
 // Writes at most `size` bytes, without a final zero, and returns how many; 0 if nothing is known.
 extern "C" [[gnu::visibility("default")]] std::size_t feroce_explain(ibv_qp* base, char* out,
                                                                      std::size_t size) {
     return abi_call("feroce_explain", [&]() -> std::size_t {
         if (!alive(base->context)) return 0;
-        const Failure failure = first_failure(qp_of(base));
-        std::string text = failure.reason.sentence;
-        if (failure.peer_refused && failure.peer_is_local) {
-            Instance& instance = Instance::get();
-            std::string cause = own_refusal(instance, failure.reason);
-            if (cause.empty())
-                cause = refusal_elsewhere(instance.host().identity().user, failure.reason);
-            if (!cause.empty()) text += ", because " + cause;
-        }
+        Instance& instance = Instance::get();
+        const std::string text = explain(instance, find_failure(instance, qp_of(base)));
         const std::size_t length = std::min(size, text.size());
         std::copy_n(text.begin(), length, out);
         return length;

@@ -179,7 +179,7 @@ void Instance::on_suspects(const cm::Suspects& peers) {
 }
 
 void Instance::at_exit() {
-    if (lint != nullptr) lint->look_at_notices();
+    if (lint != nullptr) lint->look_at_exit();
     if (process::CmServer* server = cm_.load()) server->finish();
     flush();
     finish_state();

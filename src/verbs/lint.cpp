@@ -5,15 +5,18 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <optional>
+#include <thread>
 #include <utility>
 
 #include "mem/touch.hpp"
 #include "transport/notice.hpp"
 #include "transport/qp_state.hpp"
 #include "verbs/common.hpp"
+#include "verbs/explain.hpp"
 #include "verbs/instance.hpp"
 #include "verbs/parts.hpp"
 
@@ -189,16 +192,26 @@ void Lint::modified(Qp& qp, const ibv_qp_attr& attributes, int mask, transport::
 
 // The device's own words, with the peer's part if the peer is of this machine. The first failure
 // of a queue pair is the one to ask about: what comes after it is flushed.
+//
+// Our lock is held while the queue pair is looked at: ibv_destroy_qp in another thread takes it
+// before it frees anything. Other processes are asked without it.
 std::string Lint::why(std::uint32_t qpn) {
-    Qp* qp = nullptr;
+    Instance& instance = Instance::get();
+    std::optional<Failure> failure;
     tell_quickly([&](lint::Linter& linter) {
         const auto found = qps_.find(qpn);
         const lint::QueuePair* known = linter.qp(qpn);
-        if (found != qps_.end() && known != nullptr && !known->failed) qp = found->second;
+        if (found != qps_.end() && known != nullptr && !known->failed)
+            failure = find_failure(instance, *found->second);
     });
-    if (qp == nullptr) return {};
-    char text[512];
-    const std::string out(text, feroce_explain(&qp->base.qp_base, text, sizeof text));
+    if (!failure) return {};
+    const int error = errno;
+    std::string out;
+    {
+        const Uncancelled part;
+        (void)with_memory([&] { out = explain(instance, *failure); });
+    }
+    errno = error;
     const std::size_t head = out.find("): ");  // Which request, and its status: said already.
     return head == std::string::npos ? out : out.substr(head + 3);
 }
@@ -219,22 +232,52 @@ void Lint::count_poll() {
     if (polls_.fetch_add(1, std::memory_order_relaxed) % kPollsBetweenLooks == 0) look_at_notices();
 }
 
+void Lint::take_notices(const Notices& all) {
+    for (const transport::Notice& notice : all) {
+        const std::optional<lint::NoticeKind> kind = kind_of(notice.kind);
+        if (!kind || linter_.qp(notice.qpn.raw) == nullptr) continue;
+        const auto key = std::pair(notice.qpn.raw, static_cast<std::uint8_t>(notice.kind));
+        if (std::exchange(notices_seen_[key], notice.count) == notice.count) continue;
+        linter_.noticed({*kind, notice.qpn.raw, transport::describe(notice)});
+    }
+}
+
 void Lint::look_at_notices() {
     for (std::size_t i = 0; i < process_.shard_count(); ++i) {
-        std::array<transport::Notice, transport::NoticeLog::kCapacity> all;
+        Notices all;
         {
             process::Shard::Session session(process_.shard(i));
             all = session.engine().reasons().notices.all();
         }
-        for (const transport::Notice& notice : all) {
-            const std::optional<lint::NoticeKind> kind = kind_of(notice.kind);
-            if (!kind) continue;
-            tell_quickly([&](lint::Linter& linter) {
-                const auto key = std::pair(notice.qpn.raw, static_cast<std::uint8_t>(notice.kind));
-                if (std::exchange(notices_seen_[key], notice.count) == notice.count) return;
-                linter.noticed({*kind, notice.qpn.raw, transport::describe(notice)});
-            });
+        tell_quickly([&](lint::Linter&) { take_notices(all); });
+    }
+}
+
+void Lint::look_at_exit() {
+    const Uncancelled part;
+    (void)with_memory([this] {
+        for (std::size_t i = 0; i < process_.shard_count(); ++i) {
+            Notices all;
+            const bool looked = process_.shard(i).inspect(
+                process::kExitPatience,
+                [&](device::Engine& engine) { all = engine.reasons().notices.all(); });
+            if (!looked) return;
+            const std::unique_lock lock(mutex_, std::try_to_lock);
+            if (!lock.owns_lock()) return;
+            take_notices(all);
         }
+    });
+}
+
+// A thread that has fetched an event may be about to acknowledge it.
+void Lint::await_acknowledgements(const void* cq) {
+    constexpr int kLooks = 100;
+    const Uncancelled part;
+    for (int i = 0; i < kLooks; ++i) {
+        bool missing = false;
+        tell_quickly([&](lint::Linter& linter) { missing = linter.misses_acknowledgements(cq); });
+        if (!missing) return;
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
     }
 }
 

@@ -3,6 +3,7 @@
 // not on the data path find a null pointer (docs/adr/0028-lint-by-tables.md).
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cerrno>
 #include <cstdint>
@@ -16,6 +17,7 @@
 #include "base/shortage.hpp"
 #include "base/uncancelled.hpp"
 #include "lint/linter.hpp"
+#include "transport/notice.hpp"
 #include "verbs/lint_places.hpp"
 #include "verbs/objects.hpp"
 
@@ -69,14 +71,21 @@ public:
     void completed(std::uint32_t qpn, std::uint64_t wr_id, bool receive, int status);
     // What peers have had trouble with; now and then.
     void look_at_notices();
+    // The same at exit, which may come from a signal handler: a lock that cannot be had is left.
+    void look_at_exit();
     void count_poll();
+    // Before ibv_destroy_cq: until all events of the queue are acknowledged, a second at most.
+    void await_acknowledgements(const void* cq);
 
 private:
+    using Notices = std::array<transport::Notice, transport::NoticeLog::kCapacity>;
+
     lint::Fingerprint look(std::uint32_t pd, const lint::Request& request) override;
     void report(const lint::Finding& finding);
     void finish(lint::Request& request, PdId pd, std::span<const mem::Sge> sges);
     lint::SgeTrouble trouble(PdId pd, const mem::Sge& sge, lint::Op op, std::uint32_t index);
     std::string why(std::uint32_t qpn);
+    void take_notices(const Notices& all);  // With the lock held.
 
     process::Process& process_;
     const LintMode mode_;

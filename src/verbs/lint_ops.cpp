@@ -85,7 +85,9 @@ int linted_post_srq_recv(ibv_srq* base, ibv_recv_wr* list, ibv_recv_wr** bad) {
         return post_srq_recv(base, list, bad);
     lint->tell([&](lint::Linter& linter, lint::Place place) {
         for (lint::Request& request : requests) request.place = place;
-        linter.posts_shared(base, requests);
+        // Completions of an XRC queue name a target queue pair, maybe of another process: they do
+        // not tell which queue gave the receive.
+        linter.posts_shared(base, requests, srq_of(base).xrcd == nullptr);
     });
     const int error = post_srq_recv(base, list, bad);
     if (error == 0) return 0;

@@ -293,7 +293,11 @@ int ibv_destroy_qp(ibv_qp* base) {
     Qp& qp = qp_of(base);
     // Null: a call before was left, by siglongjmp(), while it waited.
     if (qp.machine != nullptr) {
-        if (Lint* lint = lint_of(base->context)) lint->look_at_notices();
+        if (Lint* lint = lint_of(base->context)) {
+            lint->look_at_notices();
+            // Before anything goes: a thread that polls may look for the cause of a failure.
+            lint->qp_destroyed(base->qp_num);
+        }
         std::optional<process::Shard::Session> session(std::in_place, *qp.shard);
         end_copies(qp, session);
         process_of(base->context).note_connection(qp.machine->qpn(), Qpn{0});
@@ -301,7 +305,6 @@ int ibv_destroy_qp(ibv_qp* base) {
         qp.machine = nullptr;
     }
     purge_completions(*base);
-    if (Lint* lint = lint_of(base->context)) lint->qp_destroyed(base->qp_num);
     settle_events(call, qp);
     count_users(*base, ~std::uint32_t{0});
     if (base->pd != nullptr) leave_pd(base->pd);

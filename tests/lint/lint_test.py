@@ -54,6 +54,7 @@ ABORTED = [
 OTHERS = {"length_of_failure": {"access-flags"}, "status_ignored": {"access-flags"},
           "field_of_failure": {"access-flags"}, "rnr_exceeded": {"no-receive"}}
 
+CORRECT = ["clean", "late_acknowledgement", "exit_in_handler"]
 SILENT = [
     ["ibv_rc_pingpong", "-g", "0", "-n", "200"],
     ["ibv_rc_pingpong", "-g", "0", "-n", "200", "-e"],
@@ -108,10 +109,14 @@ def mistakes(feroce, program):
         if done.returncode != -signal.SIGABRT:
             fail(f"{name} ended with {done.returncode} and should have aborted:\n{done.stderr}")
         check_report(name, kind, words, done.stderr)
+    done = run([feroce, "run", "--lint", "--", program, "destroyed_while_polled"])
+    if done.returncode != 0:
+        fail(f"destroyed_while_polled ended with {done.returncode}:\n{done.stderr}")
     for option in ["--lint", "--lint=abort"]:
-        done = run([feroce, "run", option, "--", program, "clean"])
-        if done.returncode != 0 or "lint" in done.stderr:
-            fail(f"a correct program ended with {done.returncode}:\n{done.stderr}")
+        for name in CORRECT:
+            done = run([feroce, "run", option, "--", program, name])
+            if done.returncode != 0 or "lint" in done.stderr:
+                fail(f"{name}, a correct program, ended with {done.returncode}:\n{done.stderr}")
 
 
 def modes(feroce, program):

@@ -1,9 +1,15 @@
 // Small programs with one mistake each, and a correct one: lint_mistakes NAME. Each ends with
 // status 0 if it could make its mistake; lint_test.py expects that lint has found it.
+#include <signal.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
 #include <cstring>
+#include <thread>
 #include <utility>
 
 #include "ends.hpp"
@@ -83,6 +89,29 @@ void remote_access() {
     ends.close();
 }
 
+// One thread polls the failure while another destroys the queue pair. The rest is left to exit.
+void destroyed_while_polled() {
+    Wishes closed;
+    closed.access = IBV_ACCESS_LOCAL_WRITE;
+    for (int i = 0; i < 50; ++i) {
+        Ends ends({}, closed);
+        std::atomic<bool> done{false};
+        std::thread polling([&] {
+            ibv_wc wc{};
+            while (!done.load() && ::ibv_poll_cq(ends.a.cq, 1, &wc) == 0) continue;
+        });
+        need(ends.a.send(write_to(ends.b), ends.a.sge(8)) == 0, "ibv_post_send");
+        ibv_qp_attr now{};
+        ibv_qp_init_attr made{};
+        while (::ibv_query_qp(ends.a.qp, &now, IBV_QP_STATE, &made) == 0 &&
+               now.qp_state != IBV_QPS_ERR)
+            continue;
+        need(::ibv_destroy_qp(ends.a.qp) == 0, "ibv_destroy_qp");
+        done.store(true);
+        polling.join();
+    }
+}
+
 // --- 4
 void modify_mask() {
     Ends ends;
@@ -151,6 +180,34 @@ void unacknowledged() {
     ibv_wc wc{};
     need(ends.a.poll(wc), "write");
     ends.close();  // Does not return: lint_test.py has lint abort it.
+}
+
+// Correct: another thread is between the event and its acknowledgement.
+void late_acknowledgement() {
+    Ends ends;
+    need(::ibv_req_notify_cq(ends.a.cq, 0) == 0, "ibv_req_notify_cq");
+    need(ends.a.send(write_to(ends.b), ends.a.sge(8)) == 0, "ibv_post_send");
+    ibv_cq* cq = nullptr;
+    void* given = nullptr;
+    need(::ibv_get_cq_event(ends.a.channel, &cq, &given) == 0, "ibv_get_cq_event");
+    ibv_wc wc{};
+    need(ends.a.poll(wc), "write");
+    std::thread late([cq] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(100));
+        ::ibv_ack_cq_events(cq, 1);
+    });
+    ends.close();
+    late.join();
+}
+
+// Ends within a handler, wherever in a call the signal came.
+void exit_in_handler() {
+    Ends ends;
+    ::signal(SIGALRM, [](int) { std::exit(0); });
+    const itimerval soon{{}, {0, 20'000}};
+    need(::setitimer(ITIMER_REAL, &soon, nullptr) == 0, "setitimer");
+    ibv_wc wc{};
+    for (;;) need(::ibv_poll_cq(ends.a.cq, 1, &wc) == 0, "ibv_poll_cq");
 }
 
 // --- 8
@@ -373,11 +430,14 @@ constexpr Program kPrograms[] = {
     {"rnr_exceeded", rnr_exceeded},
     {"reg_flags", reg_flags},
     {"remote_access", remote_access},
+    {"destroyed_while_polled", destroyed_while_polled},
     {"modify_mask", modify_mask},
     {"not_global", not_global},
     {"cq_too_small", cq_too_small},
     {"unsignaled", unsignaled},
     {"unacknowledged", unacknowledged},
+    {"late_acknowledgement", late_acknowledgement},
+    {"exit_in_handler", exit_in_handler},
     {"missed_event", missed_event},
     {"length_of_failure", length_of_failure},
     {"status_ignored", status_ignored},
