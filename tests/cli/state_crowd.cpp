@@ -36,12 +36,17 @@ StateSnapshot describe(std::uint32_t number, std::uint32_t qps, std::uint64_t ro
 
 [[noreturn]] void be_member(std::uint32_t number, std::uint32_t qps, int ready) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    ::close(STDIN_FILENO);
+    ::close(STDOUT_FILENO);
     const auto page = StatePage::create(static_cast<std::uint32_t>(::geteuid()));
     if (!page) ::_exit(1);
     for (std::uint64_t round = 1;; ++round) {
         const std::uint32_t seen = (*page)->request();
         if (!(*page)->write(encode(describe(number, qps, round)))) ::_exit(2);
-        if (round == 1 && ::write(ready, "+", 1) != 1) ::_exit(3);
+        if (round == 1) {
+            if (::write(ready, "+", 1) != 1) ::_exit(3);
+            ::close(ready);  // So that the reader sees the end if a member dies before its turn.
+        }
         (*page)->wait_for_request(seen);
     }
 }
@@ -65,7 +70,10 @@ int main(int argc, char** argv) {
     std::vector<pid_t> members;
     for (std::uint32_t i = 0; i < processes; ++i) {
         const pid_t child = ::fork();
-        if (child == 0) be_member(i + 1, qps, ready[1]);
+        if (child == 0) {
+            ::close(ready[0]);
+            be_member(i + 1, qps, ready[1]);
+        }
         if (child < 0) break;
         members.push_back(child);
     }

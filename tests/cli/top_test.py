@@ -200,7 +200,21 @@ def in_terminal(words, name):
     return done.returncode, done.stderr
 
 
+def check_lost_terminal(feroce):
+    """No terminal controls it, so no signal tells it."""
+    outer, inner = pty.openpty()
+    with running([feroce, "top", "--every", "0.1"], stdin=inner, stdout=inner,
+                 stderr=subprocess.PIPE, text=True, start_new_session=True,
+                 env=os.environ | {"TERM": "xterm"}) as child:
+        os.close(inner)
+        assert os.read(outer, 1), "it draws"
+        os.close(outer)
+        assert child.wait(PATIENCE) == 1
+        assert child.stderr.read() == "feroce: the terminal is gone\n"
+
+
 def check_terminals(feroce):
+    check_lost_terminal(feroce)
     status, said = in_terminal([feroce, "top"], "nosuchterminal")
     assert status == 1 and said.startswith("feroce: top does not know how to draw on a terminal "
                                            "nosuchterminal"), (status, said)
@@ -276,9 +290,9 @@ def look_at_crowd(feroce):
     took, used = time.monotonic() - began - 0.2, seconds_of_children() - before
     print(f"--once -j: two looks in {took:.2f} s, {used:.2f} s of CPU, {len(text)} bytes")
     sample = json.loads(text)
-    assert len(sample["processes"]) == 250 and len(sample["qps"]) == 10_000
-    return all(p["answers"] and (p["sent_bytes_per_second"] or 0) > 0
-               for p in sample["processes"])
+    return len(sample["processes"]) == 250 and len(sample["qps"]) == 10_000 and \
+        all(p["answers"] and (p["sent_bytes_per_second"] or 0) > 0
+            for p in sample["processes"])
 
 
 def test_crowd(feroce, crowd):

@@ -4,6 +4,8 @@
 
 #include <curses.h>
 #include <dlfcn.h>
+#include <poll.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -86,6 +88,11 @@ int key_of(int code) {
         default:
             return code > 0 && code < 127 ? code : int{kNoKey};
     }
+}
+
+bool is_gone(int terminal) {
+    pollfd entry{terminal, POLLIN, 0};
+    return ::poll(&entry, 1, 0) == 1 && (entry.revents & (POLLHUP | POLLERR | POLLNVAL)) != 0;
 }
 
 }  // namespace
@@ -172,7 +179,9 @@ void Terminal::show() {
 
 int Terminal::wait_for_key(std::chrono::milliseconds most) {
     library_.wtimeout(library_.window(), static_cast<int>(most.count()));
-    return key_of(library_.wgetch(library_.window()));
+    const int code = library_.wgetch(library_.window());
+    // Without a terminal it fails at once, however long it was to wait.
+    return code == ERR && is_gone(STDIN_FILENO) ? int{kGone} : key_of(code);
 }
 
 }  // namespace feroce::cli

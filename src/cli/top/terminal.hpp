@@ -21,7 +21,8 @@ enum Key : int {
     kHome,
     kResized,
     kEnter,
-    kErase
+    kErase,
+    kGone  // The terminal is: no key will come.
 };
 
 class Terminal {
@@ -38,7 +39,7 @@ public:
     // Cut off at the edge; what is not ASCII is shown as a question mark.
     void put(std::size_t row, const std::string& text, Style style = Style::Plain);
     void show();
-    int wait_for_key(std::chrono::milliseconds most);  // Key, or a letter; kNoKey if none came.
+    int wait_for_key(std::chrono::milliseconds most);  // Key, or a letter; kNoKey: none came.
 
 private:
     struct Library;

@@ -84,15 +84,18 @@ void draw(Terminal& terminal, TopScreen& screen, const TopSample& sample) {
     terminal.show();
 }
 
+enum class Keys { None, Some, NoTerminal };
+
 // Waits a turn for the first. All that have come are one change of the screen.
-bool take_keys(Terminal& terminal, TopScreen& screen) {
-    bool any = false;
+Keys take_keys(Terminal& terminal, TopScreen& screen) {
+    Keys any = Keys::None;
     auto wait = kTurn;
     while (!screen.done()) {
         const int key = terminal.wait_for_key(wait);
+        if (key == kGone) return Keys::NoTerminal;
         if (key == kNoKey) break;
         screen.press(key);
-        any = true;
+        any = Keys::Some;
         wait = std::chrono::milliseconds(0);
     }
     return any;
@@ -107,9 +110,10 @@ int watch(const TopOptions& options) {
     std::shared_ptr<const TopSample> shown = std::make_shared<const TopSample>();
     draw(*terminal, screen, *shown);
     while (!screen.done()) {
-        const bool pressed = take_keys(*terminal, screen);
+        const Keys keys = take_keys(*terminal, screen);
+        if (keys == Keys::NoTerminal) return complain("the terminal is gone");
         std::shared_ptr<const TopSample> newest = screen.paused() ? shown : watcher.newest();
-        if (!pressed && (newest == nullptr || newest == shown)) continue;
+        if (keys == Keys::None && (newest == nullptr || newest == shown)) continue;
         if (newest != nullptr) shown = std::move(newest);
         draw(*terminal, screen, *shown);
     }
