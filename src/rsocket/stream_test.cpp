@@ -66,6 +66,22 @@ struct Scripted {
     std::size_t arrived = 0;
 };
 
+// A post that fails ends the stream, which drops what is still to be said.
+struct FailingOutlet final : Outlet {
+    explicit FailingOutlet(Stream& owner) : stream(owner) {}
+    void post(const Send&) override { stream.fail(ECONNRESET); }
+    Stream& stream;
+};
+
+TEST(RsocketStream, EndsByAPostThatFails) {
+    Scripted s;
+    FailingOutlet failing(s.stream);
+    s.stream.shut_writing(failing);
+    EXPECT_EQ(s.stream.error(), ECONNRESET);
+    EXPECT_FALSE(s.stream.is_connected());
+    s.stream.flush(s.out);
+}
+
 TEST(RsocketStream, SpeaksAsRdmaCoreDidInTheCapture) {
     StreamMemory memory(1 << 20);
     memory.config.receive_address = 0xffff8d41b000;
