@@ -20,6 +20,11 @@ struct FarInbound final : FarWork {
     // the second, packets count as lost. The largest window of our own fits in between.
     static constexpr std::size_t kPromptMax = 2 * 1024 * 1024;
     static constexpr std::size_t kBytesMax = 8 * 1024 * 1024;
+    // Counted for each piece and each kept packet, beside its bytes: a peer could send any number
+    // of those that have none.
+    static constexpr std::size_t kOverhead = 512;
+    // A new WRITE is compared with every piece.
+    static constexpr std::size_t kPiecesMax = 1024;
 
     // A part of a SEND or WRITE on its way to memory.
     struct Piece {
@@ -40,12 +45,15 @@ struct FarInbound final : FarWork {
         SrqNumber srq;                                        // XRC: of that receive.
 
         bool landed() const { return started && group->is_over(); }
+        std::size_t cost() const { return capacity + kOverhead; }
     };
     // A packet that is executed when all pieces are in memory.
     struct Kept {
         std::vector<std::byte> bytes;
         wire::Packet packet;  // Its views are of `bytes`.
         std::uint32_t packets = 1;
+
+        std::size_t cost() const { return bytes.size() + kOverhead; }
     };
     // A part of a READ on its way from memory, in the order of the answers.
     struct Read {
@@ -65,14 +73,19 @@ struct FarInbound final : FarWork {
     std::deque<Read> reads;
     std::deque<Piece> lost;  // After a failure: their receives are flushed.
     PacketNumber kept_end;   // If some are kept.
-    std::size_t bytes = 0;   // Of pieces and kept packets.
+    std::size_t bytes = 0;   // What pieces and kept packets cost.
     std::uint32_t ends = 0;  // Messages that end in a piece.
     bool gap = false;        // A packet is missing behind those that are kept.
 
     bool idle() const { return pieces.empty() && kept.empty() && reads.empty(); }
     bool lands() const { return !pieces.empty() && pieces.front().landed(); }
+    bool has_room(const wire::Packet& packet) const {
+        return bytes + packet.payload.size() + kOverhead <= kBytesMax;
+    }
+    // May throw, and keeps nothing then.
     void keep(const wire::Packet& packet, std::uint32_t packets);
     Kept take_kept();
+    void drop_kept();
     void pop_piece();
 };
 

@@ -5,6 +5,7 @@
 #include <deque>
 
 #include "transport/machine_fixture.hpp"
+#include "transport/packet_builder.hpp"
 
 namespace feroce::transport::rc {
 namespace {
@@ -68,11 +69,19 @@ public:
             far->bytes[i] = static_cast<std::byte>(seed + i * 13 + i / 251);
     }
     bool release() { return held.release() == nullptr; }
+    // Other memory under the same key.
+    void exchange_memory(bool for_far) {
+        mem::RegionSpec spec{pd, for_far ? reinterpret_cast<void*>(kBase) : instead.data(),
+                             kFarBytes, kBase, mem::AccessSet(15)};
+        if (for_far) spec.far = far;
+        ASSERT_TRUE(memory.reregister_region(far_keys.lkey, {.translation = true}, spec));
+    }
 
     SendWindow window{{.initial_bytes = 2 * 1024 * 1024}};
     Copies copies{*this};
     std::shared_ptr<ManualMemory> far = std::make_shared<ManualMemory>(kFarBytes);
     mem::RegionKeys far_keys;
+    std::vector<std::byte> instead = std::vector<std::byte>(kFarBytes);
 };
 
 class FarMemoryUnderRc : public testing::Test {
@@ -105,6 +114,20 @@ protected:
         wr.remote_address = address;
         wr.rkey = rkey;
         return wr;
+    }
+    // A packet as only a peer that breaks rules sends it.
+    void forge(wire::Opcode opcode, std::uint32_t psn, const wire::Reth& reth = {},
+               std::size_t size = 0) {
+        PacketSpec spec;
+        spec.opcode = opcode;
+        spec.destination = b.qp.qpn();
+        spec.psn = Psn(psn);
+        spec.extensions.reth = reth;
+        spec.payload_size = size;
+        const ByteSpan payload = append_packet(a.batch, a.qp.path(), spec);
+        std::fill(payload.begin(), payload.end(), std::byte{0x5a});
+        a.batch.flush();
+        for (const SentPacket& packet : std::exchange(a.recorder.packets, {})) b.receive(packet);
     }
     static void expect_same(ByteView one, ByteView other) {
         EXPECT_TRUE(std::equal(one.begin(), one.end(), other.begin(), other.end()));
@@ -365,6 +388,83 @@ TEST_F(FarMemoryUnderRc, WhatWasKeptBehindARefusalIsForgotten) {
     EXPECT_EQ(b.qp.machine().progress().expected, Psn(4));
     EXPECT_TRUE(b.release());
     EXPECT_EQ(b.received.list.size(), 3u);
+}
+
+TEST_F(FarMemoryUnderRc, APacketThatDoesNotFitTheOpenMessageIsRefusedAtOnce) {
+    forge(wire::Opcode::RcWriteFirst, 0, {kBase, b.far_keys.rkey, 5000}, 1024);
+    forge(wire::Opcode::RcSendOnly, 1);
+    const std::vector<SentPacket> answers = b.pump();
+    ASSERT_EQ(answers.size(), 1u);
+    EXPECT_EQ(answers[0].parsed().aeth().syndrome,
+              wire::Syndrome::nak(wire::NakCode::InvalidRequest));
+    EXPECT_EQ(b.qp.state(), QpState::Err);
+}
+
+TEST_F(FarMemoryUnderRc, EmptyPacketsAreNotKeptWithoutEnd) {
+    forge(wire::Opcode::RcWriteOnly, 0, {kBase, b.far_keys.rkey, 100}, 100);
+    for (std::uint32_t psn = 1; psn < 20'000; ++psn) forge(wire::Opcode::RcSendOnly, psn);
+    EXPECT_GT(b.drops(DropReason::OutOfSequence), 0u);
+    EXPECT_EQ(b.qp.machine().check_invariants(), nullptr);
+}
+
+TEST_F(FarMemoryUnderRc, SmallWritesDoNotBecomePiecesWithoutEnd) {
+    for (std::uint32_t psn = 0; psn < 5000; ++psn)
+        forge(wire::Opcode::RcWriteOnly, psn, {kBase + psn, b.far_keys.rkey, 1}, 1);
+    EXPECT_LT(b.far->started.size(), 2000u);
+    for (int round = 0; round < 10; ++round) {
+        while (!b.far->started.empty()) b.far->finish_one();
+        b.pump();
+    }
+    EXPECT_EQ(b.qp.machine().progress().msn, 5000u) << "the rest waited as packets";
+    EXPECT_EQ(b.qp.machine().check_invariants(), nullptr);
+}
+
+// More than is kept comes behind an open message, all of whose packets are kept.
+TEST_F(FarMemoryUnderRc, AKeptMessageDoesNotWaitForItself) {
+    const wire::Reth host{b.address(0), b.keys.rkey, 1024};
+    forge(wire::Opcode::RcWriteOnly, 0, {kBase, b.far_keys.rkey, 100}, 100);
+    forge(wire::Opcode::RcWriteOnly, 1, host, 1024);
+    forge(wire::Opcode::RcWriteFirst, 2, {kBase + 1000, b.far_keys.rkey, 3072}, 1024);
+    forge(wire::Opcode::RcWriteMiddle, 3, {}, 1024);
+    forge(wire::Opcode::RcWriteLast, 4, {}, 1024);
+    std::uint32_t psn = 5;
+    while (b.drops(DropReason::OutOfSequence) == 0 && psn < 10'000)
+        forge(wire::Opcode::RcWriteOnly, psn++, host, 1024);
+    EXPECT_LT(psn, 10'000u) << "there is no more room";
+    b.far->finish_one();
+    b.pump();
+    EXPECT_EQ(b.far->started.size(), 1u) << "the message goes on";
+    EXPECT_EQ(b.qp.machine().check_invariants(), nullptr);
+}
+
+// Each READ is gathered ahead, then the program registers host memory under the same key.
+TEST_F(FarMemoryUnderRc, AReadOfARegionThatBecameHostMemoryLeavesNoCopyBehind) {
+    a.send(request(SendOp::Read, 1, kBase, b.far_keys.rkey), a.sge(0, 3000));
+    for (const SentPacket& packet : a.pump()) b.receive(packet);
+    b.pump();
+    ASSERT_EQ(b.far->started.size(), 1u);
+    b.exchange_memory(false);
+    b.far->finish_one();
+    exchange();
+    ASSERT_EQ(a.sent.list.size(), 1u);
+    b.exchange_memory(true);
+    a.send(request(SendOp::Read, 2, kBase + 50, b.far_keys.rkey), a.sge(0, 3000));
+    exchange();
+    ASSERT_EQ(b.far->started.size(), 1u);
+    b.far->finish_one();
+    exchange();
+    ASSERT_EQ(a.sent.list.size(), 2u);
+    EXPECT_EQ(a.sent.list[1].status, WcStatus::Success);
+}
+
+TEST_F(FarMemoryUnderRc, AResponseDoesNotCountMessagesThatAreNotInMemory) {
+    a.send(request(SendOp::Read, 1, b.address(0), b.keys.rkey), a.sge(0, 8));
+    write_far(2, 0, 100);
+    for (const SentPacket& packet : a.pump()) b.receive(packet);
+    const std::vector<SentPacket> answers = b.pump();
+    ASSERT_EQ(answers.size(), 1u);
+    EXPECT_EQ(answers[0].parsed().info->verb, wire::Verb::ReadResponse);
+    EXPECT_EQ(answers[0].parsed().aeth().msn, 1u);
 }
 
 TEST_F(FarMemoryUnderRc, WithoutCopiesItIsRefused) {

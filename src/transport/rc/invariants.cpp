@@ -101,11 +101,11 @@ const char* Responder::check_far() const {
         return "copies are on their way, and nobody waits for them";
     std::size_t bytes = 0;
     for (const FarInbound::Piece& piece : far_work()->pieces) {
-        bytes += piece.capacity;
+        bytes += piece.cost();
         if (piece.ends && acknowledged(piece.last)) return "acknowledged what is not in memory";
         if (!piece.started && &piece != &far_work()->pieces.back()) return "a piece was forgotten";
     }
-    for (const FarInbound::Kept& kept : far_work()->kept) bytes += kept.bytes.size();
+    for (const FarInbound::Kept& kept : far_work()->kept) bytes += kept.cost();
     return bytes == far_work()->bytes ? nullptr : "staged bytes are counted wrong";
 }
 

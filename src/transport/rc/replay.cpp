@@ -102,7 +102,7 @@ bool Responder::send_job_packet(Instant now, Job& job) {
         service_, atomic ? wire::Opcode::RcAtomicAck : wire::Opcode::RcReadResponseOnly);
     spec.destination = qp_.attributes().destination_qpn;
     spec.psn = job.next.psn();
-    spec.extensions.aeth = {credits(), msn_};
+    spec.extensions.aeth = {credits(), messages_in_memory()};
     spec.extensions.atomic_ack = {job.value};
     append_packet(qp_, spec);
     note_acknowledged(job.next);
@@ -133,7 +133,7 @@ bool Responder::send_read_packet(Instant now, Job& job) {
     spec.opcode = wire::opcode_of(service_, opcode);
     spec.destination = qp_.attributes().destination_qpn;
     spec.psn = job.next.psn();
-    spec.extensions.aeth = {credits(), msn_};
+    spec.extensions.aeth = {credits(), messages_in_memory()};
     spec.payload_size = std::min(job.left, full);
     spec.packets = packets;
     const ByteSpan payload = append_packet(qp_, spec);
@@ -155,6 +155,8 @@ bool Responder::send_read_packet(Instant now, Job& job) {
     if (!staged.empty()) [[unlikely]]
         end_staged_read(job.next);
     if (last) jobs_.pop();
+    if (far_busy_ && jobs_.empty()) [[unlikely]]
+        drop_staged_reads();
     return true;
 }
 
@@ -177,9 +179,7 @@ void Responder::send_ack(PacketNumber number, Syndrome syndrome) {
     spec.opcode = wire::opcode_of(service_, wire::Opcode::RcAck);
     spec.destination = qp_.attributes().destination_qpn;
     spec.psn = number.psn();
-    // A message counts when it is in memory.
-    const std::uint32_t open = far_busy_ ? far_work()->ends : 0;
-    spec.extensions.aeth = {syndrome, (msn_ - open) & 0xff'ffff};
+    spec.extensions.aeth = {syndrome, messages_in_memory()};
     append_packet(qp_, spec);
     // A refusal acknowledges what came before it.
     note_acknowledged(syndrome.kind() == Syndrome::Kind::Ack ? number : number - 1);

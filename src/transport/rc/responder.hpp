@@ -183,6 +183,8 @@ private:
     bool begin_read(const Job& job, std::uint64_t offset, std::uint32_t size);
     bool staged_read(const Job& job, std::uint32_t& packets, mem::Fault& fault, ByteView& out);
     void end_staged_read(PacketNumber next);
+    void drop_staged_reads();                  // Of regions that became host memory.
+    std::uint32_t messages_in_memory() const;  // What the peer is told as message number.
     void drop_far();  // What comes after is not wanted; receives are flushed later.
     void stop_far(Instant now);
     void flush_pieces(Instant now, const std::deque<FarInbound::Piece>& pieces);

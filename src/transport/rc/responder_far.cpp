@@ -15,7 +15,7 @@ using wire::Syndrome;
 using wire::Verb;
 
 void FarInbound::keep(const wire::Packet& packet, std::uint32_t packets) {
-    Kept& copy = kept.emplace_back();
+    Kept copy;
     const std::size_t headers = packet.extension.size();
     copy.bytes.resize(headers + packet.payload.size());
     std::copy(packet.extension.begin(), packet.extension.end(), copy.bytes.begin());
@@ -25,18 +25,24 @@ void FarInbound::keep(const wire::Packet& packet, std::uint32_t packets) {
     copy.packet.extension = ByteView(copy.bytes).first(headers);
     copy.packet.payload = ByteView(copy.bytes).subspan(headers);
     copy.packets = packets;
-    bytes += copy.bytes.size();
+    const std::size_t cost = copy.cost();
+    kept.push_back(std::move(copy));  // The views stay valid.
+    bytes += cost;
 }
 
 FarInbound::Kept FarInbound::take_kept() {
     Kept out = std::move(kept.front());
     kept.pop_front();
-    bytes -= out.bytes.size();
+    bytes -= out.cost();
     return out;
 }
 
+void FarInbound::drop_kept() {
+    while (!kept.empty()) take_kept();
+}
+
 void FarInbound::pop_piece() {
-    bytes -= pieces.front().capacity;
+    bytes -= pieces.front().cost();
     if (pieces.front().ends) --ends;
     pieces.pop_front();
 }
@@ -99,9 +105,9 @@ bool Responder::keep_for_later(const wire::Packet& packet, PacketNumber number,
     if (far.kept.empty() && far.pieces.empty()) return false;
     if (far.kept.empty() && number != expected_ && !owes_memory()) return false;
     const PacketNumber next = far.kept.empty() ? expected_ : far.kept_end;
-    if (number == next && far.kept.empty() && may_execute(packet)) return false;
+    const bool room = far.has_room(packet);
+    if (number == next && far.kept.empty() && room && may_execute(packet)) return false;
     Counters& counters = qp_.services().counters;
-    const bool room = far.bytes + packet.payload.size() <= FarInbound::kBytesMax;
     if (number == next && room && with_memory([&] { far.keep(packet, packets); })) {
         far.kept_end = end_of(packet, number, packets);
         far.gap = false;
@@ -117,15 +123,17 @@ bool Responder::keep_for_later(const wire::Packet& packet, PacketNumber number,
 
 // Whether it may go on while pieces are not in memory: it only adds to them. A message that goes on
 // is the one with the last piece; no other is begun before all pieces are in memory but a WRITE to
-// far memory that none of them touches.
+// far memory that none of them touches. A packet that does not fit the open message is refused for
+// that: it must not wait for pieces that wait for the message's end.
+//
+// Of a packet that was kept the bytes are counted already. To ask for room again would make it wait
+// for an open piece, which waits for it.
 bool Responder::may_execute(const wire::Packet& packet) const {
     const FarInbound& far = *far_work();
     if (far.pieces.empty()) return true;
-    if (far.bytes + packet.payload.size() > FarInbound::kBytesMax) return false;
     const Verb verb = packet.info->verb;
-    if (verb != Verb::Send && verb != Verb::Write) return false;
-    if (!packet.info->starts_message()) return true;
-    if (verb == Verb::Send) return false;
+    if (message_ != Message::None || !packet.info->starts_message()) return true;
+    if (verb != Verb::Write || far.pieces.size() >= FarInbound::kPiecesMax) return false;
     const wire::Reth reth = packet.reth();
     const mem::Lookup found = qp_.services().memory.remote(
         pd_of(packet), qp_.qpn(), reth.rkey, reth.address, reth.length, mem::Access::RemoteWrite);
@@ -175,9 +183,10 @@ mem::Fault Responder::open_piece(const wire::Packet& packet, std::uint64_t offse
         piece.begin = reinterpret_cast<std::uintptr_t>(place.slice.base);
         piece.end = piece.begin + piece.capacity;
     }
-    far.bytes += piece.capacity;
-    far_busy_ = true;
+    const std::size_t cost = piece.cost();
     far.pieces.push_back(std::move(piece));
+    far.bytes += cost;
+    far_busy_ = true;
     out = &far.pieces.back();
     return mem::Fault::None;
 }
@@ -221,7 +230,7 @@ mem::Fault Responder::stage(const wire::Packet& packet) {
 void Responder::drop_message() {
     if (far_work() == nullptr) return;
     while (!far_work()->pieces.empty() && !far_work()->pieces.back().ends) {
-        far_work()->bytes -= far_work()->pieces.back().capacity;
+        far_work()->bytes -= far_work()->pieces.back().cost();
         far_work()->pieces.pop_back();
     }
 }
@@ -285,7 +294,7 @@ void Responder::settle_far(Instant now) {
         take_request(now, next.packet, next.packets, number);
     }
     if (!works()) return;
-    if (is_over()) far.kept.clear();
+    if (is_over()) far.drop_kept();
     if (far.kept.empty() && !owes_memory() && std::exchange(far.gap, false) && !nak_sent_)
         nak_sent_ = nak_owed_ = true;
     far_busy_ = !far.idle();
@@ -396,6 +405,11 @@ bool Responder::staged_read(const Job& job, std::uint32_t& packets, mem::Fault& 
                             ByteView& out) {
     if (qp_.services().copies == nullptr) return true;
     fault = mem::Fault::Unmapped;
+    // Answers leave in order, so the first copy is for this one. If it is not, a region became host
+    // memory or ceased to be while it was read.
+    if (far_work() != nullptr && !far_work()->reads.empty() &&
+        !far_work()->reads.front().has(job.next))
+        drop_staged_reads();
     if (!with_memory([this] { plan_reads(); })) return true;
     // Another thread may have taken the region away since the caller looked.
     if (far_work()->reads.empty() || !far_work()->reads.front().has(job.next)) return true;
@@ -412,6 +426,16 @@ bool Responder::staged_read(const Job& job, std::uint32_t& packets, mem::Fault& 
 void Responder::end_staged_read(PacketNumber next) {
     if (far_work()->reads.front().end() == next) far_work()->reads.pop_front();
     far_busy_ = !far_work()->idle();
+}
+
+void Responder::drop_staged_reads() {
+    far_work()->reads.clear();
+    far_busy_ = !far_work()->idle();
+}
+
+std::uint32_t Responder::messages_in_memory() const {
+    const std::uint32_t open = far_busy_ ? far_work()->ends : 0;
+    return (msn_ - open) & 0xff'ffff;
 }
 
 void Responder::drop_far() {
