@@ -301,7 +301,10 @@ void Engine::give_up_peer(Instant now, QueuePair& qp) {
 void Engine::copy_done(Instant now, mem::CopyToken token, bool good) {
     QueuePair* const qp = copies_->finish(token, good);
     if (qp == nullptr) return;
-    call_machine(now, *qp, [](transport::Machine& machine) { machine.on_copies(); });
+    call_machine(now, *qp, [now, qp](transport::Machine& machine) {
+        machine.on_copies();
+        qp->finish_flush(now);
+    });
     settle(now, *qp);
 }
 
@@ -377,7 +380,7 @@ void Engine::run_ready(Instant now) {
 }
 
 bool Engine::has_work() const {
-    return !ready_.empty() || !held_.empty() || windows_.next_pacing(last_run_) <= last_run_;
+    return !ready_.empty() || held_.has_work() || windows_.next_pacing(last_run_) <= last_run_;
 }
 
 bool Engine::owes_only_acks(Instant now) const {
@@ -389,7 +392,7 @@ bool Engine::owes_only_acks(Instant now) const {
 }
 
 Instant Engine::next_wakeup() const {
-    if (!ready_.empty() || !held_.empty()) return last_run_;
+    if (!ready_.empty() || held_.has_work()) return last_run_;
     return std::min(timers_.next(), windows_.next_pacing(last_run_));
 }
 

@@ -94,7 +94,7 @@ public:
     Instant next_wakeup() const;  // When run() should be called at the latest; kNever if idle.
     bool has_work() const;        // run() would send or complete something now.
     // Receive completions wait for run() to acknowledge them.
-    bool holds_completions() const { return !held_.empty(); }
+    bool holds_completions() const { return held_.has_work(); }
     // All that run() would send is acknowledgements, of a few queue pairs.
     bool owes_only_acks(Instant now) const;
     Instant last_run() const { return last_run_; }

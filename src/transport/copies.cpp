@@ -1,8 +1,11 @@
 #include "transport/copies.hpp"
 
 #include <algorithm>
+#include <new>
+#include <utility>
 
 #include "base/assert.hpp"
+#include "base/shortage.hpp"
 #include "mem/touch.hpp"
 #include "transport/queue_pair.hpp"
 
@@ -66,39 +69,56 @@ mem::Fault start_far(QueuePair& qp, const std::vector<Part>& parts, mem::CopyDir
 
 }  // namespace
 
+void Copies::add(QueuePair& qp, const CopyGroupPtr& group, const Work& work) {
+    entries_.push_back({&qp, group, work.memory, work.direction});
+    ++open_;
+    ++group->left;
+    if (work.direction == mem::CopyDirection::Deliver) qp.count_delivery();
+}
+
 void Copies::start(QueuePair& qp, const CopyGroupPtr& group, const std::vector<Work>& list) {
-    entries_.reserve(entries_.size() + list.size());
-    const mem::CopyToken first = next_;
-    for (const Work& work : list) {
-        entries_.push_back({next_++, &qp, group, work.memory, work.direction});
-        ++group->left;
-    }
-    mem::CopyToken token = first;
-    for (const Work& work : list)
-        work.memory->start({token++, work.direction, work.address, work.staging, &listener_});
+    const mem::CopyToken first = next();
+    mem::CopyToken begun = first;
+    const bool all = with_memory([&] {
+        for (const Work& work : list) add(qp, group, work);
+        for (const Work& work : list) {
+            work.memory->start({begun, work.direction, work.address, work.staging, &listener_});
+            ++begun;
+        }
+    });
+    if (all) return;
+    group->fault = mem::Fault::Unmapped;
+    const mem::CopyToken last = next();
+    for (mem::CopyToken token = begun; token != last; ++token) end(token);
+    if (begun == first) throw std::bad_alloc();
 }
 
 QueuePair* Copies::finish(mem::CopyToken token, bool good) {
-    const auto found = std::find_if(entries_.begin(), entries_.end(),
-                                    [token](const Entry& entry) { return entry.token == token; });
-    if (found == entries_.end()) return nullptr;
-    const Entry entry = std::move(*found);
-    entries_.erase(found);
+    if (token < first_ || token >= next()) return nullptr;
+    const Entry& entry = entries_[token - first_];
+    if (entry.group == nullptr) return nullptr;
+    if (!good) entry.group->fault = mem::Fault::Unmapped;
+    return end(token);
+}
+
+// The queue pair to tell, as finish() says.
+QueuePair* Copies::end(mem::CopyToken token) {
+    const Entry entry = std::exchange(entries_[token - first_], {});
+    --open_;
+    for (; !entries_.empty() && entries_.front().group == nullptr; ++first_) entries_.pop_front();
+    const bool delivered = entry.direction == mem::CopyDirection::Deliver;
+    if (entry.qp != nullptr && delivered) entry.qp->end_delivery();
     ASSERT(entry.group->left > 0);
     --entry.group->left;
-    if (!good) entry.group->fault = mem::Fault::Unmapped;
     return entry.group->is_over() ? entry.qp : nullptr;
 }
 
-void Copies::forget(const QueuePair& qp) {
-    for (Entry& entry : entries_)
-        if (entry.qp == &qp) entry.qp = nullptr;
-}
-
-bool Copies::delivers(const QueuePair& qp) const {
-    return std::any_of(entries_.begin(), entries_.end(), [&qp](const Entry& entry) {
-        return entry.qp == &qp && entry.direction == mem::CopyDirection::Deliver;
-    });
+void Copies::forget(QueuePair& qp) {
+    for (Entry& entry : entries_) {
+        if (entry.qp != &qp) continue;
+        entry.qp = nullptr;
+        if (entry.direction == mem::CopyDirection::Deliver) qp.end_delivery();
+    }
 }
 
 bool has_far(const mem::Memory& memory, PdId pd, std::span<const mem::Sge> list,

@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <span>
 #include <vector>
@@ -41,26 +42,29 @@ public:
         std::uint64_t address;
         ByteSpan staging;  // Of the group.
     };
-    // All of one group. May throw, and has started none then.
+    // All of one group. May throw, and has started none then. If only some could be started, the
+    // group fails when those are over.
     void start(QueuePair& qp, const CopyGroupPtr& group, const std::vector<Work>& list);
     // One is over. The queue pair to tell if it was the last of its group; else null.
     QueuePair* finish(mem::CopyToken token, bool good);
-    void forget(const QueuePair& qp);  // It is destroyed.
-    // Bytes are on their way into memory for it. Slow: for queue pairs that fail or end.
-    bool delivers(const QueuePair& qp) const;
-    std::size_t size() const { return entries_.size(); }
+    void forget(QueuePair& qp);  // It is destroyed. Slow.
+    std::size_t size() const { return open_; }
 
 private:
     struct Entry {
-        mem::CopyToken token;
-        QueuePair* qp;  // Null: nobody waits.
-        CopyGroupPtr group;
+        QueuePair* qp = nullptr;  // Null: nobody waits.
+        CopyGroupPtr group;       // Null: it is over.
         std::shared_ptr<mem::FarMemory> memory;
-        mem::CopyDirection direction;
+        mem::CopyDirection direction = mem::CopyDirection::Gather;
     };
+    mem::CopyToken next() const { return first_ + entries_.size(); }
+    void add(QueuePair& qp, const CopyGroupPtr& group, const Work& work);
+    QueuePair* end(mem::CopyToken token);
+
     mem::CopyListener& listener_;
-    std::vector<Entry> entries_;  // Few at a time.
-    mem::CopyToken next_ = 1;
+    std::deque<Entry> entries_;  // By their tokens, from first_ on.
+    mem::CopyToken first_ = 1;
+    std::size_t open_ = 0;  // Entries that are not over.
 };
 
 // What a half of a machine keeps while copies are on their way. Few queue pairs have one, so it

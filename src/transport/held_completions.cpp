@@ -1,5 +1,6 @@
 #include "transport/held_completions.hpp"
 
+#include <algorithm>
 #include <array>
 #include <span>
 
@@ -36,11 +37,13 @@ void HeldCompletions::hold(QueuePair& qp, PacketNumber number, CompletionSink& s
 
 void HeldCompletions::push(QueuePair& qp, CompletionSink& sink, const Completion& completion) {
     if (held_.size() == kPlaces && qp.completions_held() > 0) give_all(qp);
-    if (qp.completions_held() == 0 && !qp.delivers()) return qp.give(sink, completion);
+    const bool waits = qp.completions_held() > 0 || qp.delivers();
+    if (!waits || held_.size() == kPlaces) return qp.give(sink, completion);
     put({&qp, PacketNumber{}, &sink, completion});
 }
 
 void HeldCompletions::give_all(QueuePair& qp) {
+    if (qp.completions_held() == 0) return;
     qp.services().transmit.flush();
     std::erase_if(held_, [&qp](const Held& held) {
         if (held.qp != &qp) return false;
@@ -48,10 +51,15 @@ void HeldCompletions::give_all(QueuePair& qp) {
         return true;
     });
     qp.set_completions_held(0);
+    waiting_ = 0;
+}
+
+bool HeldCompletions::waits_for_copies(const Held& held) {
+    return held.qp->state() == QpState::Err && held.qp->delivers();
 }
 
 bool HeldCompletions::may_be_seen(const Held& held) {
-    if (held.qp->state() == QpState::Err) return !held.qp->delivers();
+    if (held.qp->state() == QpState::Err) return !waits_for_copies(held);
     return held.qp->machine().acknowledged(held.number);
 }
 
@@ -90,12 +98,15 @@ QueuePair* HeldCompletions::release() {
     }
     held_.erase(held_.begin() + static_cast<std::ptrdiff_t>(kept),
                 held_.begin() + static_cast<std::ptrdiff_t>(next));
+    waiting_ =
+        static_cast<std::size_t>(std::count_if(held_.begin(), held_.end(), waits_for_copies));
     return lost;
 }
 
 void HeldCompletions::drop(QueuePair& qp) {
     std::erase_if(held_, [&qp](const Held& held) { return held.qp == &qp; });
     qp.set_completions_held(0);
+    waiting_ = 0;
 }
 
 void HeldCompletions::drop(const CompletionSink& sink) {
@@ -104,6 +115,7 @@ void HeldCompletions::drop(const CompletionSink& sink) {
         held.qp->set_completions_held(held.qp->completions_held() - 1);
         return true;
     });
+    waiting_ = 0;
 }
 
 }  // namespace feroce::transport

@@ -36,11 +36,17 @@ public:
     void hold(QueuePair& qp, PacketNumber number, CompletionSink& sink,
               const Completion& completion);
     // Of a request that failed, with its queue pair: must not overtake what is held of that one,
-    // nor bytes on their way into far memory.
-    // Without a place all of that leaves now, after what there is to transmit.
+    // nor bytes on their way into far memory. Without a place it leaves now, and before it all that
+    // is held of that queue pair, after what there is to transmit.
     void push(QueuePair& qp, CompletionSink& sink, const Completion& completion);
 
+    // All of that queue pair's leaves now, after what there is to transmit.
+    void give_all(QueuePair& qp);
+
     bool empty() const { return held_.empty(); }
+    // Whether release() may find something to give: not what waits for bytes on their way into far
+    // memory. Whoever hears of their end owes QueuePair::finish_flush().
+    bool has_work() const { return held_.size() > waiting_; }
     // To be called after a transmit. What is left waits for READ responses that come before its
     // acknowledgement. Stops at a completion that its queue had no room for and returns its queue
     // pair; to be called again until null.
@@ -56,11 +62,12 @@ private:
         Completion completion;
     };
     void put(const Held& held);
-    void give_all(QueuePair& qp);
+    static bool waits_for_copies(const Held& held);
     static bool may_be_seen(const Held& held);
     std::size_t give_run(std::size_t first, QueuePair*& lost);
 
-    std::vector<Held> held_;  // Never more than kPlaces.
+    std::vector<Held> held_;   // Never more than kPlaces.
+    std::size_t waiting_ = 0;  // Of them, at the last release(), for copies; 0 if not known.
 };
 
 }  // namespace feroce::transport

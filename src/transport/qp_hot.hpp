@@ -62,7 +62,9 @@ struct QpHot {
     // The second line, and what packets do not ask for behind it.
     QpAttributes attributes;
     bool completion_lost = false;
+    bool flush_waits = false;  // In ERR, until no delivery is left.
     std::uint32_t completions_held = 0;
+    std::uint32_t deliveries = 0;  // Copies into far memory that are not over.
     std::uint64_t packets_sent = 0;
     QpInit init;
 };

@@ -185,6 +185,7 @@ void QueuePair::enter_error(Instant now) {
     const QpState from = hot_.attributes.state;
     hot_.attributes.state = QpState::Err;
     hot_.machine->on_modify(now, from);
+    hot_.flush_waits = delivers();
     flush_sends(now);
     flush_receives(now);
 }
@@ -209,13 +210,23 @@ void QueuePair::fail_receive(Instant now, const Reason& reason, Completion recei
     enter_error(now);
 }
 
+void QueuePair::finish_flush(Instant now) {
+    if (!hot_.flush_waits || delivers()) return;
+    hot_.flush_waits = false;
+    hot_.services->held.give_all(*this);
+    flush_sends(now);
+    flush_receives(now);
+}
+
 void QueuePair::flush_sends(Instant now) {
+    if (hot_.flush_waits) return;
     for (; !send_queue_.empty(); send_queue_.retire())
         complete_send(now, send_queue_.at(send_queue_.head()), WcStatus::FlushError,
                       hot_.first_reason);
 }
 
 void QueuePair::flush_receives(Instant now) {
+    if (hot_.flush_waits) return;
     if (uses_srq()) return hot_.services->events.qp_event(*this, AsyncEventType::QpLastWqeReached);
     if (hot_.init.receive_cq == nullptr) return;
     while (const auto wr_id = hot_.receive_queue->discard()) {
@@ -231,7 +242,7 @@ void QueuePair::clear() {
     send_queue_.clear();
     if (!uses_srq()) hot_.receive_queue->clear();
     hot_.first_reason = 0;
-    hot_.completion_lost = false;
+    hot_.completion_lost = hot_.flush_waits = false;
 }
 
 void QueuePair::prefetch() const {

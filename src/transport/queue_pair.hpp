@@ -153,10 +153,10 @@ public:
     const DeviceRecord& device() const { return hot_.device; }
 
     // Bytes are on their way into far memory, which cannot be called back: a program must not be
-    // told before that its buffers are its own again. Slow.
-    bool delivers() const {
-        return hot_.services->copies != nullptr && hot_.services->copies->delivers(*this);
-    }
+    // told before that its buffers are its own again. Copies counts.
+    bool delivers() const { return hot_.deliveries > 0; }
+    void count_delivery() { ++hot_.deliveries; }
+    void end_delivery() { --hot_.deliveries; }
     FarPlaces& far_work() { return far_work_; }  // Its machine's.
     const FarPlaces& far_work() const { return far_work_; }
 
@@ -199,9 +199,12 @@ public:
     // As fail, but a receive taken off its queue completes first, with the reason's status.
     void fail_receive(Instant now, const Reason& reason, Completion receive, CompletionSink* cq);
     std::uint32_t record(const Reason& reason);  // Remembers it as first cause if it is the first.
-    // Flushes what is left of both queues; the state is ERR already (or SQE: sends only).
+    // Flushes what is left of both queues; the state is ERR already (or SQE: sends only). Nothing
+    // as long as bytes are on their way into far memory: the caller of Copies::finish() owes
+    // finish_flush() for the queue pair that it gives back.
     void flush_sends(Instant now);
     void flush_receives(Instant now);
+    void finish_flush(Instant now);
     std::uint32_t first_reason() const { return hot_.first_reason; }
     void forget_reason() { hot_.first_reason = 0; }  // SQE to RTS: what went wrong is over.
     void clear();                                    // To RESET: queues empty, no completions.

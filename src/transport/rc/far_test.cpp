@@ -20,7 +20,11 @@ public:
     std::unique_ptr<mem::Staging> stage(std::uint32_t size) override {
         return mem::heap_staging(size);
     }
-    void start(const mem::Copy& copy) override { started.push_back(copy); }
+    void start(const mem::Copy& copy) override {
+        if (room == 0) throw std::bad_alloc();
+        --room;
+        started.push_back(copy);
+    }
     void close() override {}
     void finish_one(bool good = true) {
         ASSERT_FALSE(started.empty());
@@ -36,6 +40,7 @@ public:
 
     std::vector<std::byte> bytes;
     std::deque<mem::Copy> started;
+    std::size_t room = ~std::size_t{0};  // Copies that may still be started.
 };
 
 // An end with far memory beside its host memory.
@@ -59,7 +64,9 @@ public:
         run();
     }
     void copy_done(mem::CopyToken token, bool good) override {
-        if (copies.finish(token, good) != nullptr) qp.machine().on_copies();
+        if (copies.finish(token, good) == nullptr) return;
+        qp.machine().on_copies();
+        qp.finish_flush(Instant{});
     }
     mem::Sge far_sge(std::uint64_t offset, std::uint32_t length) const {
         return {kBase + offset, length, far_keys.lkey};
@@ -322,6 +329,63 @@ TEST_F(FarMemoryUnderRc, AFailedQueuePairIsSilentUntilItsBuffersAreItsOwn) {
     EXPECT_TRUE(b.release());
     ASSERT_EQ(b.received.list.size(), 1u);
     EXPECT_EQ(b.received.list[0].status, WcStatus::FlushError);
+}
+
+TEST_F(FarMemoryUnderRc, AFailedQueuePairFlushesInOrderWhenItsBuffersAreItsOwn) {
+    for (std::uint64_t i = 0; i < 8; ++i) b.post_receive(i, b.far_sge(i * 4096, 4096));
+    a.send(request(SendOp::Send, 1), a.sge(0, 100));
+    exchange();
+    b.send(request(SendOp::Send, 20), b.sge(0, 8));
+    b.fail();
+    b.send(request(SendOp::Send, 21), b.sge(0, 8));
+    b.post_receive(8, b.far_sge(0, 4096));
+    EXPECT_TRUE(b.release());
+    EXPECT_TRUE(b.received.list.empty() && b.sent.list.empty());
+    EXPECT_FALSE(b.held.has_work()) << "the end of the copy is waited for, not asked for";
+    b.far->finish_one();
+    ASSERT_EQ(b.received.list.size(), 9u);
+    for (std::uint64_t i = 0; i < 9; ++i) EXPECT_EQ(b.received.list[i].wr_id, i);
+    ASSERT_EQ(b.sent.list.size(), 2u);
+    EXPECT_EQ(b.sent.list[0].wr_id, 20u);
+    EXPECT_TRUE(b.held.empty());
+}
+
+TEST_F(FarMemoryUnderRc, AFailedQueuePairMayFindNoPlaceForItsCompletions) {
+    b.post_receive(4, b.far_sge(0, 4096));
+    b.post_receive(5, b.far_sge(0, 4096));
+    a.send(request(SendOp::Send, 1), a.sge(0, 100));
+    exchange();
+    for (std::size_t i = 0; i < HeldCompletions::kPlaces; ++i)
+        b.held.hold(a.qp, PacketNumber::first(Psn(0)) + (1u << 30), a.received, {});
+    b.fail();
+    b.far->finish_one();
+    EXPECT_EQ(b.received.list.size(), 2u);
+    b.held.drop(a.qp);
+}
+
+TEST_F(FarMemoryUnderRc, ACopyThatCannotBeStartedLeavesNothingBehind) {
+    b.far->room = 0;
+    write_far(1, 0, 100);
+    exchange();
+    EXPECT_EQ(b.copies.size(), 0u);
+    EXPECT_FALSE(b.qp.delivers());
+    ASSERT_EQ(a.sent.list.size(), 1u);
+    EXPECT_EQ(a.sent.list[0].status, WcStatus::RemoteOperationError);
+}
+
+TEST_F(FarMemoryUnderRc, AGroupFailsIfSomeOfItsCopiesCannotBeStarted) {
+    const mem::Sge to[] = {b.far_sge(0, 100), b.far_sge(9000, 500)};
+    ASSERT_TRUE(b.qp.post_receive(Instant{}, {1, to}));
+    b.far->room = 1;
+    a.send(request(SendOp::Send, 2), a.sge(0, 300));
+    exchange();
+    EXPECT_EQ(b.copies.size(), 1u);
+    EXPECT_TRUE(b.received.list.empty()) << "bytes are on their way into the buffer";
+    b.far->finish_one();
+    exchange();
+    EXPECT_EQ(b.copies.size(), 0u);
+    ASSERT_EQ(b.received.list.size(), 1u);
+    EXPECT_EQ(b.received.list[0].status, WcStatus::LocalProtectionError);
 }
 
 TEST_F(FarMemoryUnderRc, AGapIsToldWhenThePiecesAreInMemory) {
