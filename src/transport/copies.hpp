@@ -48,6 +48,9 @@ public:
     // One is over. The queue pair to tell if it was the last of its group; else null.
     QueuePair* finish(mem::CopyToken token, bool good);
     void forget(QueuePair& qp);  // It is destroyed. Slow.
+    // Whether one into memory of this queue pair is left that was started before that one. Slow.
+    bool delivers_before(const QueuePair& qp, mem::CopyToken token) const;
+    mem::CopyToken next() const { return first_ + entries_.size(); }  // Of the next to be started.
     std::size_t size() const { return open_; }
 
 private:
@@ -57,7 +60,6 @@ private:
         std::shared_ptr<mem::FarMemory> memory;
         mem::CopyDirection direction = mem::CopyDirection::Gather;
     };
-    mem::CopyToken next() const { return first_ + entries_.size(); }
     void add(QueuePair& qp, const CopyGroupPtr& group, const Work& work);
     QueuePair* end(mem::CopyToken token);
 

@@ -47,6 +47,9 @@ struct FarOutbound final : FarWork {
     std::deque<Source> sources;    // In the order of sending.
     std::deque<Landing> landings;  // In the order of the requests.
     std::size_t landing_bytes = 0;
+    // A bind or an invalidation at the position is executed, but copies started before this one may
+    // still write through the old key.
+    std::optional<mem::CopyToken> local_until;
     // The queue pair fails when all that is answered is in memory.
     std::optional<Reason> failure;
 };

@@ -76,6 +76,23 @@ public:
             far->bytes[i] = static_cast<std::byte>(seed + i * 13 + i / 251);
     }
     bool release() { return held.release() == nullptr; }
+    // A window on all of a far region.
+    RKey bind_window() {
+        mem::RegionSpec spec{pd, reinterpret_cast<void*>(kBase), kFarBytes, kBase,
+                             mem::Access::LocalWrite | mem::Access::MwBind};
+        spec.far = far;
+        const RKey free = *memory.allocate_window(pd, mem::WindowType::Type2);
+        const mem::WindowBind bind{free,
+                                   memory.register_region(spec)->lkey,
+                                   kBase,
+                                   kFarBytes,
+                                   mem::Access::RemoteWrite,
+                                   RKey{free.raw + 1},
+                                   qp.qpn(),
+                                   pd};
+        EXPECT_EQ(memory.bind_window(bind), mem::BindOutcome::Bound);
+        return mem::Memory::bound_key(free, bind.new_rkey);
+    }
     // Other memory under the same key.
     void exchange_memory(bool for_far) {
         mem::RegionSpec spec{pd, for_far ? reinterpret_cast<void*>(kBase) : instead.data(),
@@ -529,6 +546,28 @@ TEST_F(FarMemoryUnderRc, AResponseDoesNotCountMessagesThatAreNotInMemory) {
     ASSERT_EQ(answers.size(), 1u);
     EXPECT_EQ(answers[0].parsed().info->verb, wire::Verb::ReadResponse);
     EXPECT_EQ(answers[0].parsed().aeth().msn, 1u);
+}
+
+TEST_F(FarMemoryUnderRc, AnInvalidationWaitsForWhatIsWrittenThroughTheKey) {
+    const RKey key = b.bind_window();
+    a.fill(0, 100, 1);
+    a.send(request(SendOp::Write, 1, kBase, key), a.sge(0, 100));
+    exchange();
+    SendWr wr = request(SendOp::LocalInvalidate, 2);
+    wr.invalidate = key;
+    ASSERT_TRUE(b.qp.post_send(Instant{}, wr));
+    exchange();
+    EXPECT_TRUE(b.sent.list.empty()) << "bytes are on their way through the window";
+    write_far(3, 1000, 100);  // By another key, and started later.
+    exchange();
+    ASSERT_EQ(b.far->started.size(), 2u);
+    b.far->finish_one();
+    exchange();
+    ASSERT_EQ(b.sent.list.size(), 1u);
+    EXPECT_EQ(b.sent.list[0].status, WcStatus::Success);
+    b.far->finish_one();
+    exchange();
+    EXPECT_EQ(a.sent.list.size(), 2u);
 }
 
 TEST_F(FarMemoryUnderRc, WithoutCopiesItIsRefused) {

@@ -5,7 +5,6 @@
 
 #include "base/assert.hpp"
 #include "base/ring_tools.hpp"
-#include "transport/local_work.hpp"
 
 namespace feroce::transport::rc {
 
@@ -427,14 +426,7 @@ void Requester::advance_position(const SendWqe& wqe, std::uint32_t packets) {
 }
 
 bool Requester::run_local(Instant now, SendWqe& wqe) {
-    if (!wqe.executed) {
-        const SendFailure failure = execute_local(qp_, position_.index);
-        if (failure.rule != Rule::None) {
-            fail_head(now, failure.rule, failure.status, 0, failure.fault);
-            return false;
-        }
-        wqe.executed = true;
-    }
+    if (!wqe.executed && !execute_once(now, wqe)) return false;
     advance_position(wqe, 0);
     retire_finished(now);
     return true;

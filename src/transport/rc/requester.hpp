@@ -111,6 +111,7 @@ private:
     bool send_read(Instant now, SendWqe& wqe);
     bool send_single(Instant now, SendWqe& wqe);  // Atomics, ATOMIC WRITE and FLUSH.
     bool run_local(Instant now, SendWqe& wqe);
+    bool execute_once(Instant now, SendWqe& wqe);  // False: it is not over, or has failed.
     bool transmit(Instant now, SendWqe& wqe, PacketSpec& spec, std::uint32_t packets);
     bool wants_ack(bool last, std::uint32_t packet_cost);
     void advance_position(const SendWqe& wqe, std::uint32_t packets);

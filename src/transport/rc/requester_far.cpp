@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/shortage.hpp"
+#include "transport/local_work.hpp"
 #include "transport/rc/requester.hpp"
 
 namespace feroce::transport::rc {
@@ -92,6 +93,29 @@ void Requester::wait_for_source() {
         return rewind(Counter::ResentByProbe);
     }
     far_gathers_ = true;
+}
+
+// A bind or an invalidation is over when nothing is written through the old key any more. It is
+// executed first, so that a peer that goes on writing does not hold it up: from then on no copy
+// starts by that key.
+bool Requester::execute_once(Instant now, SendWqe& wqe) {
+    far_gathers_ = qp_.delivers() && !with_memory([this] { far(); });
+    if (far_gathers_) return false;
+    if (far_work() == nullptr || !far_work()->local_until) {
+        const SendFailure failure = execute_local(qp_, position_.index);
+        if (failure.rule != Rule::None) {
+            fail_head(now, failure.rule, failure.status, 0, failure.fault);
+            return false;
+        }
+        if (qp_.delivers()) far_work()->local_until = qp_.services().copies->next();
+    }
+    if (qp_.delivers() && qp_.services().copies->delivers_before(qp_, *far_work()->local_until)) {
+        far_gathers_ = true;
+        return false;
+    }
+    if (far_work() != nullptr) far_work()->local_until.reset();
+    wqe.executed = true;
+    return true;
 }
 
 // Bytes of an answer, some of them for far memory.
