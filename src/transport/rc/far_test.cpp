@@ -380,6 +380,23 @@ TEST_F(FarMemoryUnderRc, AFailedQueuePairMayFindNoPlaceForItsCompletions) {
     b.held.drop(a.qp);
 }
 
+TEST_F(FarMemoryUnderRc, TheLastReceiveOfASharedQueueIsToldWhenTheBuffersAreTheProgramsAgain) {
+    ReceiveQueue shared(b.pd, 4, 4);
+    QpInit init = b.qp.init();
+    init.srq = &shared;
+    QueuePair user(Qpn{0x02'0033}, init, b.services);
+    const auto group = std::make_shared<CopyGroup>();
+    group->staging = mem::heap_staging(8);
+    b.copies.start(user, group,
+                   {{b.far, mem::CopyDirection::Deliver, kBase, group->bytes().first(8)}});
+    user.fail(Instant{}, {});
+    EXPECT_TRUE(b.recorder.events.empty());
+    EXPECT_EQ(b.copies.finish(b.far->started.front().token, true), &user);
+    user.finish_flush(Instant{});
+    user.finish_flush(Instant{});  // Another copy ends.
+    EXPECT_EQ(b.recorder.events, std::vector{AsyncEventType::QpLastWqeReached});
+}
+
 TEST_F(FarMemoryUnderRc, ACopyThatCannotBeStartedLeavesNothingBehind) {
     b.far->room = 0;
     write_far(1, 0, 100);
