@@ -361,7 +361,9 @@ void Shard::body_turn() {
             if (!left_to_program()) return;
         }
         const std::uint64_t polls = polls_.load(std::memory_order_relaxed);
-        if (stop_.load() || polls == polls_seen) return;
+        // A copy that is over does not wait for the program, which may have polled for the last
+        // time.
+        if (stop_.load() || polls == polls_seen || copies_.pending()) return;
         polls_seen = polls;
         until = parts_.host.now() + DrivePolicy::kWatch;
         thread_sleeps_until_.store(until, std::memory_order_relaxed);
