@@ -4,11 +4,10 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
-#include <iterator>
 #include <thread>
 #include <utility>
 
-#include "base/assert.hpp"
+#include "base/shortage.hpp"
 
 namespace feroce::cuda {
 namespace {
@@ -46,6 +45,7 @@ Result<std::unique_ptr<Copier>> Copier::make(const Driver& driver, Context conte
 
 Copier::Copier(const Driver& driver, Context context) : driver_(driver), context_(context) {
     queue_.reserve(kQueueRoom);
+    todo_.reserve(kQueueRoom);
 }
 
 Result<void> Copier::prepare() {
@@ -57,9 +57,13 @@ Result<void> Copier::prepare() {
     for (Lane& lane : lanes_)
         if (driver_.stream_create(&lane.stream, kNonBlockingStream) != kSuccess) return kNoCopies;
     for (std::size_t i = 0; i < kEvents; ++i) {
-        Event event = nullptr;
-        if (driver_.event_create(&event, kEventWithoutTime) != kSuccess) return kNoCopies;
-        idle_events_.push_back(event);
+        Flight& flight = idle_flights_.emplace_back();
+        flight.jobs.reserve(kFlightJobs);
+        flight.detours.reserve(kFlightJobs);
+        if (driver_.event_create(&flight.event, kEventWithoutTime) != kSuccess) {
+            flight.event = nullptr;
+            return kNoCopies;
+        }
     }
     for (std::size_t i = 0; i < kDetours; ++i)
         idle_detours_.push_back(pool_->take(mem::FarMemory::kPieceBytes));
@@ -76,19 +80,21 @@ Copier::~Copier() {
     for (std::byte* piece : idle_detours_) pool_->give(piece);
     const Current current(driver_, context_);
     if (!current.entered()) return;  // The context took them along.
-    for (const Event event : idle_events_) (void)driver_.event_destroy(event);
+    for (const Flight& flight : idle_flights_)
+        if (flight.event != nullptr) (void)driver_.event_destroy(flight.event);
     for (const Lane& lane : lanes_)
         if (lane.stream != nullptr) (void)driver_.stream_destroy(lane.stream);
     pool_.reset();
 }
 
-void Copier::start(Job job) {
+void Copier::start(Job job) noexcept {
     bool first = false;
-    {
+    const bool queued = with_memory([&] {
         const std::lock_guard hold(mutex_);
         first = queue_.empty();
-        queue_.push_back(std::move(job));
-    }
+        queue_.push_back(job);
+    });
+    if (!queued) return finish(job, false);
     if (first) wake_.notify_one();
 }
 
@@ -99,48 +105,49 @@ void Copier::run() {
         const bool submitted = submit();
         const bool collected = collect();
         idle_rounds_ = submitted || collected ? 0 : idle_rounds_ + 1;
-        busy = !todo_.empty() || std::any_of(lanes_.begin(), lanes_.end(), [](const Lane& lane) {
-            return !lane.flights.empty();
-        });
+        busy = done_ < todo_.size() ||
+               std::any_of(lanes_.begin(), lanes_.end(),
+                           [](const Lane& lane) { return !lane.flights.empty(); });
     }
 }
 
 // Busy: copies are on their way, so it does not sleep for long. False: the copier ends.
 bool Copier::take_jobs(bool busy) {
     std::unique_lock hold(mutex_);
+    // While some of the last ones wait for their turn no more are taken.
+    const auto has_more = [this] { return done_ == todo_.size() && !queue_.empty(); };
     if (!busy && idle_rounds_ > kLingerRounds) {
-        wake_.wait(hold, [this] { return ends_ || !queue_.empty(); });
+        wake_.wait(hold, [&] { return ends_ || has_more(); });
         idle_rounds_ = 0;
-    } else if (queue_.empty() && idle_rounds_ > kEagerRounds) {
+    } else if (!has_more() && idle_rounds_ > kEagerRounds) {
         (void)wake_.wait_for(hold, kNap);
-    } else if (queue_.empty() && idle_rounds_ > 0) {
+    } else if (!has_more() && idle_rounds_ > 0) {
         hold.unlock();
         std::this_thread::yield();
         hold.lock();
     }
     if (ends_ && !busy && queue_.empty()) return false;
-    std::move(queue_.begin(), queue_.end(), std::back_inserter(todo_));
-    queue_.clear();
+    if (has_more()) {
+        todo_.clear();
+        todo_.swap(queue_);
+        done_ = 0;
+    }
     return true;
 }
 
-// As much as there are events and pinned pieces for.
+// As much as there are flights and pinned pieces for.
 bool Copier::submit() {
-    bool any = false;
-    while (!todo_.empty() && launch(todo_.front())) {
-        todo_.pop_front();
-        any = true;
-    }
+    const std::size_t before = done_;
+    while (done_ < todo_.size() && launch(todo_[done_])) todo_[done_++].owner.reset();
     for (Lane& lane : lanes_) close_flight(lane);
-    return any;
+    return done_ != before;
 }
 
 // False: not now.
 bool Copier::launch(const Job& job) {
     const mem::Copy& copy = job.copy;
     Lane& lane = lanes_[lane_of(copy.direction)];
-    // Both lanes may have a flight open, and each needs an event when it is closed.
-    if (lane.open.jobs.empty() && idle_events_.size() < 2) return false;
+    if (lane.open.empty() && idle_flights_.empty()) return false;
     if (!still_there(driver_, *job.place, copy.address, copy.staging.size())) {
         finish(job, false);
         return true;
@@ -164,23 +171,25 @@ bool Copier::launch(const Job& job) {
         finish(job, false);
         return true;
     }
-    lane.open.jobs.push_back(job);
-    lane.open.detours.push_back(detour);
-    lane.open.bytes += copy.staging.size();
-    if (lane.open.bytes >= kFlightBytes || lane.open.jobs.size() == kFlightJobs) close_flight(lane);
+    add_to_flight(lane, job, detour);
     return true;
 }
 
+void Copier::add_to_flight(Lane& lane, const Job& job, std::byte* detour) {
+    if (lane.open.empty()) lane.open.splice(lane.open.end(), idle_flights_, idle_flights_.begin());
+    Flight& flight = lane.open.front();
+    flight.jobs.push_back(job);
+    flight.detours.push_back(detour);
+    flight.bytes += job.copy.staging.size();
+    if (flight.bytes >= kFlightBytes || flight.jobs.size() == kFlightJobs) close_flight(lane);
+}
+
 void Copier::close_flight(Lane& lane) {
-    if (lane.open.jobs.empty()) return;
-    Flight flight = std::exchange(lane.open, {});
-    ASSERT(!idle_events_.empty());
-    flight.event = idle_events_.back();
-    idle_events_.pop_back();
-    if (driver_.event_record(flight.event, lane.stream) == kSuccess)
-        lane.flights.push_back(std::move(flight));
+    if (lane.open.empty()) return;
+    if (driver_.event_record(lane.open.front().event, lane.stream) == kSuccess)
+        lane.flights.splice(lane.flights.end(), lane.open);
     else
-        land(flight, false);
+        land(lane.open, false);
 }
 
 bool Copier::collect() {
@@ -189,17 +198,16 @@ bool Copier::collect() {
         while (!lane.flights.empty()) {
             const Status status = driver_.event_query(lane.flights.front().event);
             if (status == kNotReady) break;
-            Flight flight = std::move(lane.flights.front());
-            lane.flights.pop_front();
-            land(flight, status == kSuccess);
+            land(lane.flights, status == kSuccess);
             any = true;
         }
     }
     return any;
 }
 
-void Copier::land(Flight& flight, bool good) {
-    idle_events_.push_back(flight.event);
+// The first of them.
+void Copier::land(Flights& flights, bool good) {
+    Flight& flight = flights.front();
     for (std::size_t i = 0; i < flight.jobs.size(); ++i) {
         const mem::Copy& copy = flight.jobs[i].copy;
         std::byte* const detour = flight.detours[i];
@@ -210,11 +218,15 @@ void Copier::land(Flight& flight, bool good) {
         }
         finish(flight.jobs[i], good);
     }
+    flight.jobs.clear();
+    flight.detours.clear();
+    flight.bytes = 0;
+    idle_flights_.splice(idle_flights_.end(), flights, flights.begin());
 }
 
 void Copier::finish(const Job& job, bool good) {
     job.copy.listener->copy_done(job.copy.token, good);
-    job.owner->job_over();
+    job.owner->job_over(job.round);
 }
 
 }  // namespace feroce::cuda

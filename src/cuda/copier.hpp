@@ -9,8 +9,9 @@
 
 #include <array>
 #include <condition_variable>
+#include <cstddef>
 #include <cstdint>
-#include <deque>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -28,13 +29,14 @@ namespace feroce::cuda {
 class JobOwner {
 public:
     virtual ~JobOwner() = default;
-    virtual void job_over() = 0;
+    virtual void job_over(unsigned round) noexcept = 0;
 };
 
 struct Job {
     mem::Copy copy;
     std::shared_ptr<JobOwner> owner;
     const Place* place = nullptr;  // The owner's.
+    unsigned round = 0;            // For job_over().
 };
 
 class Copier {
@@ -47,19 +49,22 @@ public:
     Copier& operator=(const Copier&) = delete;
 
     PinnedPool& pool() { return *pool_; }
-    void start(Job job);  // Any thread, also under locks.
+    // Any thread, also under locks. Without memory for it the job is over at once, and has failed.
+    void start(Job job) noexcept;
 
 private:
     struct Flight {  // Copies with one event behind them.
         Event event = nullptr;
-        std::vector<Job> jobs;
+        std::vector<Job> jobs;            // Both have room for as many as there can be.
         std::vector<std::byte*> detours;  // A job's pinned piece, or null if it needs none.
         std::uint64_t bytes = 0;
     };
+    // Flights are made once and go from list to list, so that the thread allocates nothing.
+    using Flights = std::list<Flight>;
     struct Lane {  // One direction.
         Stream stream = nullptr;
-        std::deque<Flight> flights;  // In the order of the stream.
-        Flight open;                 // No event is behind it yet.
+        Flights flights;  // In the order of the stream.
+        Flights open;     // At most one: no event is behind it yet.
     };
 
     Copier(const Driver& driver, Context context);
@@ -68,9 +73,10 @@ private:
     bool take_jobs(bool busy);
     bool submit();
     bool launch(const Job& job);
+    void add_to_flight(Lane& lane, const Job& job, std::byte* detour);
     void close_flight(Lane& lane);
     bool collect();
-    void land(Flight& flight, bool good);
+    void land(Flights& flights, bool good);
     static void finish(const Job& job, bool good);
 
     const Driver& driver_;
@@ -79,9 +85,10 @@ private:
 
     // The thread's own.
     std::array<Lane, 2> lanes_;
-    std::vector<Event> idle_events_;
+    Flights idle_flights_;
     std::vector<std::byte*> idle_detours_;
-    std::deque<Job> todo_;
+    std::vector<Job> todo_;  // Takes turns with queue_.
+    std::size_t done_ = 0;   // Of todo_, from the front.
     std::uint32_t idle_rounds_ = 0;
 
     std::mutex mutex_;  // Guards the next two.

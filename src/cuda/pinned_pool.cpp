@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/assert.hpp"
+#include "base/rollback.hpp"
 
 namespace feroce::cuda {
 namespace {
@@ -75,7 +76,10 @@ void PinnedPool::give(std::byte* piece) {
 std::unique_ptr<mem::Staging> PinnedPool::stage(std::uint32_t size) {
     std::byte* piece = take(size);
     if (piece == nullptr) return mem::heap_staging(size);
-    return std::make_unique<PinnedStaging>(shared_from_this(), piece, size);
+    Rollback give_back([&] { give(piece); });
+    auto staging = std::make_unique<PinnedStaging>(shared_from_this(), piece, size);
+    give_back.keep();
+    return staging;
 }
 
 bool PinnedPool::holds(ByteView bytes) const {

@@ -30,10 +30,14 @@ enum class CopyDirection : std::uint8_t {
 class CopyListener {
 public:
     virtual ~CopyListener() = default;
+    // So many copies may be on their way or told of and not looked at, from now on: copy_done() has
+    // room for them. By the one who starts copies, before it does. May throw std::bad_alloc.
+    virtual void make_room(std::size_t) {}
     // Once for each copy that was started, from any thread, also from within start(). `good`: for
     // Gather the bytes are in staging; for Deliver every reader of the far memory (a GPU's kernels
     // too) finds them there. Not good: the memory is gone or the copy failed; what has been written
-    // is unspecified. Takes no lock that a caller of start() may hold.
+    // is unspecified. Takes no lock that a caller of start() may hold, and
+    // does not throw.
     virtual void copy_done(CopyToken token, bool good) = 0;
 };
 
@@ -73,7 +77,11 @@ public:
     // and call no driver. A kind without staging left gives heap_staging() and copies twice.
     virtual std::unique_ptr<Staging> stage(std::uint32_t size) = 0;  // size <= kPieceBytes.
     // Copies that are started are independent of each other: no order is expected between them.
-    virtual void start(const Copy& copy) = 0;
+    // Without memory to start it the copy is over at once, and not good.
+    virtual void start(const Copy& copy) = 0;  // Never throws.
+    // Waits until every copy that was started before is over and told. Others may start meanwhile.
+    // Without a lock.
+    virtual void drain() { close(); }
     // No start() follows. Waits until every copy of this memory is over and told. Without a lock.
     virtual void close() = 0;
 };

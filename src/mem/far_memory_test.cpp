@@ -107,6 +107,37 @@ TEST_F(FarMemoryTest, ReregistrationExchangesIt) {
     EXPECT_EQ(far.use_count(), 2);
 }
 
+// One look gives both, so that they are of one registration.
+TEST_F(FarMemoryTest, IsFoundTogetherWithItsRange) {
+    const FarLookup local = memory.local_or_far(pd, key, kAddress + 8, 16, Access::LocalWrite);
+    EXPECT_EQ(local.found.fault, Fault::Far);
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(local.found.slice.base), kAddress + 8);
+    EXPECT_EQ(local.memory, far);
+    const RKey rkey{key.raw};
+    const auto remote = [&](std::uint64_t length) {
+        return memory.remote_or_far(pd, kQpn, rkey, kAddress, length, Access::RemoteRead);
+    };
+    EXPECT_EQ(remote(8).memory, far);
+    EXPECT_EQ(remote(kLength + 1).found.fault, Fault::OutOfBounds);
+    EXPECT_EQ(remote(kLength + 1).memory, nullptr);
+    alignas(64) static std::byte host[kLength];
+    const RegionSpec to_host{pd, host, kLength, kAddress, kFull};
+    ASSERT_TRUE(memory.reregister_region(key, {.translation = true}, to_host));
+    EXPECT_EQ(remote(8).found.fault, Fault::None);
+    EXPECT_EQ(remote(8).memory, nullptr);
+}
+
+// A window's memory is told to the one who frees it, who waits for what came through it.
+TEST_F(FarMemoryTest, IsToldWhenAWindowIsFreed) {
+    const RKey unbound = *memory.allocate_window(pd, WindowType::Type2);
+    EXPECT_EQ(*memory.free_window(unbound), nullptr);
+    const RKey window = *memory.allocate_window(pd, WindowType::Type2);
+    const WindowBind bind{window, key, kAddress, 128, Access::RemoteWrite, RKey{window.raw + 1},
+                          kQpn,   pd};
+    ASSERT_EQ(memory.bind_window(bind), BindOutcome::Bound);
+    EXPECT_EQ(*memory.free_window(window), far);
+}
+
 TEST(HeapStaging, IsAsLargeAsAsked) {
     EXPECT_EQ(heap_staging(1000)->bytes().size(), 1000u);
 }

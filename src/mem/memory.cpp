@@ -177,6 +177,10 @@ RegionName Memory::region_with(std::uint32_t key) const {
 
 std::shared_ptr<FarMemory> Memory::far_memory(std::uint32_t key) {
     const Hold hold(lock_);
+    return find_far(key);
+}
+
+std::shared_ptr<FarMemory> Memory::find_far(std::uint32_t key) const {
     const Slot* slot = slot_of(key);
     if (slot == nullptr || slot->key != key || !slot->shown()) return nullptr;
     if (!is_region(slot->fields().kind)) slot = find_region(LKey{slot->bound});
@@ -383,6 +387,26 @@ Lookup Memory::remote(PdId pd, Qpn qpn, RKey key, std::uint64_t address, std::ui
             found.fault = Fault::Misaligned;
     }
     return found;
+}
+
+FarLookup Memory::local_or_far(PdId pd, LKey key, std::uint64_t address, std::uint64_t length,
+                               AccessSet need) {
+    FarLookup out{local(pd, key, address, length, need), nullptr};
+    if (out.found.fault != Fault::Far) return out;
+    const Hold hold(lock_);
+    out.found = local(pd, key, address, length, need);
+    if (out.found.fault == Fault::Far) out.memory = find_far(key.raw);
+    return out;
+}
+
+FarLookup Memory::remote_or_far(PdId pd, Qpn qpn, RKey key, std::uint64_t address,
+                                std::uint64_t length, AccessSet need) {
+    FarLookup out{remote(pd, qpn, key, address, length, need), nullptr};
+    if (out.found.fault != Fault::Far) return out;
+    const Hold hold(lock_);
+    out.found = remote(pd, qpn, key, address, length, need);
+    if (out.found.fault == Fault::Far) out.memory = find_far(key.raw);
+    return out;
 }
 
 }  // namespace feroce::mem

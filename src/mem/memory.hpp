@@ -77,6 +77,12 @@ struct RegionChange {  // What ibv_rereg_mr's flags ask for; the rest of the spe
     bool access = false;
 };
 
+// A lookup for a copy.
+struct FarLookup {
+    Lookup found;
+    std::shared_ptr<FarMemory> memory;  // Not null if and only if the fault is Far.
+};
+
 enum class WindowType : std::uint8_t { Type1 = 1, Type2 = 2 };
 
 struct WindowBind {
@@ -132,7 +138,9 @@ public:
     std::shared_ptr<FarMemory> far_memory(std::uint32_t key);
 
     Result<RKey> allocate_window(PdId pd, WindowType type);
-    Result<void> free_window(RKey key);  // By any key it ever had; a bound window is unbound.
+    // By any key it ever had; a bound window is unbound. The far memory that it was bound to, or
+    // null: what was started through the window may be on its way, and drain() waits for it.
+    Result<std::shared_ptr<FarMemory>> free_window(RKey key);
     // A key for the next bind of a type 1 window, known before that bind is carried out.
     RKey fresh_window_key(RKey current);
     BindOutcome bind_window(const WindowBind& bind);
@@ -152,6 +160,12 @@ public:
                  AccessSet need) const;
     Lookup remote(PdId pd, Qpn qpn, RKey key, std::uint64_t address, std::uint64_t length,
                   AccessSet need) const;
+    // The same for memory that may be far. Slice and memory are of one registration, even if the
+    // region moves at this moment: its key stays. Takes the lock if it is far.
+    FarLookup local_or_far(PdId pd, LKey key, std::uint64_t address, std::uint64_t length,
+                           AccessSet need);
+    FarLookup remote_or_far(PdId pd, Qpn qpn, RKey key, std::uint64_t address, std::uint64_t length,
+                            AccessSet need);
 
 private:
     static constexpr std::uint32_t kChunkSlots = 1024;
@@ -175,6 +189,7 @@ private:
         return chunk == nullptr ? nullptr : &chunk[index % kChunkSlots];
     }
     Slot* find_region(LKey key) const;
+    std::shared_ptr<FarMemory> find_far(std::uint32_t key) const;
     Slot* find_window(RKey key) const;
     // Lets go of the lock for a while where the table has to grow, before it does anything.
     Result<Slot*> take_slot(std::unique_lock<Spinlock>& hold, PdId pd, SlotKind kind);

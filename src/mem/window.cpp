@@ -59,13 +59,14 @@ Result<RKey> Memory::allocate_window(PdId pd, WindowType type) {
     return RKey{(*taken)->key};
 }
 
-Result<void> Memory::free_window(RKey key) {
+Result<std::shared_ptr<FarMemory>> Memory::free_window(RKey key) {
     const Hold hold(lock_);
     Slot* const window = find_window(key);
     if (window == nullptr) return Error{EINVAL, "no such memory window"};
+    std::shared_ptr<FarMemory> far = find_far(window->key);
     unbind(*window);
     give_slot(*window);
-    return {};
+    return far;
 }
 
 RKey Memory::fresh_window_key(RKey current) {

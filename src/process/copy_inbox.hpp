@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <functional>
 #include <mutex>
 #include <utility>
@@ -20,6 +21,7 @@ public:
     // `wake` is called for the first copy in an empty inbox: somebody must look.
     explicit CopyInbox(std::function<void()> wake);
 
+    void make_room(std::size_t copies) override;  // Under the shard's lock.
     void copy_done(mem::CopyToken token, bool good) override;
     // A hint, without the lock: relaxed, because a look that comes too early is made again after
     // the wake-up.
@@ -35,7 +37,9 @@ private:
     std::atomic<bool> pending_{false};
     Spinlock lock_;  // Guards done_.
     std::vector<Done> done_;
-    std::vector<Done> taken_;  // Under the shard's lock: takes turns with done_.
+    // Under the shard's lock.
+    std::vector<Done> taken_;  // Takes turns with done_.
+    std::size_t room_ = 0;     // Both have room for so many.
 };
 
 }  // namespace feroce::process

@@ -116,44 +116,8 @@ int advise_mr(ibv_pd* pd, ibv_advise_mr_advice advice, std::uint32_t flags, ibv_
     });
 }
 
-}  // namespace feroce::verbs
-
-using namespace feroce;
-using namespace feroce::verbs;
-
-ibv_mr* ibv_reg_mr_iova2(ibv_pd* pd, void* address, std::size_t length, std::uint64_t iova,
-                         unsigned int access) {
-    return abi_call("ibv_reg_mr_iova2", [&]() -> ibv_mr* {
-        Result<std::shared_ptr<mem::FarMemory>> far = find_far_memory(pd->context, address, length);
-        if (!far) return refuse_null("ibv_reg_mr", far.error());
-        return register_region("ibv_reg_mr", pd,
-                               {.pd = {},
-                                .address = address,
-                                .length = length,
-                                .iova = iova,
-                                .access = mem::AccessSet(access),
-                                .implicit = false,
-                                .far = std::move(*far)});
-    });
-}
-
-ibv_mr* ibv_reg_mr(ibv_pd* pd, void* address, std::size_t length, int access) {
-    return abi_call("ibv_reg_mr", [&]() -> ibv_mr* {
-        return ibv_reg_mr_iova2(pd, address, length, reinterpret_cast<std::uintptr_t>(address),
-                                static_cast<unsigned int>(access));
-    });
-}
-
-ibv_mr* ibv_reg_mr_iova(ibv_pd* pd, void* address, std::size_t length, std::uint64_t iova,
-                        int access) {
-    return abi_call("ibv_reg_mr_iova", [&]() -> ibv_mr* {
-        return ibv_reg_mr_iova2(pd, address, length, iova, static_cast<unsigned int>(access));
-    });
-}
-
-int ibv_rereg_mr(ibv_mr* base, int flags, ibv_pd* pd, void* address, std::size_t length,
-                 int access) {
-    const Uncancelled call;
+static int change_region(ibv_mr* base, int flags, ibv_pd* pd, void* address, std::size_t length,
+                         int access) {
     constexpr int kMoves = IBV_REREG_MR_CHANGE_TRANSLATION;
     const bool bad_domain = (flags & IBV_REREG_MR_CHANGE_PD) != 0 && pd == nullptr;
     const bool bad_range = (flags & kMoves) != 0 && (address == nullptr || length == 0);
@@ -210,6 +174,49 @@ int ibv_rereg_mr(ibv_mr* base, int flags, ibv_pd* pd, void* address, std::size_t
     base->lkey = keys->lkey.raw;
     base->rkey = keys->rkey.raw;
     return 0;
+}
+
+}  // namespace feroce::verbs
+
+using namespace feroce;
+using namespace feroce::verbs;
+
+ibv_mr* ibv_reg_mr_iova2(ibv_pd* pd, void* address, std::size_t length, std::uint64_t iova,
+                         unsigned int access) {
+    return abi_call("ibv_reg_mr_iova2", [&]() -> ibv_mr* {
+        Result<std::shared_ptr<mem::FarMemory>> far = find_far_memory(pd->context, address, length);
+        if (!far) return refuse_null("ibv_reg_mr", far.error());
+        return register_region("ibv_reg_mr", pd,
+                               {.pd = {},
+                                .address = address,
+                                .length = length,
+                                .iova = iova,
+                                .access = mem::AccessSet(access),
+                                .implicit = false,
+                                .far = std::move(*far)});
+    });
+}
+
+ibv_mr* ibv_reg_mr(ibv_pd* pd, void* address, std::size_t length, int access) {
+    return abi_call("ibv_reg_mr", [&]() -> ibv_mr* {
+        return ibv_reg_mr_iova2(pd, address, length, reinterpret_cast<std::uintptr_t>(address),
+                                static_cast<unsigned int>(access));
+    });
+}
+
+ibv_mr* ibv_reg_mr_iova(ibv_pd* pd, void* address, std::size_t length, std::uint64_t iova,
+                        int access) {
+    return abi_call("ibv_reg_mr_iova", [&]() -> ibv_mr* {
+        return ibv_reg_mr_iova2(pd, address, length, iova, static_cast<unsigned int>(access));
+    });
+}
+
+int ibv_rereg_mr(ibv_mr* base, int flags, ibv_pd* pd, void* address, std::size_t length,
+                 int access) {
+    // Memory runs out only before something has changed.
+    static_assert(IBV_REREG_MR_ERR_INPUT == -1);
+    return abi_call<FailAs::MinusOne>(
+        "ibv_rereg_mr", [&] { return change_region(base, flags, pd, address, length, access); });
 }
 
 int ibv_dereg_mr(ibv_mr* base) {

@@ -34,9 +34,11 @@ int dealloc_mw(ibv_mw* base) {
     return abi_call("ibv_dealloc_mw", [&]() -> int {
         if (!alive(base->context)) return refuse("ibv_dealloc_mw", kDead);
         process::Process& process = process_of(base->context);
-        if (Result<void> freed = process.memory().free_window(RKey{base->rkey}); !freed)
-            return refuse("ibv_dealloc_mw", freed.error());
+        const Result<std::shared_ptr<mem::FarMemory>> freed =
+            process.memory().free_window(RKey{base->rkey});
+        if (!freed) return refuse("ibv_dealloc_mw", freed.error());
         process.quiesce();
+        if (*freed != nullptr) (*freed)->drain();  // What came through it has landed.
         leave_pd(base->pd);
         context_of(base->context).objects.fetch_sub(1);
         bury(object_of<Mw>(base), base->context);
