@@ -107,16 +107,21 @@ void Engine::destroy_qp(QueuePair& qp) {
     qps_.erase(qp.qpn());
 }
 
-Result<void> Engine::modify_qp(Instant now, QueuePair& qp, const QpAttributes& attributes,
-                               AttributeMask mask) {
+Result<void> Engine::check_modify(const QueuePair& qp, const QpAttributes& attributes,
+                                  AttributeMask mask) {
     const QpState from = qp.state();
     const QpState to = mask.has(Attribute::State) ? attributes.state : from;
-    Result<void> allowed;
     if (mask.has(Attribute::CurrentState) && attributes.current_state != from)
-        allowed = Error{EINVAL, "the queue pair is not in the state that cur_qp_state says"};
-    if (allowed) allowed = transport::check_modify(qp.type(), from, to, mask);
-    if (allowed) allowed = check_values(attributes, mask);
-    if (!allowed) return allowed;
+        return Error{EINVAL, "the queue pair is not in the state that cur_qp_state says"};
+    TRY(transport::check_modify(qp.type(), from, to, mask));
+    return check_values(attributes, mask);
+}
+
+Result<void> Engine::modify_qp(Instant now, QueuePair& qp, const QpAttributes& attributes,
+                               AttributeMask mask) {
+    TRY(check_modify(qp, attributes, mask));
+    const QpState from = qp.state();
+    const QpState to = mask.has(Attribute::State) ? attributes.state : from;
     if (to == QpState::Reset) {
         to_reset(now, qp);
         return {};

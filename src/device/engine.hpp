@@ -58,6 +58,10 @@ public:
     Result<transport::QueuePair*> create_gsi_qp(const transport::QpInit& init);
     void destroy_qp(transport::QueuePair& qp);
     void forget(const CompletionQueue& cq) { held_.drop(cq); }  // No queue pair uses it any more.
+    // Whether modify_qp() would do it. Changes nothing.
+    static Result<void> check_modify(const transport::QueuePair& qp,
+                                     const transport::QpAttributes& attributes,
+                                     transport::AttributeMask mask);
     Result<void> modify_qp(Instant now, transport::QueuePair& qp,
                            const transport::QpAttributes& attributes,
                            transport::AttributeMask mask);

@@ -177,6 +177,20 @@ ibv_qp* make_qp(ibv_context* context, ibv_qp_init_attr_ex& a) {
     return &qp.release()->base.qp_base;
 }
 
+// To RESET or ERR, nothing is on its way into far memory afterwards. Before a RESET, because the
+// wait goes through ERR; so a request that is refused is found out first.
+Result<void> change(Qp& qp, std::optional<process::Shard::Session>& session,
+                    const transport::QpAttributes& wanted, transport::AttributeMask mask) {
+    const bool moves = mask.has(transport::Attribute::State);
+    if (moves && wanted.state == transport::QpState::Reset) {
+        TRY(session->engine().check_modify(*qp.machine, wanted, mask));
+        end_copies(qp, session);
+    }
+    TRY(session->engine().modify_qp(session->now(), *qp.machine, wanted, mask));
+    if (moves && wanted.state == transport::QpState::Err) end_copies(qp, session);
+    return {};
+}
+
 // `from` is the state before; `why` says what is wrong if it is refused.
 int modify(Qp& qp, const ibv_qp_attr& attributes, int mask, transport::QpState& from, Error& why) {
     ibv_qp& base = qp.base.qp_base;
@@ -185,9 +199,7 @@ int modify(Qp& qp, const ibv_qp_attr& attributes, int mask, transport::QpState& 
     std::optional<process::Shard::Session> session(std::in_place, *qp.shard);
     from = qp.machine->state();
     if (!wanted) return refuse("ibv_modify_qp", why = wanted.error(), *qp.machine);
-    if ((mask & IBV_QP_STATE) != 0 && attributes.qp_state == IBV_QPS_RESET) end_copies(qp, session);
-    Result<void> modified = session->engine().modify_qp(session->now(), *qp.machine, *wanted,
-                                                        {static_cast<std::uint32_t>(mask)});
+    const Result<void> modified = change(qp, session, *wanted, {static_cast<std::uint32_t>(mask)});
     if (!modified) return refuse("ibv_modify_qp", why = modified.error(), *qp.machine);
     base.state = static_cast<ibv_qp_state>(qp.machine->state());
     if ((mask & IBV_QP_STATE) == 0) return 0;
