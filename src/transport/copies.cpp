@@ -77,6 +77,7 @@ void Copies::add(QueuePair& qp, const CopyGroupPtr& group, const Work& work) {
 }
 
 void Copies::start(QueuePair& qp, const CopyGroupPtr& group, const std::vector<Work>& list) {
+    listener_.make_room(open_ + list.size());
     const mem::CopyToken first = next();
     mem::CopyToken begun = first;
     const bool all = with_memory([&] {
