@@ -10,12 +10,13 @@
 namespace feroce::cuda {
 namespace {
 
-// Guards all below but `found`, which is released when `functions` are complete.
-constinit std::mutex looking;
+// Guards writes of `functions`, which never change after `found`. Not held while the loader is
+// called: a library's constructor may call us, with the loader's lock.
+constinit std::mutex publishing;
 constinit Driver functions;
 constinit std::atomic<bool> found{false};
-// The number of libraries ever loaded when none was the driver; none has 0.
-constinit unsigned long long looked_at = 0;
+// The number of libraries ever loaded when none was the driver; none has 0. Only saves looks.
+constinit std::atomic<unsigned long long> looked_at{0};
 
 bool is_driver(const char* path) {
     constexpr char kName[] = "libcuda.so";
@@ -27,6 +28,7 @@ bool is_driver(const char* path) {
 }
 
 struct Search {
+    unsigned long long known = looked_at.load(std::memory_order_relaxed);
     unsigned long long loads = 0;
     char path[4096] = "";
 };
@@ -35,7 +37,7 @@ struct Search {
 int look(dl_phdr_info* info, std::size_t, void* data) {
     Search& search = *static_cast<Search*>(data);
     search.loads = info->dlpi_adds;
-    if (search.loads == looked_at) return 1;
+    if (search.loads == search.known) return 1;
     if (info->dlpi_name == nullptr || !is_driver(info->dlpi_name)) return 0;
     if (std::strlen(info->dlpi_name) >= sizeof search.path) return 0;
     std::strcpy(search.path, info->dlpi_name);
@@ -74,20 +76,20 @@ bool bind_all(void* library, Driver& d) {
 const Driver* loaded_driver() {
     // acquire: pairs with the release below, so the functions are there.
     if (found.load(std::memory_order_acquire)) return &functions;
-    const std::lock_guard hold(looking);
-    if (found.load(std::memory_order_relaxed)) return &functions;
     Search search;
     (void)::dl_iterate_phdr(look, &search);
-    if (search.path[0] == '\0') {
-        looked_at = search.loads;
-        return nullptr;
-    }
     // By the name it has already, so nothing is searched for. Never closed: its code stays.
-    void* library = ::dlopen(search.path, RTLD_NOLOAD | RTLD_NOW | RTLD_LOCAL);
-    if (library == nullptr || !bind_all(library, functions)) {
-        looked_at = search.loads;
+    void* library = search.path[0] == '\0'
+                        ? nullptr
+                        : ::dlopen(search.path, RTLD_NOLOAD | RTLD_NOW | RTLD_LOCAL);
+    Driver bound;
+    if (library == nullptr || !bind_all(library, bound)) {
+        looked_at.store(search.loads, std::memory_order_relaxed);
         return nullptr;
     }
+    const std::lock_guard hold(publishing);
+    if (found.load(std::memory_order_relaxed)) return &functions;
+    functions = bound;
     found.store(true, std::memory_order_release);
     return &functions;
 }
