@@ -27,6 +27,7 @@ IMAGE_MIB, FILE_MIB = 192, 4
 # Only what hangs takes that long. The guest is emulated, and the host may have much else to do: a
 # check took more than a minute beside a hundred others.
 PATIENCE = 300
+MOUNT_PATIENCE = 150
 # The guest has a C library of its own, to which these belong.
 OF_LIBC = ("libc.so", "libm.so", "ld-linux", "linux-vdso")
 
@@ -43,12 +44,23 @@ def copy_program(vm):
             shutil.copy(path, vm.share / "lib")
 
 
-def boot(vm, image, is_new=False):
+def start(vm, image, is_new):
     vm.call("up", GUEST, "mtu=4200", f"disk={image}")
-    copy_program(vm)
     made = "mke2fs -q -b 4096 -t ext4 /dev/vda && " if is_new else ""
     vm.on_guest(f"modprobe -a virtio_blk ext4 && {made}mkdir /disk && mount -t ext4 /dev/vda /disk",
-                PATIENCE)
+                MOUNT_PATIENCE)
+
+
+def boot(vm, image, is_new=False):
+    """The emulated disk was seen to answer nothing: the guest's mount then hangs, before it has
+    anything of ours. Such a guest is started once more, and that is said."""
+    try:
+        start(vm, image, is_new)
+    except Failure as hung:
+        print(f"the guest is started again: {hung}", flush=True)
+        vm.call("down", "all")
+        start(vm, image, is_new)
+    copy_program(vm)
 
 
 def file_of(number):
