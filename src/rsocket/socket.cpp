@@ -40,7 +40,7 @@ Result<std::shared_ptr<Socket>> Socket::create(bool blocking) {
     Channel channel(rdma_create_event_channel(), rdma_destroy_event_channel);
     if (channel == nullptr) return Error{errno, "no event channel"};
     std::unique_ptr<Socket> owner(new Socket(channel.get(), blocking));
-    channel.release();  // The socket's now.
+    (void)channel.release();  // The socket's now.
     std::shared_ptr<Socket> made(std::move(owner));
     if (::fcntl(made->descriptor(), F_SETFL, O_NONBLOCK) != 0)
         return Error{errno, "the channel cannot be made non-blocking"};
