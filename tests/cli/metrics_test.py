@@ -13,6 +13,8 @@ import time
 from prometheus_client import parser
 from prometheus_client.openmetrics import parser as openmetrics_parser
 
+from own_network import enter_own_network
+
 PATIENCE = 30
 DEVICE = {"device": "feroce_lo", "port": "1"}
 
@@ -366,19 +368,6 @@ def test_sysfs_of_others(feroce):
         os.symlink(kept, link)
         refused(feroce, link, "this is no folder that you alone can write to")
         assert os.listdir(kept) == ["file"]
-
-
-def enter_own_network():
-    if "FEROCE_METRICS_TEST" in os.environ:
-        subprocess.run(["mount", "-t", "tmpfs", "tmpfs", "/dev/shm"], check=True)
-        subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
-        return True
-    os.environ["FEROCE_METRICS_TEST"] = "inside"
-    options = ["-nm"] if os.geteuid() == 0 else ["-rnm"]
-    if subprocess.run(["unshare", *options, "true"], check=False).returncode != 0:
-        print("no namespaces can be made here")
-        return False
-    os.execvp("unshare", ["unshare", *options, sys.executable, *sys.argv])
 
 
 def main():
