@@ -50,13 +50,17 @@ struct Witness {
     int inside = 0;
     int violations = 0;
     std::uint64_t entries = 0;
+    std::uint64_t exits = 0;
     std::uint64_t refused = 0;  // Of try_lock.
 
     void enter() {
         violations += inside++ != 0 ? 1 : 0;
         ++entries;
     }
-    void leave() { --inside; }
+    void leave() {
+        --inside;
+        ++exits;
+    }
 };
 
 struct Scenario {
@@ -128,7 +132,8 @@ Outcome run(std::uint64_t seed, const Scenario& scenario) {
             ASSERT_TRUE(done) << done.error().why;
         }
         if (thread != 0) return;
-        while (out.witness.entries < out.expected) pause();
+        // The last to enter has not written its count yet.
+        while (out.witness.exits < out.expected) pause();
         ASSERT_TRUE(node.barrier());
         out.counted = *node.read(counter);
         ASSERT_TRUE(node.barrier());
