@@ -1,6 +1,7 @@
 # The stages of `./feroce test`; sourced by ./feroce, whose functions and variables it uses.
 # A stage is a line in the table below and a function stage_NAME, or, for kind `label`, the tests
-# with that ctest label. Stages run in the order of the table and the first failure ends the run.
+# with that ctest label. Stages run in the order of the table. One that fails does not end the run,
+# so that a run shows all there is to mend; the last line names those that failed.
 
 #        group     kind      name     what it shows
 stages=(
@@ -143,14 +144,26 @@ print_report() {
     sed 's/^/  /' "$report/failed" >&2
 }
 
-# Once a run: its sources do not change.
+# Once a run: its sources do not change, and what did not compile is told once.
 need_tests() {
-    [[ -e $report/built ]] || build_tests
-    touch "$report/built"
+    [[ ! -e $report/built ]] || return 0
+    need_first build-failed "the tests are not built"
+    build_tests -k 0
+    mv "$report/build-failed" "$report/built"
+}
+
+# FILE is there from here on, until the caller takes it away: what comes next has ended well then.
+need_first() { # FILE OF REPORT, SENTENCE
+    [[ ! -e $report/$1 ]] || die "$2, as said above; this stage cannot run"
+    touch "$report/$1"
 }
 
 stage_build() { need_tests; }
-stage_ctest() { run_ctest "$build" '' '^(full|soak)$'; }
+
+stage_ctest() {
+    need_tests
+    run_ctest "$build" '' '^(full|soak)$'
+}
 
 stage_format() {
     find "$root" -path "$root/build*" -prune -o -name '*.[ch]pp' -print0 |
@@ -162,9 +175,13 @@ preset_configure() { # PRESET
 }
 
 preset_build() { # PRESET [TARGET]
+    local failed=build-$1-${2:-all}-failed
     preset_configure "$1"
     end_ahead "$1"
-    flock "$root/build-$1/lock" ninja -C "$root/build-$1" -j "$jobs" "${2:-all}" >&2
+    [[ ! -e $report/built-$1 ]] || return 0
+    [[ -n ${is_ahead:-} ]] || need_first "$failed" "${2:-all} of build-$1 is not built"
+    flock "$root/build-$1/lock" ninja -C "$root/build-$1" -j "$jobs" -k 0 "${2:-all}" >&2
+    rm -f "$report/$failed"
     [[ ${2:-all} != all ]] || touch "$report/built-$1"
 }
 
@@ -178,8 +195,7 @@ declare -A ahead=()
 computing=(build clang lint seeds100 fuzz60) # They leave nothing idle, and most come last.
 
 work_ahead() { # STAGE, which is next
-    preset_configure clang
-    preset_configure tsan
+    (preset_configure clang; preset_configure tsan) || return 0 # Their stages fail, and tell.
     start_ahead clang build_ahead clang
     start_ahead lint stage_lint
     start_ahead tsan build_ahead tsan
@@ -305,18 +321,20 @@ stage_tsan() {
 timeless_labels=(sim script golden fuzz)
 
 stage_asan() {
+    local status=0
     preset_build clang
     end_ahead asan
-    judge_ahead "$report/ahead-build-clang.log"
+    judge_ahead "$report/ahead-build-clang.log" || status=1
     if [[ $(uname -m) != aarch64 ]]; then
-        with_asan detect_stack_use_after_return=1 preset_ctest clang
-        return
+        with_asan detect_stack_use_after_return=1 preset_ctest clang || status=1
+        return "$status"
     fi
     # On arm64 the search for leaks stops an ending process for 4 seconds, in which those that share
     # the port with it give up, and the search for use after return made 5 seconds 300.
     local plain=detect_stack_use_after_return=0
-    with_asan $plain:detect_leaks=0 preset_ctest clang '' "${timeless_labels[@]}"
-    with_asan $plain preset_ctest clang "$(any_of "${timeless_labels[@]}")"
+    with_asan $plain:detect_leaks=0 preset_ctest clang '' "${timeless_labels[@]}" || status=1
+    with_asan $plain preset_ctest clang "$(any_of "${timeless_labels[@]}")" || status=1
+    return "$status"
 }
 
 asan_ahead() {
@@ -566,9 +584,11 @@ run_stages() {
     done
     [[ ${#labels[@]} -eq 0 ]] || run_stage labels run_labels "${labels[@]}"
     print_report
+    [[ -z $stages_failed ]] || die "stages that failed:$stages_failed"
 }
 
-# The first that fails ends the run.
+stages_failed= # A blank and the name of each.
+
 run_stage() { # NAME COMMAND...
     local status
     say "stage $1"
@@ -579,7 +599,7 @@ run_stage() { # NAME COMMAND...
     status=$?
     set -e
     end_stage
-    [[ $status -eq 0 ]] || { print_report; die "stage $1 failed"; }
+    [[ $status -eq 0 ]] || { say "stage $1 failed"; stages_failed+=" $1"; }
 }
 
 run_labels() { # LABEL...

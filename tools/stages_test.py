@@ -128,6 +128,53 @@ TEXT
         self.assertIn("passed after", said)
         self.assertEqual(self.reported("tries"), "")
 
+    def test_a_stage_that_fails_does_not_end_the_run(self):
+        status, said = self.shell("""
+            set_up() { :; }
+            stage_format() { false; echo format went on; }
+            stage_overload() { echo overload ran; }
+            stage_pyverbs() { die "pyverbs says no" 7; }
+            run_stages format overload pyverbs""")
+        self.assertEqual(status, 1, said)
+        self.assertNotIn("format went on", said)
+        self.assertIn("overload ran", said)
+        self.assertIn("feroce: minutes a stage", said)
+        self.assertEqual(said.splitlines()[-1], "feroce: stages that failed: format pyverbs")
+
+    def test_stages_that_pass_end_well(self):
+        status, said = self.shell("""
+            set_up() { :; }
+            stage_format() { :; }
+            run_stages format""")
+        self.assertEqual(status, 0, said)
+        self.assertNotIn("failed", said)
+
+    def test_what_does_not_compile_is_told_once(self):
+        status, said = self.shell("""
+            set_up() { :; }
+            build_tests() { echo compiling; die "the build failed"; }
+            stage_format() { echo format ran; }
+            run_stages build ctest format overload""")
+        self.assertEqual(status, 1, said)
+        self.assertEqual(said.count("compiling"), 1, said)
+        self.assertEqual(said.count("this stage cannot run"), 2, said)
+        self.assertIn("format ran", said)
+        self.assertEqual(said.splitlines()[-1],
+                         "feroce: stages that failed: build ctest overload")
+
+    def test_a_preset_that_does_not_compile_is_told_once(self):
+        status, said = self.shell("""
+            mkdir build-clang
+            set_up() { :; }
+            ninja() { echo compiling; false; }
+            flock() { "${@:2}"; }
+            preset_ctest() { echo no test; }
+            run_stages clang asan tsan""")
+        self.assertEqual(status, 1, said)
+        self.assertEqual(said.count("compiling"), 2, said)  # clang, and tsan.
+        self.assertNotIn("no test", said)
+        self.assertEqual(said.splitlines()[-1], "feroce: stages that failed: clang asan tsan")
+
     def judge(self, outcome):
         (self.root / "log").write_text(CTEST_LOG.format(outcome))
         return self.shell("judge_ahead log")
