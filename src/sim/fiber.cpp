@@ -1,7 +1,6 @@
 #include "sim/fiber.hpp"
 
 #include <sys/mman.h>
-#include <ucontext.h>
 #include <unistd.h>
 
 #include <cstddef>
@@ -9,6 +8,7 @@
 
 #include "base/assert.hpp"
 #include "base/sanitizers.hpp"
+#include "sim/stack_switch.hpp"
 
 #if defined(FEROCE_ASAN)
 #include <sanitizer/common_interface_defs.h>
@@ -28,7 +28,7 @@ Fiber* running = nullptr;  // Simulations have one thread.
 
 // Sanitizers follow stacks; each of these tells them of a change, and is nothing without one.
 struct Fiber::Switch {
-    ucontext_t inside{}, outside{};
+    StackSwitch inside, outside;
     std::byte* mapping = nullptr;
     std::size_t guard = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
 #if defined(FEROCE_ASAN)
@@ -103,19 +103,15 @@ Fiber* Fiber::current() {
 void Fiber::resume() {
     ASSERT(!ended_ && running != this);
     if (!std::exchange(started_, true)) {
-        ASSERT(::getcontext(&switch_->inside) == 0);
-        switch_->inside.uc_stack.ss_sp = switch_->stack();
-        switch_->inside.uc_stack.ss_size = kStackBytes;
-        switch_->inside.uc_link = nullptr;
-        ::makecontext(&switch_->inside, &Fiber::enter, 0);
+        switch_->inside.prepare(switch_->stack(), kStackBytes, &Fiber::enter);
     }
     outer_ = std::exchange(running, this);
     switch_->before_entry();
-    ::swapcontext(&switch_->outside, &switch_->inside);
+    switch_->outside.change_to(switch_->inside);
     switch_->after_exit();
 }
 
-// makecontext passes no pointers, so the fiber is found by who runs.
+// The switch passes no pointers, so the fiber is found by who runs.
 void Fiber::enter() {
     running->body();
 }
@@ -136,7 +132,7 @@ void Fiber::suspend() {
 void Fiber::leave(bool for_good) {
     running = outer_;
     switch_->before_exit(for_good);
-    ::swapcontext(&switch_->inside, &switch_->outside);
+    switch_->inside.change_to(switch_->outside);
     switch_->after_entry();
 }
 

@@ -6,18 +6,28 @@
 namespace feroce::sim {
 
 void Scheduler::at(Instant when, Action action) {
-    heap_.push_back({std::max(when, now_), next_order_++, std::move(action)});
-    std::push_heap(heap_.begin(), heap_.end(), later);
+    if (free_.empty()) {
+        free_.push_back(actions_.size());
+        actions_.emplace_back();
+    }
+    const std::size_t place = free_.back();
+    free_.pop_back();
+    actions_[place] = std::move(action);
+    heap_.push_back({std::max(when, now_), next_order_++, place});
+    std::push_heap(heap_.begin(), heap_.end(), Later{});
 }
 
 bool Scheduler::step() {
     if (heap_.empty()) return false;
-    std::pop_heap(heap_.begin(), heap_.end(), later);
-    const Event event = std::move(heap_.back());
+    std::pop_heap(heap_.begin(), heap_.end(), Later{});
+    const Event event = heap_.back();
     heap_.pop_back();
     now_ = event.when;
     ++events_run_;
-    event.action();
+    // Taken out: it may ask for events itself, and what it owns ends with it.
+    const Action action = std::exchange(actions_[event.action], nullptr);
+    free_.push_back(event.action);
+    action();
     if (after_each_) after_each_();
     return true;
 }

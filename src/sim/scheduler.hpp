@@ -3,6 +3,7 @@
 // inputs.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <utility>
@@ -31,20 +32,25 @@ public:
     bool run_until(Instant end, const std::function<bool()>& done);
 
 private:
+    // Small, since a heap moves its elements about: the action stays where it is.
     struct Event {
         Instant when;
         std::uint64_t order;
-        Action action;
+        std::size_t action;  // Index into actions_.
     };
-    static bool later(const Event& a, const Event& b) {
-        return a.when != b.when ? a.when > b.when : a.order > b.order;
-    }
+    struct Later {
+        bool operator()(const Event& a, const Event& b) const {
+            return a.when != b.when ? a.when > b.when : a.order > b.order;
+        }
+    };
 
     // Not zero: an engine may take the epoch for "never happened".
     Instant now_ = Instant(std::chrono::seconds(1));
     std::uint64_t next_order_ = 0;
     std::uint64_t events_run_ = 0;
     std::vector<Event> heap_;
+    std::vector<Action> actions_;    // Of the events in heap_, and
+    std::vector<std::size_t> free_;  // places that none of these has.
     Action after_each_;
 };
 
