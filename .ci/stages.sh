@@ -36,7 +36,7 @@ stages=(
     "full|function|asan|ctest under AddressSanitizer and UndefinedBehaviorSanitizer"
     "full|function|lint|clang-tidy finds nothing"
     "full|function|seeds100|100 simulated runs, each twice: engines, C ABI, library, disks"
-    "full|function|fuzz60|a processor's 60 s of libFuzzer a target under ASan and UBSan"
+    "full|function|fuzz20|a processor's 20 s of libFuzzer a target under ASan and UBSan"
     "soak|function|interop|the kernel in a virtual machine as peer: programs, sessions, iSER"
     "soak|function|chroot|bare Debian 12 and 13: README, packages, everyday tests, namespaces"
     "soak|function|cross|unit tests built for the other architecture, in an emulator"
@@ -90,7 +90,9 @@ run_ctest() { # FOLDER WITH WITHOUT
     log=$(mktemp)
     # ctest leaves out what matches *every* -LE, hence one pattern.
     ctest_if_any "$folder" "${with[@]}" -LE "$without|$real" | tee "$log" || status=1
-    ctest_if_any "$folder" "${with[@]}" -L "$real" -LE "$without" --repeat until-pass:2 |
+    # They wait for each other and for timers: one more than there are processors. Last counts.
+    ctest_if_any "$folder" "${with[@]}" -L "$real" -LE "$without" --repeat until-pass:2 \
+        -j $((jobs + 1)) |
         tee -a "$log" || status=1
     { cat "$before" 2>/dev/null || true; cat "$log"; } | second_tries >>"$report/tries"
     failed_tests "$log" >>"$report/failed"
@@ -192,16 +194,16 @@ preset_build() { # PRESET [TARGET]
 # that knows no real time has failed then; another is tried again and listed with the second tries.
 # A piece that was ended has not failed.
 declare -A ahead=()
-computing=(build clang lint seeds100 fuzz60) # They leave nothing idle, and most come last.
+computing=(build clang lint seeds100 fuzz20) # They leave nothing idle, and most come last.
 
 work_ahead() { # STAGE, which is next
     (preset_configure clang; preset_configure tsan) || return 0 # Their stages fail, and tell.
-    start_ahead clang build_ahead clang
+    start_ahead clang build_ahead clang 2 # More work than the others have, and two wait for it.
     start_ahead lint stage_lint
-    start_ahead tsan build_ahead tsan
+    start_ahead tsan build_ahead tsan 1
     [[ ! -e $report/built ]] || start_ahead seeds100 stage_seeds100
     [[ -e $report/built-clang ]] || return 0
-    start_ahead fuzz60 stage_fuzz60
+    start_ahead fuzz20 stage_fuzz20
     [[ $1 == tsan || $1 == asan ]] || start_ahead asan asan_ahead
 }
 
@@ -230,8 +232,8 @@ end_ahead() { # NAME...
     done
 }
 
-build_ahead() { # PRESET
-    flock "$root/build-$1/lock" ninja -C "$root/build-$1" -j 1
+build_ahead() { # PRESET JOBS
+    flock "$root/build-$1/lock" ninja -C "$root/build-$1" -j "$2"
     touch "$report/built-$1"
 }
 
@@ -391,15 +393,29 @@ fuzz_for() { # SECONDS
     timeless=yes in_parallel "${commands[@]}"
 }
 
-# A simulation has one thread; the longest come first.
+# A simulation has one thread, so the longest come first, in parts: every so many tests of a program
+# (GoogleTest's shards), or seeds of a range.
 run_seeds() { # COUNT
+    local first part name count commands=() parts=4 shard
     need_tests
     end_ahead "seeds$1"
-    local tests="env FEROCE_SEEDS=$1 FEROCE_STORMS=$1 $build/tests/sim"
-    timeless=yes in_parallel "$tests/sim_gas_test" "$tests/sim_block_test" \
-        "$build/tools/simrun --seed=1 --runs=$1 --twice" \
-        "$build/tools/simrun_few_psns --seed=1 --runs=$(($1 / 5)) --twice" "$tests/sim_abi_test" \
-        "$tests/sim_rdma_test" "$tests/sim_rtrs_test"
+    for part in $(seq 0 $((parts - 1))); do
+        shard="env GTEST_TOTAL_SHARDS=$parts GTEST_SHARD_INDEX=$part FEROCE_SEEDS=$1"
+        for name in block gas; do commands+=("$shard $build/tests/sim/sim_${name}_test"); done
+    done
+    for name in simrun simrun_few_psns; do
+        for part in $(seq 0 $((parts - 1))); do
+            count=$1
+            [[ $name == simrun ]] || count=$(($1 / 5))
+            first=$((1 + count * part / parts))
+            count=$((1 + count * (part + 1) / parts - first))
+            commands+=("$build/tools/$name --seed=$first --runs=$count --twice")
+        done
+    done
+    for name in abi rdma rtrs; do
+        commands+=("env FEROCE_SEEDS=$1 FEROCE_STORMS=$1 $build/tests/sim/sim_${name}_test")
+    done
+    timeless=yes in_parallel "${commands[@]}"
 }
 
 stage_seeds100() { run_seeds 100; }
@@ -426,7 +442,7 @@ stage_mpi128() {
     FEROCE_SAMEHOST=off python3 "$root/tests/mpi/run.py" "$build" 128
 }
 
-stage_fuzz60() { fuzz_for 60; }
+stage_fuzz20() { fuzz_for 20; }
 stage_fuzz600() { fuzz_for 600; }
 
 stage_netns() {
@@ -460,8 +476,8 @@ stage_demo() {
 
 stage_iser() {
     need_tests
-    in_parallel "python3 $root/tests/iser/run.py --feroce $program --all"
-    in_parallel "python3 $root/tests/iser/run.py --netns --family ipv6 --library $build/lib"
+    in_parallel "python3 $root/tests/iser/run.py --feroce $program --all" \
+        "python3 $root/tests/iser/run.py --netns --family ipv6 --library $build/lib"
 }
 
 stage_overload() {

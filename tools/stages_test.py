@@ -5,6 +5,7 @@ that finds nothing to look at does not pass.
 Each test sources .ci/stages.sh into a shell of its own, with a scratch folder as the checkout.
 """
 import pathlib
+import re
 import subprocess
 import tempfile
 import unittest
@@ -174,6 +175,22 @@ TEXT
         self.assertEqual(said.count("compiling"), 2, said)  # clang, and tsan.
         self.assertNotIn("no test", said)
         self.assertEqual(said.splitlines()[-1], "feroce: stages that failed: clang asan tsan")
+
+    def test_parts_of_simulations_are_the_whole(self):
+        status, said = self.shell("""
+            need_tests() { :; }
+            in_parallel() { printf '%s\n' "$@"; }
+            run_seeds 103""")
+        self.assertEqual(status, 0, said)
+        for program, count in ("simrun", 103), ("simrun_few_psns", 20):
+            ranges = re.findall(rf"/{program} --seed=(\d+) --runs=(\d+) --twice", said)
+            seeds = [int(first) + i for first, runs in ranges for i in range(int(runs))]
+            self.assertEqual(seeds, list(range(1, count + 1)), said)
+        for program in "gas", "block":
+            shards = re.findall(rf"GTEST_TOTAL_SHARDS=(\d+) GTEST_SHARD_INDEX=(\d+) .*{program}_",
+                                said)
+            self.assertEqual([int(part) for _, part in shards], list(range(int(shards[0][0]))))
+        self.assertEqual(said.count("FEROCE_SEEDS=103"), 11, said)
 
     def judge(self, outcome):
         (self.root / "log").write_text(CTEST_LOG.format(outcome))
