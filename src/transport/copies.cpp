@@ -15,19 +15,22 @@ namespace {
 
 struct Part {
     mem::Slice slice;
-    std::uint32_t key;
     std::uint64_t at;  // Where it stands in what was asked for.
-    bool far;
+    // Null: host memory. Found together with the slice, so that both are of one registration:
+    // another thread may give the key other memory at any time.
+    std::shared_ptr<mem::FarMemory> memory;
+
+    bool is_far() const { return memory != nullptr; }
 };
 
-mem::Lookup find_part(QueuePair& qp, const FarList& list, const mem::Sge& sge, std::uint64_t offset,
-                      std::uint64_t size) {
-    const mem::Memory& memory = qp.services().memory;
-    if (sge.address + offset < sge.address) return {mem::Fault::OutOfBounds, {}};
+mem::FarLookup find_part(QueuePair& qp, const FarList& list, const mem::Sge& sge,
+                         std::uint64_t offset, std::uint64_t size) {
+    mem::Memory& memory = qp.services().memory;
+    if (sge.address + offset < sge.address) return {{mem::Fault::OutOfBounds, {}}, nullptr};
     if (list.remote)
-        return memory.remote(list.pd, qp.qpn(), RKey{sge.lkey.raw}, sge.address + offset, size,
-                             list.need);
-    return memory.local(list.pd, sge.lkey, sge.address + offset, size, list.need);
+        return memory.remote_or_far(list.pd, qp.qpn(), RKey{sge.lkey.raw}, sge.address + offset,
+                                    size, list.need);
+    return memory.local_or_far(list.pd, sge.lkey, sge.address + offset, size, list.need);
 }
 
 // All of [offset, offset + size), or the fault of the first that may not be touched.
@@ -41,30 +44,25 @@ mem::Fault find_parts(QueuePair& qp, const FarList& list, std::uint64_t offset, 
             continue;
         }
         const std::uint64_t piece = std::min(sge.length - offset, size - done);
-        const mem::Lookup found = find_part(qp, list, sge, offset, piece);
-        const bool far = found.fault == mem::Fault::Far;
-        if (found.fault != mem::Fault::None && !far) return found.fault;
-        out.push_back({found.slice, sge.lkey.raw, done, far});
+        mem::FarLookup part = find_part(qp, list, sge, offset, piece);
+        const mem::Fault fault = part.found.fault;
+        if (fault != mem::Fault::None && fault != mem::Fault::Far) return fault;
+        out.push_back({part.found.slice, done, std::move(part.memory)});
         done += piece;
         offset = 0;
     }
     return done == size ? mem::Fault::None : mem::Fault::OutOfBounds;
 }
 
-// Null memory: deregistered between two looks at the table, by another thread.
-mem::Fault start_far(QueuePair& qp, const std::vector<Part>& parts, mem::CopyDirection direction,
-                     const CopyGroupPtr& group) {
+void start_far(QueuePair& qp, const std::vector<Part>& parts, mem::CopyDirection direction,
+               const CopyGroupPtr& group) {
     std::vector<Copies::Work> work;
     for (const Part& part : parts) {
-        if (!part.far) continue;
-        std::shared_ptr<mem::FarMemory> memory = qp.services().memory.far_memory(part.key);
-        if (memory == nullptr) return mem::Fault::NoSuchKey;
-        work.push_back({std::move(memory), direction,
-                        reinterpret_cast<std::uintptr_t>(part.slice.base),
+        if (!part.is_far()) continue;
+        work.push_back({part.memory, direction, reinterpret_cast<std::uintptr_t>(part.slice.base),
                         group->bytes().subspan(part.at, part.slice.length)});
     }
     qp.services().copies->start(qp, group, work);
-    return mem::Fault::None;
 }
 
 }  // namespace
@@ -142,12 +140,9 @@ mem::Fault make_group(QueuePair& qp, const FarList& list, std::uint64_t offset, 
     const mem::Fault fault = find_parts(qp, list, offset, size, parts);
     if (fault != mem::Fault::None) return fault;
     const auto far =
-        std::find_if(parts.begin(), parts.end(), [](const Part& part) { return part.far; });
-    std::shared_ptr<mem::FarMemory> memory;
-    if (far != parts.end()) memory = qp.services().memory.far_memory(far->key);
-    if (far != parts.end() && memory == nullptr) return mem::Fault::NoSuchKey;
+        std::find_if(parts.begin(), parts.end(), [](const Part& part) { return part.is_far(); });
     CopyGroupPtr group = std::make_shared<CopyGroup>();
-    group->staging = memory != nullptr ? memory->stage(size) : mem::heap_staging(size);
+    group->staging = far != parts.end() ? far->memory->stage(size) : mem::heap_staging(size);
     ASSERT(group->bytes().size() >= size);
     out = std::move(group);
     return mem::Fault::None;
@@ -159,10 +154,11 @@ mem::Fault start_gather(QueuePair& qp, const FarList& list, std::uint64_t offset
     const mem::Fault fault = find_parts(qp, list, offset, size, parts);
     if (fault != mem::Fault::None) return fault;
     for (const Part& part : parts)
-        if (!part.far &&
+        if (!part.is_far() &&
             !mem::read_memory(part.slice, group->bytes().subspan(part.at, part.slice.length)))
             return mem::Fault::Unmapped;
-    return start_far(qp, parts, mem::CopyDirection::Gather, group);
+    start_far(qp, parts, mem::CopyDirection::Gather, group);
+    return mem::Fault::None;
 }
 
 mem::Fault start_deliver(QueuePair& qp, const FarList& list, std::uint64_t offset,
@@ -170,7 +166,8 @@ mem::Fault start_deliver(QueuePair& qp, const FarList& list, std::uint64_t offse
     std::vector<Part> parts;
     const mem::Fault fault = find_parts(qp, list, offset, size, parts);
     if (fault != mem::Fault::None) return fault;
-    return start_far(qp, parts, mem::CopyDirection::Deliver, group);
+    start_far(qp, parts, mem::CopyDirection::Deliver, group);
+    return mem::Fault::None;
 }
 
 mem::Fault finish_deliver(QueuePair& qp, const FarList& list, std::uint64_t offset,
@@ -181,7 +178,7 @@ mem::Fault finish_deliver(QueuePair& qp, const FarList& list, std::uint64_t offs
     const mem::Fault fault = find_parts(qp, list, offset, size, parts);
     if (fault != mem::Fault::None) return fault;
     for (const Part& part : parts)
-        if (!part.far &&
+        if (!part.is_far() &&
             !mem::write_memory(part.slice, group.bytes().subspan(part.at, part.slice.length)))
             return mem::Fault::Unmapped;
     return mem::Fault::None;
