@@ -104,11 +104,17 @@ void Node::Inbox::empty_into(Instant now, device::Engine& engine) {
     for (const auto& [token, good] : std::exchange(done_, {})) engine.copy_done(now, token, good);
 }
 
-void Node::finish_copies() {
-    far_copies_.finish_all();
-    for (std::size_t i = 0; i < engines_.size(); ++i) {
-        inboxes_[i]->empty_into(now(), *engines_[i]);
-        engines_[i]->run(now());
+void Node::end_copies(transport::QueuePair& qp) {
+    transport::QpAttributes to;
+    to.state = transport::QpState::Err;
+    const transport::AttributeMask mask{static_cast<std::uint32_t>(transport::Attribute::State)};
+    while (qp.delivers()) {
+        if (qp.state() != to.state) ASSERT(engine_of(qp.qpn()).modify_qp(now(), qp, to, mask));
+        far_copies_.finish_all();
+        for (std::size_t i = 0; i < engines_.size(); ++i) {
+            inboxes_[i]->empty_into(now(), *engines_[i]);
+            engines_[i]->run(now());
+        }
     }
 }
 

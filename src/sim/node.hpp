@@ -66,7 +66,9 @@ public:
     // Far memory: its copies, and regions of either kind.
     FarCopies& far_copies() { return far_copies_; }
     Result<void> deregister(LKey key);
-    void finish_copies();  // As a call does that waits for them; completions are there then.
+    // As ibv_modify_qp and ibv_destroy_qp do it: what is on its way into far memory is waited for
+    // in ERR, where nothing new is begun. Completions are there then.
+    void end_copies(transport::QueuePair& qp);
 
     void set_application(Application* application) { application_ = application; }
     void wake();  // A turn soon: after posts from outside on_turn.

@@ -10,8 +10,11 @@ using transport::QpType;
 
 namespace {
 
-// A quarter of all PSNs: beyond what an old packet can be taken for.
+// From the oldest packet of the last life that may still be on its way to the first of the next. A
+// quarter of all PSNs, and up to a sixteenth more: what was in flight (see Scenario::build()) lies
+// behind the first then, by less than half of all.
 constexpr std::uint32_t kFar = Psn::kCount / 4;
+constexpr std::uint32_t kFarSpread = Psn::kCount / 16;
 
 QpType type_of_second(const ConnectionPlan& plan) {
     return plan.type == QpType::XrcInitiator ? QpType::XrcTarget : plan.type;
@@ -44,11 +47,15 @@ Psn Connection::draw_psn() {
 void Connection::open() {
     a_.open();
     b_.open();
-    for (auto& psn : first_psns_)
-        psn = psn ? *psn + (kFar + static_cast<std::uint32_t>(context_.random.below(kFar)))
-                  : draw_psn();
-    connect({a_.station().node(), *a_.qp(), *first_psns_[0]},
-            {b_.station().node(), *b_.qp(), *first_psns_[1]}, plan_.options);
+    std::array<Psn, 2> first;
+    for (std::size_t i = 0; i < 2; ++i)
+        first[i] = last_psns_[i]
+                       ? *last_psns_[i] +
+                             (kFar + static_cast<std::uint32_t>(context_.random.below(kFarSpread)))
+                       : draw_psn();
+    last_psns_ = {};
+    connect({a_.station().node(), *a_.qp(), first[0]}, {b_.station().node(), *b_.qp(), first[1]},
+            plan_.options);
     opened_ = true;
     depth_ = plan_.options.read_atomic_max;
     broken_ = undermined_ = draining_ = false;
@@ -57,12 +64,16 @@ void Connection::open() {
     b_.station().node().wake();
 }
 
+void Connection::fail(Endpoint& side) {
+    if (!side.is_open()) return;
+    Node& node = side.station().node();
+    if (side.qp()->state() != QpState::Err) move_to(node, *side.qp(), QpState::Err);
+    node.end_copies(*side.qp());
+}
+
 void Connection::end(const Drain& drain) {
-    for (Endpoint* side : {&a_, &b_}) {
-        if (side->is_open() && side->qp()->state() != QpState::Err)
-            move_to(side->station().node(), *side->qp(), QpState::Err);
-        if (context_.swarm.far) side->station().node().finish_copies();
-    }
+    fail(a_);
+    fail(b_);
     drain();
     a_.fail_if_busy();
     b_.fail_if_busy();
@@ -74,13 +85,18 @@ void Connection::close(const Drain& drain) {
     b_.destroy();
     a_.settle();
     b_.settle();
-    first_psns_ = {};
+    last_psns_ = {};
     opened_ = false;
 }
 
+void Connection::note_psns() {
+    for (std::size_t i = 0; i < 2; ++i)
+        if (side(i).is_open()) last_psns_[i] = side(i).qp()->machine().progress().unacknowledged;
+}
+
 void Connection::reset(const Drain& drain) {
-    // Not always in good order; but a receive that a queue pair takes along is lost to the others
-    // of a shared queue.
+    note_psns();
+    // Not always in good order, but for those of a shared queue: see destroy_side().
     const bool shared = plan_.shared_receives || plan_.type == QpType::XrcInitiator;
     if (shared || context_.random.chance(0.5)) end(drain);
     a_.reset();
@@ -172,9 +188,16 @@ void Connection::change_addresses() {
     change(b_.station().node(), *b_.qp(), to, mask);
 }
 
-void Connection::destroy_side(std::size_t i) {
-    side(i).destroy();
+// A receive that a queue pair takes along is lost to the others of a shared queue,
+// until that has none left. So the program lets it fail first, and polls what it had.
+void Connection::destroy_side(std::size_t i, const Drain& drain) {
     broken_ = true;
+    note_psns();
+    if (side(i).takes_from_others()) {
+        fail(side(i));
+        drain();
+    }
+    side(i).destroy();
 }
 
 bool Connection::deregister(std::size_t i, Endpoint::Victim victim) {
@@ -189,8 +212,11 @@ Allowance Connection::allowance(std::size_t i) {
     // What named a receive queue that is gone is refused, or told to wait for it.
     const bool queue_gone = undermined_ && plan_.type == QpType::XrcInitiator;
     Allowance allowance;
-    allowance.retries = (exposed_ && context_.swarm.retries_may_run_out(plan_)) || peer_gone;
-    allowance.rnr = (exposed_ || queue_gone) && plan_.options.rnr_retry != 7;
+    allowance.retries = (exposed_ && context_.swarm.retries_may_run_out(plan_)) ||
+                        context_.swarm.queue_outlasts(plan_.options.timeout) || peer_gone;
+    // Others may have all receives of a shared queue in hand, for as long as their messages take.
+    const bool starved = peer.is_open() && peer.takes_from_others();
+    allowance.rnr = (exposed_ || queue_gone || starved) && plan_.options.rnr_retry != 7;
     allowance.access = undermined_;
     allowance.flush = side(i).qp()->state() == QpState::Err;
     return allowance;

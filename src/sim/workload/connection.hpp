@@ -26,7 +26,7 @@ public:
     Endpoint& side(std::size_t i) { return i == 0 ? a_ : b_; }
     const ConnectionPlan& plan() const { return plan_; }
 
-    void destroy_side(std::size_t i);                         // Mid flight.
+    void destroy_side(std::size_t i, const Drain& drain);     // Mid flight.
     bool deregister(std::size_t i, Endpoint::Victim victim);  // Mid flight.
     void undermine() { undermined_ = true; }                  // Something else was taken away.
     // To SQD on both sides. False if the connection is not in a state for it.
@@ -46,7 +46,9 @@ public:
 
 private:
     Psn draw_psn();
-    void end(const Drain& drain);  // To ERR, and all work accounted for.
+    void note_psns();
+    static void fail(Endpoint& side);  // To ERR.
+    void end(const Drain& drain);      // To ERR, and all work accounted for.
     void change_depth();
     void change_addresses();
 
@@ -58,9 +60,9 @@ private:
     bool exposed_ = false;     // To faults since it was opened: retries may run out.
     bool broken_ = false;      // Work has failed, or one side is gone.
     bool undermined_ = false;  // Memory was taken away.
-    // First PSNs, by side. Those of queue pairs that are used again are far from what may still be
-    // on its way.
-    std::array<std::optional<Psn>, 2> first_psns_;
+    // By side, of queue pairs that are used again: how far the last life had got. The next one's
+    // first PSNs are far from what may still be on its way.
+    std::array<std::optional<Psn>, 2> last_psns_;
     std::uint32_t depth_ = 0;  // As agreed when it was opened or resumed.
     // While draining: where each side stopped, from the moment it said so.
     bool draining_ = false;

@@ -92,7 +92,7 @@ void Scenario::destroy_something() {
     if (connection.needs_repair()) return;
     world_.trace().note(world_.now(),
                         [] { return std::string("a queue pair is destroyed mid flight"); });
-    connection.destroy_side(random_.below(2));
+    connection.destroy_side(random_.below(2), [this] { drain_all(); });
     repair_later(connection, std::chrono::milliseconds(10));
 }
 

@@ -260,7 +260,7 @@ void Endpoint::destroy() {
     if (qp_ == nullptr) return;
     const Qpn qpn = qp_->qpn();
     forget();
-    if (context_.swarm.far) station_.node().finish_copies();
+    station_.node().end_copies(*qp_);
     station_.node().engine_of(qpn).destroy_qp(*qp_);
     send_cq().purge(qpn);
     receive_cq().purge(qpn);
@@ -272,7 +272,7 @@ void Endpoint::destroy() {
 void Endpoint::reset() {
     if (qp_ == nullptr) return;
     forget();
-    if (context_.swarm.far) station_.node().finish_copies();
+    station_.node().end_copies(*qp_);
     move_to(station_.node(), *qp_, transport::QpState::Reset);
     station_.xrc_cq().purge(qp_->qpn());  // The queue pair does not know of it.
 }

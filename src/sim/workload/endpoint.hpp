@@ -30,6 +30,8 @@ public:
     bool has_own_srq() const {
         return context_.swarm.own_queues && plan_.shared_receives && type_ == transport::QpType::Rc;
     }
+    // Its receives come from a queue that other queue pairs use too.
+    bool takes_from_others() const { return shares_receives() && !has_own_srq(); }
     std::uint32_t node() { return station_.node().id(); }
 
     void allow(std::uint32_t operations) {

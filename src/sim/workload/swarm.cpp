@@ -131,6 +131,17 @@ bool Swarm::retries_may_run_out(const ConnectionPlan& plan) const {
     return cut_off || lossy || crowded;
 }
 
+bool Swarm::queue_outlasts(std::uint8_t timeout) const {
+    std::uint64_t packet = 0;
+    for (const ConnectionPlan& plan : connections)
+        packet = std::max<std::uint64_t>(packet, plan.options.path_mtu);
+    constexpr std::uint64_t kHeaders = 100;
+    packet = std::min<std::uint64_t>(packet, message_max) + kHeaders;
+    const double seconds = static_cast<double>(packet * link.queue_packets * 8) /
+                           static_cast<double>(link.bits_per_second);
+    return seconds > 4.096e-6 * static_cast<double>(std::uint64_t{1} << timeout);
+}
+
 Swarm Swarm::draw(std::uint64_t seed) {
     Prng random(seed);
     Swarm s;
