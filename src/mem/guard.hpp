@@ -13,8 +13,9 @@
 //            window.
 // Mode and mask are looked up at a thread's first access and then remembered, so a thread that
 // blocks the signals later, or a program that replaces the handler later, is noticed only at the
-// next guard_recheck(). Every thread that drives the engine does one every few milliseconds
-// (guard_keep_fresh); registration does one too. Threads not in Direct mode look each time.
+// next guard_recheck(). Every thread that posts or drives the engine does one every few
+// milliseconds (guard_keep_fresh); registration does one too. Threads not in Direct mode look each
+// time. Within these milliseconds a fault of ours goes to the program's new handler.
 #pragma once
 
 #include <cstdint>

@@ -59,6 +59,8 @@ Shard::Session::Session(Shard& shard, Work work) : shard_(shard), work_(work) {
     // A receive needs the time only if it is flushed at once, and then not precisely.
     now_ = work_ == Work::Receives ? shard_.engine_->last_run() : shard_.parts_.host.now();
     if (work_ == Work::Mail) shard_.taker_ = Taker::Manager;
+    // What the program posts reaches our thread before the program polls.
+    if (work_ == Work::Posts) mem::guard_keep_fresh(now_);
     if (changes()) shard_.send_pending(now_);
     // What is in flight has a deadline. Without one, nobody waits for an answer.
     in_flight_ = shard_.engine_->next_wakeup() != kNever;

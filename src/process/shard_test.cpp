@@ -211,5 +211,20 @@ TEST_F(Shards, RecheckTheGuardOfEachThreadThatDrives) {
     EXPECT_FALSE(direct_after) << "its accesses would not survive a fault";
 }
 
+// A program replaces the handlers, unmaps memory and posts: our thread may meet the hole before the
+// program polls, and a look when the program posts warns all threads.
+TEST_F(Shards, RecheckTheGuardOfAThreadThatPosts) {
+    std::thread([&] {
+        ASSERT_EQ(mem::guard_recheck(), mem::GuardMode::Direct);  // As registration does.
+        struct sigaction theirs {};
+        struct sigaction ours {};
+        theirs.sa_handler = SIG_DFL;
+        ASSERT_EQ(sigaction(SIGSEGV, &theirs, &ours), 0);
+        { const Shard::Session session(*shard, Shard::Work::Posts); }
+        EXPECT_FALSE(mem::guard_is_direct()) << "nobody noticed the other handler";
+        ASSERT_EQ(sigaction(SIGSEGV, &ours, nullptr), 0);
+    }).join();
+}
+
 }  // namespace
 }  // namespace feroce::process
