@@ -488,6 +488,7 @@ stage_overload() {
 stage_disks20() {
     need_tests
     python3 "$root/tests/block/cut_disk.py" "$build/bin" 20
+    python3 "$root/tests/block/killed_flush.py" "$build/bin" "$build/tests/block/killing_sync.so"
 }
 
 stage_disks600() {

@@ -6,8 +6,8 @@
 
 #include <cerrno>
 #include <csignal>
+#include <exception>
 #include <map>
-#include <system_error>
 #include <utility>
 
 #include "base/assert.hpp"
@@ -33,6 +33,7 @@ std::shared_ptr<CallPool> CallPool::of(rdma::Loop& loop) {
 CallPool::CallPool(rdma::Loop& loop)
     : loop_(loop), event_fd_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
     ASSERT(event_fd_ >= 0);
+    threads_.reserve(kThreads);
     loop_.attach(*this);
 }
 
@@ -82,8 +83,9 @@ void CallPool::start(Job& job) {
     pthread_sigmask(SIG_SETMASK, &all, &before);
     try {
         threads_.emplace_back([this] { work(); });
-    } catch (const std::system_error&) {
-        // The limit of threads. Those that there are do it; without any this one has to.
+    } catch (const std::exception&) {
+        // The limit of threads, or of memory. Those that there are do it; without any this one
+        // has to.
         if (threads_.empty()) {
             const std::lock_guard lock(mutex_);
             while (Job* const next = waiting_.pop_front()) {

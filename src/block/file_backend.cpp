@@ -4,7 +4,8 @@
 //
 // Linux tells a descriptor once that pages could not be written. So that no report is taken by
 // another caller, syncs have a descriptor of their own and are made one after the other; each
-// serves all who waited when it began.
+// serves all who waited when it began. So that no report is lost with a killed server, they and
+// writes with FUA are marked, and made by threads: to set the mark may block.
 #include <fcntl.h>
 #include <linux/falloc.h>
 #include <linux/fs.h>
@@ -28,6 +29,7 @@
 #include "block/call_pool.hpp"
 #include "block/file_call.hpp"
 #include "block/io_ring.hpp"
+#include "block/mark_file.hpp"
 #include "block/record_file.hpp"
 
 namespace feroce::block {
@@ -77,17 +79,20 @@ public:
     void keep(RecordRequest& request) override;
 
 private:
+    rdma::Result<> find_mark(const std::string& path, const FileOptions& options);
     rdma::Result<> lock();
     rdma::Result<> probe_device();
     rdma::Result<> probe_size();
     bool probe_direct();
     bool reads(std::size_t size) const;
     std::uint64_t size() const;
+    int sync_fd() const { return sync_fd_ >= 0 ? sync_fd_ : fd_; }
 
     FileCall next_call(const BackendRequest& request) const override;
     FileCall main_call(const BackendRequest& request) const;
     bool syncs(const BackendRequest& request) const;
     void call(BackendRequest& request);
+    void call_by_thread(BackendRequest& request);
     void begin_sync();
     void end_sync(int result);
     int borrow_aligned(BackendRequest& request) const;
@@ -110,7 +115,9 @@ private:
     bool is_device_ = false;
     std::uint64_t identity_ = 0;  // Of the backing store.
     WriterRecord record_;
-    std::optional<RecordFile> record_file_;  // Not for one that is only read.
+    std::optional<RecordFile> record_file_;  // Not for one that is only read,
+    std::unique_ptr<MarkFile> mark_;         // as this.
+    std::uint64_t told_failures_ = 0;        // Of marked calls: their requests were told.
     std::size_t in_flight_ = 0;
 };
 
@@ -175,12 +182,31 @@ rdma::Result<> FileBackend::remember(const std::string& path, const FileOptions&
         return {};
     }
     record_file_ = std::move(file);
-    if (record_.store != 0) return {};
+    if (record_.store != 0) return find_mark(path, options);
     record_.store = random | 1;
     if (const int error = record_file_->save(record_, identity_); error != 0)
         return rdma::Error(error, "its writer record " + record_file_->path() +
                                       " cannot be kept (" + std::strerror(error) +
                                       "); give a folder for it with state=FOLDER");
+    return find_mark(path, options);
+}
+
+// Whether a predecessor was killed after the kernel may have told it of a loss.
+rdma::Result<> FileBackend::find_mark(const std::string& path, const FileOptions& options) {
+    auto opened = MarkFile::open(record_file_->path(), identity_, shape_.cache_identity);
+    if (!opened) return opened.error();
+    mark_ = *std::move(opened);
+    WriteBack answer{.why = "what it wrote was lost, or not known to be safe"};
+    const auto is_fine = [&] { return (answer = ask_write_back(sync_fd())).fine; };
+    if (!mark_->flush_was_lost(mark_->found(), is_fine)) return {};
+    told_failures_ = 1;
+    if (!record_.flush_failed && options.tell)
+        options.tell(path + ": its server was killed while it flushed, and " + answer.why +
+                     "; the client's flushes fail until it closes the disk and opens it again. "
+                     "Look for errors of the disk in the kernel's log (dmesg)");
+    record_.flush_failed = true;
+    // If there is no room for it now, the mark stays until there is.
+    if (record_file_->save(record_, identity_) == 0) mark_->recorded(told_failures_);
     return {};
 }
 
@@ -193,9 +219,11 @@ void FileBackend::keep(RecordRequest& request) {
             return ENOMEM;  // Out of a thread it would end the server.
         }
     };
-    pool_->run(save, [this, &request](int error) {
+    // These are in the record, or of a generation before it.
+    pool_->run(save, [this, &request, failures = told_failures_](int error) {
         --in_flight_;
         if (error == 0) record_ = request.record;
+        if (error == 0 && mark_ != nullptr) mark_->recorded(failures);
         request.done(request, error);
     });
 }
@@ -242,6 +270,9 @@ Shape FileBackend::shape() {
 
 void FileBackend::submit(BackendRequest& request) {
     if (request.kind == IoKind::SecureErase) return request.done(request, EOPNOTSUPP);
+    // Nothing was written through it, and a report of another server's writes is not its to take.
+    const bool syncs_nothing = mark_ == nullptr;
+    if (syncs_nothing && request.kind == IoKind::Flush) return request.done(request, 0);
     // A file that was cut is not made longer again: what was cut off is gone, and a write behind
     // the end would hide that.
     const bool writes = request.kind != IoKind::Read && request.kind != IoKind::Flush;
@@ -252,7 +283,7 @@ void FileBackend::submit(BackendRequest& request) {
     request.progress = 0;
     if (const int error = borrow_aligned(request); error != 0) return request.done(request, error);
     ++in_flight_;
-    const bool first = request.preflush && request.kind != IoKind::Flush;
+    const bool first = request.preflush && request.kind != IoKind::Flush && !syncs_nothing;
     request.step = static_cast<std::uint8_t>(first ? Step::SyncBefore : Step::Main);
     call(request);
 }
@@ -276,19 +307,30 @@ bool FileBackend::syncs(const BackendRequest& request) const {
 }
 
 void FileBackend::call(BackendRequest& request) {
-    if (!syncs(request)) return runner_->submit(request);
+    const bool writes_through = request.fua && request.kind == IoKind::Write;
+    if (!syncs(request)) return writes_through ? call_by_thread(request) : runner_->submit(request);
     want_sync_.push_back(request);
     if (!syncing_) begin_sync();
+}
+
+void FileBackend::call_by_thread(BackendRequest& request) {
+    try {
+        return pool_->submit(request);
+    } catch (const std::bad_alloc&) {
+        // Others wait for it as well, and it must not be lost: this thread has to.
+    }
+    called(request, next_call(request).perform());
 }
 
 void FileBackend::begin_sync() {
     syncing_ = true;
     synced_.splice(want_sync_);
-    runner_->submit(sync_);
+    call_by_thread(sync_);
 }
 
 void FileBackend::end_sync(int result) {
-    if (result == -EINTR) return runner_->submit(sync_);
+    if (result == -EINTR) return call_by_thread(sync_);
+    if (result < 0) ++told_failures_;
     rdma::List<BackendRequest> told;
     told.splice(synced_);
     syncing_ = false;
@@ -304,7 +346,7 @@ void FileBackend::called(BackendRequest& request, int result) {
 }
 
 FileCall FileBackend::next_call(const BackendRequest& request) const {
-    const FileCall sync{.what = FileCall::What::Sync, .fd = sync_fd_ >= 0 ? sync_fd_ : fd_};
+    const FileCall sync{.what = FileCall::What::Sync, .fd = sync_fd(), .mark = mark_.get()};
     if (&request == &sync_) return sync;
     switch (static_cast<Step>(request.step)) {
         case Step::Main:
@@ -330,7 +372,9 @@ FileCall FileBackend::main_call(const BackendRequest& request) const {
         case IoKind::Read:
             return {FileCall::What::Read, fd_, data, at, left, 0};
         case IoKind::Write:
-            return {FileCall::What::Write, fd_, data, at, left, request.fua ? RWF_DSYNC : 0};
+            if (request.fua)
+                return {FileCall::What::Write, fd_, data, at, left, RWF_DSYNC, mark_.get()};
+            return {FileCall::What::Write, fd_, data, at, left, 0};
         case IoKind::Discard:
         case IoKind::WriteZeroes: {
             const int how = request.no_unmap ? FALLOC_FL_ZERO_RANGE : FALLOC_FL_PUNCH_HOLE;
@@ -369,6 +413,7 @@ bool FileBackend::after_main(BackendRequest& request, int result) {
     }
     // The drive could not be flushed: what it had in its cache may be gone.
     request.lost = result == -EIO && request.fua;
+    if (request.lost && request.kind == IoKind::Write) ++told_failures_;
     if (result < 0) return finish(request, -result);
     const bool moves = fills || request.kind == IoKind::Read || request.kind == IoKind::Write;
     if (moves) {
@@ -395,6 +440,15 @@ bool FileBackend::finish(BackendRequest& request, int error) {
 }  // namespace
 
 int FileCall::perform() const {
+    if (mark == nullptr) return make();
+    if (mark->begin() != 0) return -EIO;
+    const int result = make();
+    // Of a write any other error is its own.
+    mark->end(what == What::Sync ? result < 0 && result != -EINTR : result == -EIO);
+    return result;
+}
+
+int FileCall::make() const {
     const iovec part{data, length};
     const auto at = static_cast<off_t>(offset);
     ssize_t result = 0;

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "block/flush_mark.hpp"
 #include "feroce/block/backend.hpp"
 
 namespace feroce::block {
@@ -17,9 +18,14 @@ struct FileCall {
     std::uint64_t offset = 0;
     std::uint64_t length = 0;
     int flags = 0;  // Of pwritev2 or fallocate.
+    // Of a call that may take the kernel's report of lost writes. Only perform() knows of it.
+    FlushMark* mark = nullptr;
 
     // Blocks. What io_uring gives: a count, 0, or a negative errno.
     int perform() const;
+
+private:
+    int make() const;
 };
 
 // The owner of a request: knows its next call, and is told of the call's end.

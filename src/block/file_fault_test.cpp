@@ -1,19 +1,24 @@
 // Files whose kernel does not do as it is asked: syncs that fail or take their time, an io_uring
-// that takes nothing, files that are cut, and memory that is not aligned.
+// that takes nothing, files that are cut, memory that is not aligned, and servers that are killed
+// while they flush.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <liburing.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
 #include <atomic>
 #include <cerrno>
+#include <csignal>
 #include <cstdlib>
 #include <deque>
 #include <filesystem>
+#include <fstream>
 #include <semaphore>
 #include <vector>
 
@@ -27,17 +32,36 @@ std::atomic<bool> syncs_block = false;
 std::binary_semaphore sync_may_end{0};
 int refused_submits = 0;
 int refusal = 0;
+bool dies_in_sync = false;
+int asked_systems = 0;  // By syncfs().
+int system_error = 0;   // What it says.
+
+void die_if_told() {
+    if (dies_in_sync) ::kill(::getpid(), SIGKILL);
+}
 
 }  // namespace
 
 // In place of the C library's and liburing's.
 extern "C" int fdatasync(int fd) {
+    die_if_told();
     if (syncs_block.load()) sync_may_end.acquire();
     if (failing_syncs.fetch_sub(1) > 0) {
         errno = EIO;
         return -1;
     }
     return static_cast<int>(::syscall(SYS_fdatasync, fd));
+}
+
+extern "C" ssize_t pwritev2(int fd, const iovec* parts, int count, off_t at, int flags) {
+    if ((flags & RWF_DSYNC) != 0) die_if_told();
+    return ::syscall(SYS_pwritev2, fd, parts, count, at, 0, flags);
+}
+
+extern "C" int syncfs(int) noexcept {
+    ++asked_systems;
+    errno = system_error;
+    return system_error == 0 ? 0 : -1;
 }
 
 extern "C" int io_uring_submit(struct io_uring* ring) {
@@ -74,6 +98,7 @@ protected:
         path = folder + "/disk";
         make_file(kSize);
         failing_syncs = refused_submits = 0;
+        asked_systems = system_error = 0;
     }
     ~FileFaults() override { std::filesystem::remove_all(folder); }
 
@@ -144,6 +169,137 @@ TEST_P(FileFaults, OneWritesWhateverTheName) {
     EXPECT_EQ(file_backend(loop, link).error().code, EBUSY);
     EXPECT_TRUE(try_open({.read_only = true})) << "readers do no harm";
 }
+
+TEST_P(FileFaults, AFlushOfAReaderTakesNoReport) {
+    const auto backend = try_open({.read_only = true}).value();
+    failing_syncs = 1;
+    EXPECT_EQ(ask(*backend, IoKind::Flush), 0);
+    EXPECT_EQ(failing_syncs, 1) << "fdatasync was called";
+}
+
+// The server's process ends in the middle of a flush or of a write with FUA; the kernel's answer is
+// nobody's.
+class KilledServers : public FileFaults {
+protected:
+    void be_killed_in(IoKind kind) {
+        const pid_t child = ::fork();
+        if (child == 0) {
+            rdma::Loop own(runtime);
+            const auto backend = file_backend(own, path, {.io_uring = GetParam()}).value();
+            dies_in_sync = true;
+            Asked asked(kind, 0, std::span(memory).first(4096));
+            asked.fua = kind == IoKind::Write;
+            backend->submit(asked);
+            (void)rdma::poll_until(own, [&] { return asked.ended(); });
+            ::_exit(0);
+        }
+        int status = 0;
+        ASSERT_EQ(::waitpid(child, &status, 0), child);
+        ASSERT_TRUE(WIFSIGNALED(status)) << "the server was not killed in its sync";
+    }
+    bool has_failed() {
+        said.clear();
+        FileOptions options;
+        options.tell = [this](const std::string& sentence) { said = sentence; };
+        return try_open(options).value()->writer_record()->flush_failed;
+    }
+    char mark() {
+        std::ifstream in(path + ".feroce.flush");
+        const std::string all(std::istreambuf_iterator<char>(in), {});
+        return all.size() < 2 ? 0 : all[all.size() - 2];
+    }
+    void set_mark(char state) {
+        std::fstream file(path + ".feroce.flush");
+        file.seekp(-2, std::ios::end);
+        file << state;
+    }
+    std::string said;
+};
+
+TEST_P(KilledServers, TheKernelIsAskedWhatBecameOfTheFlush) {
+    for (const IoKind kind : {IoKind::Flush, IoKind::Write}) {
+        system_error = 0;
+        be_killed_in(kind);
+        EXPECT_EQ(mark(), '1');
+        const int before = asked_systems;
+        EXPECT_FALSE(has_failed());
+        EXPECT_EQ(asked_systems, before + 1);
+        EXPECT_EQ(said, "");
+        EXPECT_EQ(mark(), '0');
+        EXPECT_FALSE(has_failed());
+        EXPECT_EQ(asked_systems, before + 1) << "there was nothing to ask";
+    }
+}
+
+TEST_P(KilledServers, AServerKilledWhileItAskedLeavesAFailure) {
+    try_open().value();
+    set_mark('2');
+    EXPECT_TRUE(has_failed());
+    EXPECT_EQ(asked_systems, 0) << "what was told once is not told again";
+    EXPECT_EQ(mark(), '0') << "it is in the record now";
+    EXPECT_TRUE(has_failed());
+    EXPECT_EQ(said, "") << "of what the record has nothing is said again";
+}
+
+TEST_P(KilledServers, AFailureStaysMarkedUntilItIsInTheRecord) {
+    for (const bool kept : {false, true}) {
+        auto backend = try_open().value();
+        failing_syncs = 1;
+        EXPECT_EQ(ask(*backend, IoKind::Flush), EIO);
+        EXPECT_EQ(ask(*backend, IoKind::Flush), 0) << "Linux tells it once";
+        EXPECT_EQ(mark(), '2');
+        struct Kept : RecordRequest {
+            int error = -1;
+        } keeping;
+        keeping.record = *backend->writer_record();
+        keeping.record.flush_failed = kept;
+        keeping.done = [](RecordRequest& request, int error) {
+            static_cast<Kept&>(request).error = error;
+        };
+        if (kept) {
+            backend->keep(keeping);
+            EXPECT_TRUE(rdma::poll_until(loop, [&] { return keeping.error == 0; }));
+            EXPECT_EQ(mark(), '0');
+        }
+        backend.reset();
+        EXPECT_TRUE(has_failed());
+        EXPECT_EQ(asked_systems, 0);
+        std::filesystem::remove(path + ".feroce");
+    }
+}
+
+TEST_P(KilledServers, AMarkOfAnotherFileMeansNothing) {
+    try_open().value();
+    set_mark('2');
+    std::filesystem::remove(path);
+    make_file(kSize);
+    EXPECT_FALSE(has_failed());
+    EXPECT_EQ(mark(), '0');
+}
+
+// In a process of its own, which remembers what a file system has lost as long as it lives.
+TEST_P(KilledServers, WhatTheKernelLostIsLostForAllDisksOfTheFileSystem) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+        be_killed_in(IoKind::Flush);
+        system_error = EIO;
+        EXPECT_TRUE(has_failed());
+        EXPECT_NE(said.find("could not write something"), std::string::npos) << said;
+        EXPECT_EQ(mark(), '0');
+        system_error = 0;  // It tells it once.
+        path = folder + "/other";
+        make_file(kSize);
+        be_killed_in(IoKind::Flush);
+        EXPECT_TRUE(has_failed());
+        ::_exit(HasFailure() ? 1 : 0);
+    }
+    int status = 0;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, KilledServers, testing::Bool(),
+                         [](const auto& with) { return with.param ? "uring" : "threads"; });
 
 INSTANTIATE_TEST_SUITE_P(All, FileFaults, testing::Bool(),
                          [](const auto& with) { return with.param ? "uring" : "threads"; });

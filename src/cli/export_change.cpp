@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "block/desk.hpp"
+#include "cli/complain.hpp"
 #include "cli/output.hpp"
 
 namespace feroce::cli {
@@ -67,8 +68,11 @@ rdma::Result<std::shared_ptr<block::Backend>> open_backend(rdma::Loop& loop,
         case ExportSpec::Kind::File:
             break;
     }
-    return block::file_backend(
-        loop, spec.path, {.read_only = spec.read_only, .direct = spec.direct, .state = spec.state});
+    return block::file_backend(loop, spec.path,
+                               {.read_only = spec.read_only,
+                                .direct = spec.direct,
+                                .state = spec.state,
+                                .tell = [](const std::string& sentence) { complain(sentence); }});
 }
 
 }  // namespace

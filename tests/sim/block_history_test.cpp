@@ -55,7 +55,8 @@ struct Outcome {
 };
 
 struct Plan {
-    Habits habits{.flush_fails = 0.04};
+    Habits habits{.flush_fails = 0.04, .killed_flush_fails = 0.3};
+    double kills_at_loss = 0.2;        // The server, before it has recorded a failed flush.
     int trouble = 1;                   // How much of it, for a bug that is hard to meet.
     bool new_stores_are_known = true;  // False, a planted bug: a replaced file keeps its record.
 };
@@ -72,7 +73,10 @@ public:
             for (std::size_t i = 0; i < bytes.size() / kSectorSize; ++i)
                 history_.landed(first + i, version_at(bytes, i, first + i));
         };
-        disk_.on_loss = [this] { history_.lost(); };
+        disk_.on_loss = [this] {
+            history_.lost();
+            if (end_ == End::None && random_.chance(plan_.kills_at_loss)) end_server(End::Kill);
+        };
     }
 
     Outcome run() {
@@ -393,6 +397,19 @@ TEST(BlockHistory, AServerThatDoesNotTellOfCrashesIsFound) {
 
 TEST(BlockHistory, AFlushThatHidesItsErrorIsFound) {
     EXPECT_TRUE(is_found(with(&Habits::tells_of_failed_flushes), {"a durable write is gone"}));
+}
+
+// Of a server that was killed between a failed flush and its record.
+TEST(BlockHistory, FlushesWithoutAMarkAreFound) {
+    const Plan plan = with(&Habits::marks_flushes);
+    EXPECT_TRUE(is_found(plan, {"a durable write is gone"}));
+}
+
+// Of one that was killed while it flushed.
+TEST(BlockHistory, AMarkThatIsNotLookedIntoIsFound) {
+    Plan plan = with(&Habits::asks_the_kernel);
+    plan.trouble = 3;
+    EXPECT_TRUE(is_found(plan, {"a durable write is gone"}));
 }
 
 TEST(BlockHistory, GrantsThatAreNotKeptAreFound) {

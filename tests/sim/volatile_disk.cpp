@@ -57,6 +57,8 @@ void VolatileDisk::forget() {
 
 void VolatileDisk::fail_flush() {
     forget();
+    file_errors.add();
+    system_errors.add();
     if (random_.chance(0.5)) seen_ = platter_;
 }
 
@@ -65,6 +67,9 @@ void VolatileDisk::crash() {
     forget();
     seen_ = platter_;
     ++life_;
+    // What the kernel knew is gone, and a mark of before means nothing.
+    file_errors = system_errors = {};
+    flush_mark = block::MarkState::Clear;
 }
 
 void VolatileDisk::replace(std::uint64_t store) {
@@ -73,6 +78,29 @@ void VolatileDisk::replace(std::uint64_t store) {
     std::fill(seen_.begin(), seen_.end(), std::byte{0});
     platter_ = seen_;
     record = {.store = store};
+    file_errors = {};
+    flush_mark = block::MarkState::Clear;  // It names the file that it is of.
+}
+
+VolatileBackend::VolatileBackend(rdma::Loop& loop, VolatileDisk& disk, Prng& random,
+                                 const Habits& habits)
+    : loop_(loop),
+      disk_(disk),
+      random_(random),
+      habits_(habits),
+      life_(disk.life()),
+      deaths_(disk.deaths()),
+      cursor_(disk.file_errors.sample()),
+      jobs_(loop) {
+    if (!mark_.flush_was_lost(disk.flush_mark, [this] { return system_is_fine(); })) return;
+    disk.record.flush_failed = true;
+    mark_.recorded(++told_failures_);
+}
+
+// syncfs() by a new descriptor.
+bool VolatileBackend::system_is_fine() {
+    WriteBackErrors::Cursor cursor = disk_.system_errors.sample();
+    return !disk_.system_errors.take(cursor) || !habits_.asks_the_kernel;
 }
 
 block::Shape VolatileBackend::shape() {
@@ -90,16 +118,23 @@ Duration VolatileBackend::pause() {
 }
 
 rdma::Task<int> VolatileBackend::flush(block::BackendRequest& request) {
+    (void)mark_.begin();
     const std::size_t mark = disk_.begin_flush();
     (void)co_await loop_.sleep(pause());
-    if (dead()) co_return EIO;
-    if (random_.chance(habits_.flush_fails)) {
+    if (disk_.life() != life_) co_return EIO;
+    // The kernel ends a call that it has begun, whether the process lives or not.
+    if (random_.chance(dead() ? habits_.killed_flush_fails : habits_.flush_fails))
         disk_.fail_flush();
-        request.lost = habits_.tells_of_failed_flushes;
-        co_return request.lost ? EIO : 0;
-    }
-    disk_.end_flush(mark);
-    co_return 0;
+    else if (!dead() || random_.chance(0.5))
+        disk_.end_flush(mark);
+    const bool failed = disk_.file_errors.take(cursor_);
+    if (dead()) co_return EIO;
+    const bool tells = failed && habits_.tells_of_failed_flushes;
+    mark_.end(tells);
+    if (!tells) co_return 0;
+    ++told_failures_;
+    request.lost = true;
+    co_return EIO;
 }
 
 rdma::Task<void> VolatileBackend::work(block::BackendRequest& request) {
@@ -126,8 +161,10 @@ rdma::Task<void> VolatileBackend::write_late(std::uint64_t offset, std::vector<s
 }
 
 rdma::Task<void> VolatileBackend::keep_slowly(block::RecordRequest& request) {
+    const std::uint64_t failures = told_failures_;
     (void)co_await loop_.sleep(std::chrono::microseconds(random_.below(2000)));
     if (!dead() && habits_.keeps_grants) disk_.record = request.record;
+    if (!dead() && habits_.keeps_grants) mark_.recorded(failures);
     request.done(request, dead() ? EIO : 0);
 }
 

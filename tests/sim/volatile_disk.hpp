@@ -1,6 +1,8 @@
 // A disk with a cache that forgets: what was written counts as done at once, a flush brings it to
 // the platter, and a crash keeps any part of what was not flushed, sector by sector; a flush that
-// fails does the same, and tells it once. It outlives the servers that export it.
+// fails does the same, and is remembered as Linux does: by the file and by its file system, each of
+// which tells a new descriptor only what it has told nobody yet. It outlives the servers that
+// export it.
 #pragma once
 
 #include <cstdint>
@@ -10,10 +12,33 @@
 #include <vector>
 
 #include "base/random.hpp"
+#include "block/flush_mark.hpp"
 #include "feroce/block/backend.hpp"
 #include "feroce/task_group.hpp"
 
 namespace feroce::sim {
+
+// What the kernel remembers of failed write-backs (its errseq_t).
+class WriteBackErrors {
+public:
+    using Cursor = std::uint64_t;  // Of a descriptor.
+    void add() {
+        ++count_;
+        seen_ = false;
+    }
+    Cursor sample() const { return seen_ ? count_ : 0; }
+    // Whether there was one since.
+    bool take(Cursor& cursor) {
+        const bool news = count_ != cursor;
+        if (news) seen_ = true;
+        cursor = count_;
+        return news;
+    }
+
+private:
+    std::uint64_t count_ = 0;
+    bool seen_ = false;
+};
 
 class VolatileDisk {
 public:
@@ -42,6 +67,8 @@ public:
     void replace(std::uint64_t store);
 
     block::WriterRecord record{.store = 1};  // Durable at once.
+    block::MarkState flush_mark = block::MarkState::Clear;
+    WriteBackErrors file_errors, system_errors;
     // What is written reaches the disk.
     std::function<void(std::uint64_t offset, std::span<std::byte> bytes)> on_write = {};
     std::function<void()> on_loss = {};  // Something that was not flushed is gone.
@@ -69,20 +96,16 @@ class VolatileBackend final : public block::Backend {
 public:
     struct Habits {
         double flush_fails = 0;
+        double killed_flush_fails = 0;  // One that the kernel ends for a killed server.
         // Planted bugs, each of which must be found.
         bool tells_of_crashes = true;  // Whether clients learn that one has happened.
         bool tells_of_failed_flushes = true;
         bool keeps_grants = true;
         bool answers_when_done = true;  // False: before.
+        bool marks_flushes = true;
+        bool asks_the_kernel = true;  // What became of a flush whose server was killed.
     };
-    VolatileBackend(rdma::Loop& loop, VolatileDisk& disk, Prng& random, const Habits& habits)
-        : loop_(loop),
-          disk_(disk),
-          random_(random),
-          habits_(habits),
-          life_(disk.life()),
-          deaths_(disk.deaths()),
-          jobs_(loop) {}
+    VolatileBackend(rdma::Loop& loop, VolatileDisk& disk, Prng& random, const Habits& habits);
 
     block::Shape shape() override;
     void submit(block::BackendRequest& request) override { jobs_.spawn(work(request)); }
@@ -90,6 +113,18 @@ public:
     void keep(block::RecordRequest& request) override { jobs_.spawn(keep_slowly(request)); }
 
 private:
+    class Mark final : public block::FlushMark {
+    public:
+        explicit Mark(VolatileBackend& backend) : backend_(backend) {}
+
+    private:
+        int put(block::MarkState state) override {
+            if (backend_.habits_.marks_flushes) backend_.disk_.flush_mark = state;
+            return 0;
+        }
+        VolatileBackend& backend_;
+    };
+    bool system_is_fine();
     rdma::Task<void> work(block::BackendRequest& request);
     rdma::Task<void> keep_slowly(block::RecordRequest& request);
     rdma::Task<void> write_late(std::uint64_t offset, std::vector<std::byte> bytes);
@@ -104,6 +139,9 @@ private:
     Habits habits_;
     std::uint64_t life_;
     std::uint64_t deaths_;
+    WriteBackErrors::Cursor cursor_;  // Of the descriptor that flushes.
+    Mark mark_{*this};
+    std::uint64_t told_failures_ = 0;
     rdma::TaskGroup jobs_;
 };
 

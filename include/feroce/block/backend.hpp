@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -85,6 +86,8 @@ struct FileOptions {
     // The folder of the writer record. Empty: the file's own; for a block device the folder that
     // systemd gives ($STATE_DIRECTORY), or /var/lib/feroce.
     std::string state = {};
+    // Told, in one sentence, what whoever runs the server should know and do.
+    std::function<void(const std::string& sentence)> tell = {};
 };
 
 // A file or a block device. Reads and writes of many files of one loop share an io_uring.

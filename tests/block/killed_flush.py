@@ -1,0 +1,116 @@
+#!/usr/bin/env python3
+"""A server that is killed after fdatasync() has failed and before it could record that.
+
+killed_flush.py FOLDER_OF_FEROCE LIBRARY, as root. The exported file lies on ext4, on a loop device
+whose own file is in a small file system: when that is full, pages are written to nowhere. LIBRARY
+kills the server when fdatasync() returns. The kernel tells the loss to no second descriptor of the
+file, and room has been made meanwhile, so the next server's fdatasync() succeeds; its clients must
+get EIO all the same until they open the disk again. A flush that had gone well succeeds.
+"""
+import os
+import subprocess
+import sys
+import tempfile
+
+from disks import Export, attached, fail, run, use_state_in
+
+PORT = str(8000 + os.getpid() * 4 % 12000)
+MIB = 1 << 20
+
+
+class Shell:
+    """qemu-io that keeps the disk open between commands."""
+
+    def __init__(self, uri):
+        self.process = subprocess.Popen(["qemu-io", "-f", "raw", uri], stdin=subprocess.PIPE,
+                                        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+    def ask(self, *commands):
+        for command in commands:
+            self.process.stdin.write(command + "\n")
+        self.process.stdin.flush()
+
+    def end(self):
+        return self.process.communicate("quit\n", timeout=60)[0]
+
+
+def serve(feroce, disk, library=None, when=None):
+    """With its page cache: what it writes is lost later."""
+    preload = () if library is None else ("env", f"LD_PRELOAD={library}",
+                                          f"FEROCE_TEST_KILL={when}")
+    return Export(feroce, f"data={disk},buffered,state={os.environ['STATE_DIRECTORY']}",
+                  "--port", PORT, prefix=preload)
+
+
+def flush_twice(feroce, scratch, library, when, between):
+    """What qemu-io says of a write and a flush that the first server does not survive."""
+    disk = f"{scratch}/mounted/disk"
+    server = serve(feroce, disk, library, when)
+    try:
+        with attached(feroce, scratch, "127.0.0.1", "data", "--port", PORT) as uri:
+            shell = Shell(uri)
+            shell.ask("write -P 7 0 4M", "flush")
+            status = server.process.wait(60)
+            if status != -9:
+                fail(f"the server was to be killed in its flush, and ended with {status}")
+            between()
+            server = serve(feroce, disk)
+            said = shell.end()
+        # The one that comes next has lost nothing.
+        with attached(feroce, scratch, "127.0.0.1", "data", "--port", PORT) as uri:
+            run("qemu-io", "-f", "raw", "-c", "write -P 9 0 64k", "-c", "flush", uri)
+    finally:
+        server.kill()
+    return said
+
+
+def check(feroce, scratch, library):
+    ballast = f"{scratch}/small/ballast"
+
+    def fill():
+        with open(ballast, "wb", buffering=0) as out:
+            try:
+                while out.write(bytes(MIB)) == MIB:
+                    pass
+            except OSError:
+                pass
+
+    said = flush_twice(feroce, scratch, library, "done", lambda: None)
+    if "error" in said.lower():
+        fail(f"a flush that had succeeded was told as failed: {said}")
+    fill()
+    said = flush_twice(feroce, scratch, library, "failed", lambda: os.remove(ballast))
+    if "input/output error" not in said.lower():
+        fail(f"a flush that had failed was told as done: {said}")
+    print("a killed server's flush: done if it was done, EIO if it had failed")
+
+
+def main():
+    if os.environ.get("FEROCE_TEST_PLACE") != "private":
+        os.environ["FEROCE_TEST_PLACE"] = "private"
+        os.execvp("unshare", ["unshare", "--mount", "--net", "sh", "-c",
+                              'ip link set lo up && mount -t tmpfs tmpfs /dev/shm && exec "$@"',
+                              "sh", sys.executable, *sys.argv])
+    os.environ["FEROCE_DEVICES"] = "lo"
+    feroce, library = os.path.abspath(sys.argv[1]) + "/feroce", os.path.abspath(sys.argv[2])
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as scratch:
+        use_state_in(scratch)
+        small, mounted = f"{scratch}/small", f"{scratch}/mounted"
+        os.mkdir(small)
+        os.mkdir(mounted)
+        run("mount", "-t", "tmpfs", "-o", "size=32m", "tmpfs", small)
+        with open(f"{small}/drive", "wb") as out:
+            out.truncate(64 * MIB)
+        run("mkfs.ext4", "-q", "-O", "^has_journal", "-E", "lazy_itable_init=0", f"{small}/drive")
+        run("mount", "-o", "loop", f"{small}/drive", mounted)
+        try:
+            with open(f"{mounted}/disk", "wb") as out:
+                out.truncate(16 * MIB)
+            check(feroce, scratch, library)
+        finally:
+            run("umount", mounted)
+            run("umount", small)
+
+
+if __name__ == "__main__":
+    main()
