@@ -120,6 +120,7 @@ Duration VolatileBackend::pause() {
 rdma::Task<int> VolatileBackend::flush(block::BackendRequest& request) {
     (void)mark_.begin();
     const std::size_t mark = disk_.begin_flush();
+    if (disk_.on_flush) disk_.on_flush();
     (void)co_await loop_.sleep(pause());
     if (disk_.life() != life_) co_return EIO;
     // The kernel ends a call that it has begun, whether the process lives or not.

@@ -71,7 +71,8 @@ public:
     WriteBackErrors file_errors, system_errors;
     // What is written reaches the disk.
     std::function<void(std::uint64_t offset, std::span<std::byte> bytes)> on_write = {};
-    std::function<void()> on_loss = {};  // Something that was not flushed is gone.
+    std::function<void()> on_flush = {};  // The kernel begins one.
+    std::function<void()> on_loss = {};   // Something that was not flushed is gone.
 
 private:
     struct Write {
