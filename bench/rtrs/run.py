@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""./feroce bench rtrs: requests over sessions beside the same over kernel TCP, and UCX.
+"""./feroce bench rtrs: requests over sessions beside the same over kernel TCP, bare UDP, and UCX.
 
 run.py --build FOLDER [--json] [--rounds N]
-Sessions are measured by rings, as two processes of one machine have them, and by UDP. Every round
+Sessions are measured by rings, as two processes of one machine have them, and by UDP. Beside the
+latter are bare UDP sockets that copy and check the data on both sides, as RoCE must. Every round
 measures each row once, peers and ours in turn, so that noise of the machine falls on all alike; the
 table shows medians of the rounds, and ratios of those. UCX's active messages are not answered, so
 they are compared as half of a round trip at depth 1, and one way at 128 KiB.
@@ -24,9 +25,12 @@ DEPTHS = (1, 32, 256)
 BULK = (128 << 10, 32)
 WAYS = {"rings": "on", "UDP": "off"}
 PATHS = {"1 path": 1, "2 paths": 2}
+PEERS = {"TCP": "tcp_requests", "bare UDP": "udp_requests"}
 # Ours against TCP, at least: by way, size and depth.
 BARS = {("rings", 4096, 1): 2, ("rings", 4096, 32): 1, ("rings", 4096, 256): 1,
         ("rings", *BULK): 1, ("UDP", 4096, 1): 0.9}
+# Sessions by UDP against bare sockets, at least: by size and depth.
+BARE_BARS = {(4096, 32): 0.85, (4096, 256): 0.85, BULK: 0.85}
 
 
 def named(verb, size, depth):
@@ -46,9 +50,10 @@ class Measures:
         return self.own("session_requests", *words, FEROCE_SAMEHOST=WAYS[way])
 
     def shape(self, verb, size, depth):
-        """The same load over TCP and over sessions, by rings and UDP, with one and two paths."""
+        """The same load over TCP, bare UDP and sessions, by rings and UDP, with 1 and 2 paths."""
         what = named(verb, size, depth)
-        found = {f"TCP, {what}": self.own("tcp_requests", verb, size, depth, SECONDS)}
+        found = {f"{peer}, {what}": self.own(program, verb, size, depth, SECONDS)
+                 for peer, program in PEERS.items()}
         for way in WAYS:
             for paths, count in PATHS.items():
                 found[f"{way}, {paths}, {what}"] = self.session(way, verb, size, depth, SECONDS,
@@ -116,6 +121,10 @@ def ratios(rows):
                 found.append((f"{way}, {what}: TCP's median latency against ours",
                               tcp["us_p50"] / one["us_p50"], None))
                 found.append((f"{way}, {what}: 2 paths against 1", two["kIOPS"] / one["kIOPS"], 1))
+                if way == "UDP":
+                    found.append((f"{way}, {what}: 1 path against bare UDP",
+                                  one["kIOPS"] / rows[f"bare UDP, {what}"]["kIOPS"],
+                                  BARE_BARS.get((size, depth))))
             found += against_ucx(rows, verb, way)
     for verb in ("read", "write"):
         what = named(verb, *BULK)
