@@ -35,10 +35,8 @@ bool direct_pieces(const Request& request, const SendPlan& plan, Pieces& pieces)
     for (std::size_t i = 0; i < request.segment_count(); ++i) {
         const ByteView bytes = request.segment(i);
         if (bytes.empty()) continue;
-        const auto area = plan.memory.find(bytes);
-        if (!area || pieces.count == limit) return false;
-        const ibv_mr* const region = plan.areas.region(*area);
-        if (region == nullptr) return false;
+        const ibv_mr* const region = plan.areas.region_of(bytes);
+        if (region == nullptr || pieces.count == limit) return false;
         pieces.add(bytes, *region);
     }
     return true;
@@ -100,7 +98,8 @@ bool send_request(Request& request, const SendPlan& plan, const RemoteChunk& chu
     const ibv_mr* const slots = plan.areas.headers();
     if (slots == nullptr) return false;
     const RequestHeader header = header_of(request, plan, pieces);
-    const ByteSpan slot = plan.memory.header_slot(request.permit);
+    const ByteSpan slot =
+        plan.memory.header_slot(request.permit, request.message.size() + header.size());
     std::copy(request.message.begin(), request.message.end(), slot.begin());
     header.emit(slot.subspan(request.message.size()));
 

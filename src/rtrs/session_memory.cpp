@@ -1,6 +1,7 @@
 // See session_memory.hpp.
 #include "rtrs/session_memory.hpp"
 
+#include <bit>
 #include <iterator>
 
 #include "base/assert.hpp"
@@ -10,15 +11,19 @@ namespace feroce::rtrs {
 SessionMemory::SessionMemory(const Geometry& geometry, std::pmr::memory_resource& memory)
     : geometry_(geometry),
       resource_(memory),
-      headers_(std::size_t{geometry.queue_depth} * geometry.max_header_size, &memory),
+      headers_(std::size_t{geometry.queue_depth} * (kShortSlot + geometry.max_header_size),
+               &memory),
       headers_id_(++last_id_),
       staging_(geometry.queue_depth) {
     areas_[headers_id_] = headers_;
 }
 
-ByteSpan SessionMemory::header_slot(std::uint16_t permit) {
-    return ByteSpan(headers_).subspan(std::size_t{permit} * geometry_.max_header_size,
-                                      geometry_.max_header_size);
+ByteSpan SessionMemory::header_slot(std::uint16_t permit, std::size_t size) {
+    const ByteSpan all(headers_);
+    if (size <= kShortSlot) return all.subspan(permit * kShortSlot, kShortSlot);
+    return all.subspan(
+        geometry_.queue_depth * kShortSlot + std::size_t{permit} * geometry_.max_header_size,
+        geometry_.max_header_size);
 }
 
 SessionMemory::Staging SessionMemory::staging(std::uint16_t permit) {
@@ -62,6 +67,33 @@ const ibv_mr* RegisteredAreas::region(AreaId id) {
                                 IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE));
     }
     return region.get();
+}
+
+RegisteredAreas::Known& RegisteredAreas::known_of(ByteView bytes) {
+    constexpr std::uint64_t kScatter = 0x9e37'79b9'7f4a'7c15;  // The golden ratio's.
+    constexpr int kShift = 64 - std::countr_zero(kKnown);
+    const auto page = reinterpret_cast<std::uintptr_t>(bytes.data()) >> 12;
+    return known_[page * kScatter >> kShift];
+}
+
+const ibv_mr* RegisteredAreas::region_of(ByteView bytes) {
+    Known& known = known_of(bytes);
+    const std::byte* const end = bytes.data() + bytes.size();
+    if (known.begin <= bytes.data() && end <= known.end) return known.region;
+    const auto id = memory_.find(bytes);
+    const ibv_mr* const found = id ? region(*id) : nullptr;
+    if (found == nullptr) return nullptr;
+    const ByteSpan area = memory_.area(*id);
+    known = {area.data(), area.data() + area.size(), found};
+    return found;
+}
+
+void RegisteredAreas::forget(AreaId id) {
+    const auto found = regions_.find(id);
+    if (found == regions_.end()) return;
+    for (Known& known : known_)
+        if (known.region == found->second.get()) known = {};
+    regions_.erase(found);
 }
 
 }  // namespace feroce::rtrs

@@ -1,5 +1,6 @@
-// The memory of a client's session: a slot per permit for message and header, a staging area per
-// permit for data that lies in memory which is not registered (made when first needed), and the
+// The memory of a client's session: two slots per permit for message and header (a short one, side
+// by side with those of other permits, and one for the longest), a staging area per permit for data
+// that lies in memory which is not registered (made when first needed), and the
 // buffers that the user has registered. Every path registers these areas with its own device:
 // RegisteredAreas, which dies with the path's incarnation.
 #pragma once
@@ -27,7 +28,8 @@ public:
     SessionMemory(const Geometry& geometry, std::pmr::memory_resource& memory);
 
     AreaId headers() const { return headers_id_; }
-    ByteSpan header_slot(std::uint16_t permit);
+    // For a message and header of `size` bytes together.
+    ByteSpan header_slot(std::uint16_t permit, std::size_t size);
 
     // The staging area of a permit: its id and bytes.
     struct Staging {
@@ -43,6 +45,10 @@ public:
     ByteSpan area(AreaId id) const { return areas_.at(id); }
 
 private:
+    // Two cache lines: most requests are shorter. Slots of max_header_size lie a page apart, so
+    // that the caches, which choose a place by the lower bits of an address, hold few of them.
+    static constexpr std::size_t kShortSlot = 128;
+
     Geometry geometry_;
     std::pmr::memory_resource& resource_;
     std::pmr::vector<std::byte> headers_;
@@ -67,18 +73,31 @@ public:
 
     // Registers at first use; nullptr if the device refuses.
     const ibv_mr* region(AreaId id);
+    // Of the user's area that holds all of this; nullptr also if there is none.
+    const ibv_mr* region_of(ByteView bytes);
     // That of the headers, which every request needs.
     const ibv_mr* headers() {
         if (headers_ == nullptr) headers_ = region(memory_.headers());
         return headers_;
     }
-    void forget(AreaId id) { regions_.erase(id); }
+    void forget(AreaId id);
 
 private:
+    // Where the data of a request lay, and the area that it was in: programs use their buffers
+    // again, and trees of many buffers are in no cache.
+    struct Known {
+        const std::byte* begin = nullptr;
+        const std::byte* end = nullptr;
+        const ibv_mr* region = nullptr;
+    };
+    static constexpr std::size_t kKnown = 512;  // Twice the usual queue depth; a power of two.
+    Known& known_of(ByteView bytes);
+
     SessionMemory& memory_;
     ibv_pd* pd_;
     const ibv_mr* headers_ = nullptr;  // In regions_; nullptr: not registered yet.
     std::map<AreaId, rdma::detail::Owned<ibv_mr, ibv_dereg_mr>> regions_;
+    std::vector<Known> known_ = std::vector<Known>(kKnown);  // By known_of().
 };
 
 }  // namespace feroce::rtrs
