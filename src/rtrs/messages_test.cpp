@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 
 #include "rtrs/handshake.hpp"
 #include "rtrs/immediate.hpp"
@@ -282,6 +283,7 @@ TEST(RequestHeader, RefusesWhatTheKernelOnceTook) {
     EXPECT_FALSE(RequestHeader::parse(bytes({4, 0, 0, 0}), 100, false));
     RequestHeader two = read_of(1024);
     two.segment_count = 2;
+    two.segments[1] = {};
     EXPECT_FALSE(RequestHeader::parse(emitted_header(two), 4128, false));
     two.sequence = 9;
     EXPECT_TRUE(RequestHeader::parse(emitted_header(two), 4128, true));
@@ -289,6 +291,41 @@ TEST(RequestHeader, RefusesWhatTheKernelOnceTook) {
     many[6] = std::byte{17};
     many.resize(1000);
     EXPECT_FALSE(RequestHeader::parse(many, 4128, true));
+}
+
+// No more is read of a chunk than its header has, and each byte once.
+TEST(RequestHeader, IsCopiedWithoutWhatLiesBehindIt) {
+    for (const std::uint16_t segments : {0, 1, 2, 16}) {
+        RequestHeader read = read_of(64);
+        read.need_invalidate = false;
+        read.sequence = 9;
+        read.segment_count = segments;
+        for (std::uint16_t i = 0; i < segments; ++i) read.segments[i] = {i, i + 1u, 64};
+        std::vector<std::byte> chunk = emitted_header(read);
+        const std::size_t usual = 32;
+        chunk.resize(1000, std::byte{0xa5});
+        std::array<std::byte, RequestHeader::kMaxSize> room{};
+        const ByteView copy = RequestHeader::copy(chunk, room);
+        EXPECT_EQ(copy.size(), std::max(usual, read.size())) << segments;
+        const auto parsed = RequestHeader::parse(copy, 16 * 64 + 32, true);
+        ASSERT_TRUE(parsed) << segments;
+        EXPECT_EQ(*parsed, read);
+        RequestHeader kept = read_of(1);
+        parsed->copy_to(kept);
+        EXPECT_EQ(kept, read);
+        // At the end of its chunk, and cut short there.
+        chunk.resize(read.size());
+        EXPECT_TRUE(RequestHeader::parse(RequestHeader::copy(chunk, room), 16 * 64 + 32, true));
+        chunk.pop_back();
+        EXPECT_FALSE(RequestHeader::parse(RequestHeader::copy(chunk, room), 16 * 64 + 32, true));
+    }
+    // One that lies about how many it has.
+    std::vector<std::byte> many = emitted_header(read_of(64));
+    many.resize(1000);
+    store_le16(std::span(many).subspan<6, 2>(), 0xffff);
+    std::array<std::byte, RequestHeader::kMaxSize> room{};
+    EXPECT_EQ(RequestHeader::copy(many, room).size(), RequestHeader::kMaxSize);
+    EXPECT_FALSE(RequestHeader::parse(room, 4128, true));
 }
 
 TEST(RequestHeader, SegmentsThatOverflowTheSumAreRefused) {

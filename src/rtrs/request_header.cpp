@@ -1,6 +1,8 @@
 // See request_header.hpp.
 #include "rtrs/request_header.hpp"
 
+#include <algorithm>
+
 #include "rtrs/handshake.hpp"
 
 namespace feroce::rtrs {
@@ -55,6 +57,40 @@ void RequestHeader::emit(ByteSpan out) const {
         }
     }
     if (sequence != kNoSequence) store_le64(rest.first<8>(), sequence);
+}
+
+ByteView RequestHeader::copy(ByteView from, std::span<std::byte, kMaxSize> into) {
+    // Of any write, and of reads into one segment.
+    constexpr std::size_t kUsual = kReadSize + kSegmentSize + kSequenceSize;
+    const std::size_t usual = std::min(from.size(), kUsual);
+    std::copy_n(from.begin(), usual, into.begin());
+    const ByteView seen = into.first(usual);
+    if (usual < kUsual) return seen;
+    const bool read = static_cast<MessageType>(load_le16(seen.first<2>())) == MessageType::Read;
+    const std::size_t segments = read ? load_le16(seen.subspan<6, 2>()) : 0;
+    if (segments <= 1) return seen;
+    const std::size_t whole =
+        std::min({from.size(), kMaxSize, kReadSize + kSegmentSize * segments + kSequenceSize});
+    std::copy_n(from.begin() + usual, whole - usual, into.begin() + usual);
+    return into.first(whole);
+}
+
+void RequestHeader::copy_to(RequestHeader& other) const {
+    other.direction = direction;
+    other.message_size = message_size;
+    other.need_invalidate = need_invalidate;
+    other.segment_count = segment_count;
+    other.sequence = sequence;
+    std::copy_n(segments.begin(), segment_count, other.segments.begin());
+}
+
+bool operator==(const RequestHeader& left, const RequestHeader& right) {
+    const auto used = [](const RequestHeader& header) {
+        return std::span(header.segments).first(header.segment_count);
+    };
+    return left.direction == right.direction && left.message_size == right.message_size &&
+           left.need_invalidate == right.need_invalidate && left.sequence == right.sequence &&
+           std::ranges::equal(used(left), used(right));
 }
 
 Result<RequestHeader> RequestHeader::parse(ByteView at, std::uint32_t offset, bool extended) {

@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cstdint>
+#include <span>
 
 #include "base/bytes.hpp"
 #include "base/result.hpp"
@@ -14,11 +15,12 @@
 
 namespace feroce::rtrs {
 
-// Memory of the client that the server may write.
+// Memory of the client that the server may write. Not cleared when made: a header has room for many
+// and most name one.
 struct RemoteSegment {
-    std::uint64_t address = 0;
-    std::uint32_t key = 0;
-    std::uint32_t length = 0;
+    std::uint64_t address;
+    std::uint32_t key;
+    std::uint32_t length;
 
     friend bool operator==(const RemoteSegment&, const RemoteSegment&) = default;
 };
@@ -38,10 +40,11 @@ struct RequestHeader {
 
     Direction direction = Direction::Write;
     std::uint16_t message_size = 0;
-    bool need_invalidate = false;     // Reads: the key of segment 0 ends with the response.
-    std::uint16_t segment_count = 0;  // Reads only.
-    std::array<RemoteSegment, kMaxReadSegments> segments{};
+    bool need_invalidate = false;          // Reads: the key of segment 0 ends with the response.
+    std::uint16_t segment_count = 0;       // Reads only.
     std::uint64_t sequence = kNoSequence;  // kNoSequence: none on the wire.
+    // Last, and valid up to segment_count: of most headers one cache line is touched.
+    std::array<RemoteSegment, kMaxReadSegments> segments;
 
     // Of one with so many segments.
     static constexpr std::size_t size_of(Direction direction, std::size_t segments, bool sequence) {
@@ -52,15 +55,21 @@ struct RequestHeader {
     std::size_t size() const { return size_of(direction, segment_count, sequence != kNoSequence); }
     void emit(ByteSpan out) const;  // size() bytes.
 
-    // `at`: the bytes of a chunk from `offset` on, at most kMaxSize of them are looked at. Anyone
-    // may have written anything there and may do so again, so the caller passes a private copy.
+    // Copies a header from the bytes of a chunk from its offset on: each once, since anyone may
+    // write them again, and no more of them than the header has, since what lies behind it is in
+    // nobody's cache. The part of `into` that is filled.
+    static ByteView copy(ByteView from, std::span<std::byte, kMaxSize> into);
+    // `at`: such a copy of the bytes of a chunk from `offset` on.
     // `extended`: a sequence number follows.
     static Result<RequestHeader> parse(ByteView at, std::uint32_t offset, bool extended);
-    // Into a fresh one: it is large, and is not copied then.
+    // Into a fresh one: it may be large, and is not copied then.
     static Result<void> parse(ByteView at, std::uint32_t offset, bool extended,
                               RequestHeader& header);
 
-    friend bool operator==(const RequestHeader&, const RequestHeader&) = default;
+    // What this one has, over another. An assignment would copy all there is room for.
+    void copy_to(RequestHeader& other) const;
+
+    friend bool operator==(const RequestHeader& left, const RequestHeader& right);
 };
 
 }  // namespace feroce::rtrs

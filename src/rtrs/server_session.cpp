@@ -61,36 +61,36 @@ void ServerSession::path_closed(PathNumber number) {
 Result<void> ServerSession::arrived(PathNumber path, std::uint16_t connection,
                                     const RequestPlace& place) {
     // The client may write while we read, so the header is read once, from a copy.
-    const ByteView behind = chunk(place.chunk).subspan(place.header_offset);
-    std::array<std::byte, RequestHeader::kMaxSize> copy;
-    const ByteView seen = behind.first(std::min(behind.size(), copy.size()));
-    std::copy(seen.begin(), seen.end(), copy.begin());
-    Answer answer{place.chunk, connection, 0, {}};
+    std::array<std::byte, RequestHeader::kMaxSize> room;
+    const ByteView seen =
+        RequestHeader::copy(chunk(place.chunk).subspan(place.header_offset), room);
+    Answer answer;
+    answer.chunk = place.chunk;
+    answer.connection = connection;
     const RequestHeader& header = answer.header;
-    TRY(RequestHeader::parse(ByteView(copy).first(seen.size()), place.header_offset,
-                             identity_.extended, answer.header));
+    TRY(RequestHeader::parse(seen, place.header_offset, identity_.extended, answer.header));
     Slot& slot = slots_[place.chunk];
     switch (table_.admit(place.chunk, header.sequence, path)) {
         case ChunkTable::Verdict::Execute:
-            slot.answer = answer;
+            answer.copy_to(slot.answer);
             execute(slot, place.header_offset);
             break;
         case ChunkTable::Verdict::Join:
             ++around_.statistics->joins;
-            slot.answer = answer;
+            answer.copy_to(slot.answer);
             slot.ended = false;
             if (slot.overdue) end_overdue(slot);
             break;
         case ChunkTable::Verdict::Replay:
             ++around_.statistics->replays;
             slot.answer.connection = connection;
-            slot.answer.header = header;
+            header.copy_to(slot.answer.header);
             slot.answer.error = table_.result(place.chunk);
             if (slot.answer.error != 0) slot.answer.has_note = false;  // Written over.
             send_answer(path, slot.answer);
             break;
         case ChunkTable::Verdict::Hold: {
-            slot.held = answer;
+            answer.copy_to(slot.held);
             slot.held_offset = place.header_offset;
             // Through the old path the client could still write into the chunk.
             const auto old = paths_.find(table_.path_of(place.chunk));
@@ -168,7 +168,7 @@ void ServerSession::respond(std::uint16_t chunk, int error, std::string_view tex
     const std::shared_ptr<ServerSession> self = --running_ == 0 ? std::move(self_) : self_;
     if (finished.answer_to != kNoPath) send_answer(finished.answer_to, slot.answer);
     if (finished.release_held && around_.handler != nullptr) {
-        slot.answer = slot.held;
+        slot.held.copy_to(slot.answer);
         execute(slot, slot.held_offset);
     }
     confirm_drained();

@@ -28,11 +28,20 @@ struct Answer {
     std::uint16_t chunk = 0;
     std::uint16_t connection = 0;
     int error = 0;
-    RequestHeader header;
     // Beside the immediate, if not 0: of an error the size of its text, which is at the beginning
     // of the chunk; of a read how many bytes the handler has filled.
     std::uint32_t note = 0;
     bool has_note = false;
+    RequestHeader header;  // Last: most of it is room for segments that few requests name.
+
+    void copy_to(Answer& other) const {  // See RequestHeader.
+        other.chunk = chunk;
+        other.connection = connection;
+        other.error = error;
+        other.note = note;
+        other.has_note = has_note;
+        header.copy_to(other.header);
+    }
 };
 
 // What a session asks of one of its paths.
@@ -108,16 +117,17 @@ public:
 
 private:
     friend class ServerRequest;
+    // What every request touches comes first, in few cache lines.
     struct Slot {
         ServerRequest request;
-        Answer answer;  // Valid while running, and for repetitions.
-        Answer held;    // Valid if the table holds a request.
-        std::uint32_t held_offset = 0;
         std::uint64_t calls = 0;  // Of the handler, for this chunk.
-        bool answered = false;    // The last of them.
         std::uint64_t since = 0;  // The tick in which it was called last.
+        bool answered = false;    // The last of them.
         bool overdue = false;     // Counted and told on stderr,
         bool ended = false;       // and the client knows: it gets no data any more.
+        std::uint32_t held_offset = 0;
+        Answer answer;  // Valid while running, and for repetitions.
+        Answer held;    // Valid if the table holds a request.
     };
     struct Drain {
         Fence fence;
