@@ -132,9 +132,11 @@ void Channel::post(std::span<ibv_send_wr> chain, bool signal) {
         wr.wr_id = rdma::to_wr_id(&send_);
         // Into place behind the others, where they stay until the device has seen them.
         ibv_sge* const first = batch_sges_.data() + batch_sges_.size();
-        batch_sges_.insert(batch_sges_.end(), wr.sg_list, wr.sg_list + wr.num_sge);
+        for (int i = 0; i < wr.num_sge; ++i) {
+            batch_bytes_ += wr.sg_list[i].length;
+            batch_sges_.push_back(wr.sg_list[i]);  // Few: one by one is the shortest.
+        }
         wr.sg_list = first;
-        for (int i = 0; i < wr.num_sge; ++i) batch_bytes_ += first[i].length;
         batch_.push_back(wr);
     }
     // The caller's memory of an inline message ends with this call.
@@ -155,7 +157,7 @@ bool Channel::fits_packet(const ibv_send_wr& wr) {
     return size <= packet_size_ && size >= packet_size_ / 2;
 }
 
-void Channel::post_request(ibv_send_wr wr, bool signal) {
+void Channel::post_request(ibv_send_wr& wr, bool signal) {
     const bool small = fits_packet(wr);
     if (batch_.size() == kBatch) flush();
     if (qp_ == nullptr) return;

@@ -74,7 +74,7 @@ public:
     // A WRITE WITH IMM whose last piece is the request's header; takes room for two. Where a round
     // has several whose data fits a packet, the data of all goes first and then the headers:
     // packets of one size travel together, and no header makes a packet of its own behind each.
-    void post_request(ibv_send_wr wr, bool signal);
+    void post_request(ibv_send_wr& wr, bool signal);
     void discard();  // What was posted and has not reached the device never will.
     // An empty RDMA WRITE WITH IMM.
     void post_immediate(Immediate immediate, bool signal = false);
