@@ -67,12 +67,14 @@ bool list_fits(const ibv_sge* list, int count) {
 
 constexpr Error kBadList{EINVAL, "no SGE list, or more SGEs than the device has"};
 
-Result<void> post_one(process::Shard::Session& session, Qp& qp, const ibv_send_wr& wr) {
+// `out` is the room in which work requests of a list are made one after the other: it is large, and
+// what an operation does not set it does not read.
+Result<void> post_one(process::Shard::Session& session, Qp& qp, const ibv_send_wr& wr,
+                      transport::SendWr& out) {
     const std::optional<SendOp> op = operation(wr.opcode);
     if (!op) return Error{EINVAL, "unknown operation"};
     if (!list_fits(wr.sg_list, wr.num_sge)) return kBadList;
     SgeScratch sges;
-    transport::SendWr out;
     out.wr_id = wr.wr_id;
     out.op = *op;
     set_send_flags(out, wr.send_flags);
@@ -85,6 +87,8 @@ Result<void> post_one(process::Shard::Session& session, Qp& qp, const ibv_send_w
     if (*op == SendOp::BindWindow) {
         if (wr.bind_mw.mw == nullptr) return Error{EINVAL, "a bind needs a window"};
         out.bind = window_bind(*wr.bind_mw.mw, wr.bind_mw.rkey, wr.bind_mw.bind_info);
+        out.remote_address = 0;  // It has none; kept of the last one it would mislead.
+        out.rkey = {};
     } else if (qp.base.qp_base.qp_type == IBV_QPT_UD) {
         if (wr.wr.ud.ah == nullptr || !alive(wr.wr.ud.ah->context))
             return Error{EINVAL, "a datagram needs a live address handle"};
@@ -133,8 +137,9 @@ int post_send(ibv_qp* base, ibv_send_wr* list, ibv_send_wr** bad) {
         return refuse("ibv_post_send", kDead);
     }
     process::Shard::Session session(*qp.shard, process::Shard::Work::Posts);
+    transport::SendWr room;
     for (ibv_send_wr* wr = list; wr != nullptr; wr = wr->next) {
-        if (Result<void> posted = post_one(session, qp, *wr); !posted) {
+        if (Result<void> posted = post_one(session, qp, *wr, room); !posted) {
             *bad = wr;
             return refuse("ibv_post_send", posted.error(), *qp.machine);
         }
