@@ -12,6 +12,13 @@ namespace {
 template <class Copy>
 ListFault walk(const Memory& memory, PdId pd, std::span<const Sge> list, std::uint64_t offset,
                std::uint64_t size, AccessSet need, Copy copy) {
+    // Most lists are one piece, which holds it all.
+    if (list.size() == 1 && offset <= list[0].length && size <= list[0].length - offset &&
+        size > 0 && list[0].address + offset >= list[0].address) [[likely]] {
+        const Lookup found = memory.local(pd, list[0].lkey, list[0].address + offset, size, need);
+        if (found.fault != Fault::None) return {found.fault, 0};
+        return copy(found.slice, 0) ? ListFault{} : ListFault{Fault::Unmapped, 0};
+    }
     std::uint64_t done = 0;
     for (std::size_t i = 0; i < list.size() && done < size; ++i) {
         const Sge& sge = list[i];

@@ -72,9 +72,14 @@ std::size_t emit_headers(ByteSpan out, const Bth& bth, const Extensions& extensi
     const auto put_u32 = [&](Header h, std::uint32_t value) {
         if (info.has(h)) store_be32(out.subspan(Bth::kSize + info.offset(h)).first<4>(), value);
     };
+    // Of all but atomics, datagrams and what else is rare.
+    constexpr unsigned kUsual = static_cast<unsigned>(Header::Reth) |
+                                static_cast<unsigned>(Header::Aeth) |
+                                static_cast<unsigned>(Header::Immediate);
     put(Header::Reth, extensions.reth);
     put(Header::Aeth, extensions.aeth);
     put_u32(Header::Immediate, extensions.immediate);
+    if ((info.headers & ~kUsual) == 0) return size;
     put(Header::AtomicEth, extensions.atomic);
     put(Header::AtomicAckEth, extensions.atomic_ack);
     put_u32(Header::Ieth, extensions.invalidate.raw);

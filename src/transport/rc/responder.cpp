@@ -201,13 +201,14 @@ Responder::Check Responder::check_length(const wire::Packet& packet, std::uint32
     if (info.verb == Verb::AtomicWrite) return size == 8 ? Check{} : Check{refusal};
     const bool has_length =
         info.verb == Verb::ReadRequest || (info.verb == Verb::Write && info.starts_message());
-    if (has_length && packet.reth().length > kMessageBytesMax) return refusal;
+    const std::uint64_t told = has_length ? packet.reth().length : 0;
+    if (told > kMessageBytesMax) return refusal;
     if (info.verb != Verb::Send && info.verb != Verb::Write) return {};
     if (packets != packets_for(mismatch.length, qp_.attributes().path_mtu)) return mismatch;
     if (!info.ends_message() && size != full) return mismatch;
     if (info.position == wire::Position::Last && size == 0) return refusal;
     if (info.verb == Verb::Send) return {};
-    const std::uint64_t length = info.starts_message() ? packet.reth().length : write_length_;
+    const std::uint64_t length = info.starts_message() ? told : write_length_;
     const std::uint64_t before = info.starts_message() ? 0 : received_bytes_;
     const bool adds_up = info.ends_message() ? before + size == length : before + size < length;
     return adds_up ? Check{} : Check{refusal};
