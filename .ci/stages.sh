@@ -25,6 +25,7 @@ stages=(
     "full|function|netns|every Debian program pair across two network namespaces, IPv4 and IPv6"
     "full|function|udp|abi, share, litmus and netns once more, without rings on one machine"
     "full|function|demo|the demo for root and others ends well, and leaves nothing if interrupted"
+    "full|function|web|feroce web in Chromium: rates, failures, keys; hostile pages read nothing"
     "full|function|iser|libiscsi's whole suite to tgt: over iser:// as over iscsi://"
     "full|function|disks20|fio verifies a disk while networks are cut and its server is killed"
     "full|function|crash5|a disk's machine is killed 5 times: what was flushed is there"
@@ -539,6 +540,12 @@ stage_chroot() {
     need_tests
     "${try[@]}" bookworm readme packages container userns
     "${try[@]}" trixie packages tests
+}
+
+stage_web() {
+    set_up web
+    need_tests
+    python3 "$root/tests/cli/web_page_test.py" "$build/bin"
 }
 
 stage_exporters() {

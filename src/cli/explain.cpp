@@ -195,8 +195,9 @@ Json whom_to_ask(const StateReason& reason, const std::vector<Gid>& here) {
             {"command", fmt::format("feroce explain 0x{:06x}", reason.peer_qpn)}};
 }
 
-Json collect(std::optional<std::uint32_t> which) {
-    const std::vector<StateReading> readings = all_processes();
+}  // namespace
+
+Json explanations(const std::vector<StateReading>& readings, std::optional<std::uint32_t> which) {
     const std::vector<Gid> here = own_addresses();
     Json out = Json::array();
     for (const StateReading& reading : readings) {
@@ -221,6 +222,8 @@ Json collect(std::optional<std::uint32_t> which) {
     return out;
 }
 
+namespace {
+
 void print_words(const Json& records) {
     std::string last;
     for (const Json& record : records) {
@@ -240,10 +243,7 @@ void print_words(const Json& records) {
 
 }  // namespace
 
-namespace {
-
-// Why the answer "nothing has failed" would be a guess; empty if it would not.
-std::string gap(std::optional<std::uint32_t> which) {
+std::string explanation_gap(std::optional<std::uint32_t> which) {
     std::string pids;
     for (const std::uint32_t pid : process::unkept_processes(::geteuid()))
         if (!which || *which == pid) pids += (pids.empty() ? "" : ", ") + std::to_string(pid);
@@ -257,15 +257,13 @@ std::string gap(std::optional<std::uint32_t> which) {
     return "";
 }
 
-}  // namespace
-
 int explain(std::optional<std::uint32_t> which, const OutputOptions& options) {
-    const Json records = collect(which);
+    const Json records = explanations(all_processes(), which);
     if (options.json)
         print_json(records, options);
     else
         print_words(records);
-    const std::string unknown = gap(which);
+    const std::string unknown = explanation_gap(which);
     if (!unknown.empty()) fmt::print(stderr, "feroce: not everything can be known: {}\n", unknown);
     if (!records.empty()) return 0;
     if (!unknown.empty()) return 2;

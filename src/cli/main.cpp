@@ -23,6 +23,7 @@
 #include "cli/show.hpp"
 #include "cli/top/top.hpp"
 #include "cli/trace.hpp"
+#include "cli/web/web.hpp"
 
 namespace feroce::cli {
 namespace {
@@ -39,6 +40,7 @@ struct Arguments {
     AttachOptions attached;
     MetricsOptions measured;
     TopOptions watched;
+    WebOptions shown;
     bool writers = false;
     std::string evicted;
     bool reload = false;
@@ -147,6 +149,14 @@ void add_top(CLI::App& app, Arguments& arguments, int& status) {
     command->callback([&] { status = top(watched, arguments.options); });
 }
 
+void add_web(CLI::App& app, Arguments& arguments, int& status) {
+    CLI::App* command =
+        app.add_subcommand("web", "a page for the browser: who talks to whom, rates, failures");
+    command->add_option("--listen", arguments.shown.listen,
+                        "[ADDRESS:]PORT of this machine's loopback; 127.0.0.1:8791 if left out");
+    command->callback([&] { status = web(arguments.shown); });
+}
+
 void add_commands(CLI::App& app, Arguments& arguments, int& status) {
     app.add_subcommand(
         "run", "run [--lint[=abort]] -- CMD ARGS: an unmodified RDMA program on the soft device");
@@ -188,6 +198,7 @@ void add_commands(CLI::App& app, Arguments& arguments, int& status) {
     looks->add_option("program", arguments.which, "also whether this one would use Feroce");
     looks->callback([&] { status = doctor(arguments.which, arguments.options); });
     add_top(app, arguments, status);
+    add_web(app, arguments, status);
     add_metrics(app, arguments, status);
     add_disk_commands(app, arguments, status);
 }

@@ -20,7 +20,7 @@ BEFORE = {
     "feroce-session.1": ["feroce export data=memory:16M &",
                          "build/tools/disk_load 1234 data 600 10.0.0.1 >load.txt &"],
 }
-ENDLESS = ("feroce export ", "feroce metrics --listen ", "feroce top --view ",
+ENDLESS = ("feroce export ", "feroce metrics --listen ", "feroce web ", "feroce top --view ",
            "feroce run -- ib_write_bw -d feroce_lo -x 0")
 AFTER = {
     "feroce-export.1": ["feroce detach $(feroce attach 10.0.0.1 data)"],

@@ -16,7 +16,7 @@
 #include <system_error>
 
 #include "cli/complain.hpp"
-#include "cli/metrics/end_signals.hpp"
+#include "cli/http/end_signals.hpp"
 #include "cli/metrics/names.hpp"
 
 namespace feroce::cli {

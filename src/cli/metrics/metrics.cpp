@@ -8,7 +8,7 @@
 #include "cli/devices.hpp"
 #include "cli/metrics/counter_tree.hpp"
 #include "cli/metrics/families.hpp"
-#include "cli/metrics/http_server.hpp"
+#include "cli/metrics/metrics_site.hpp"
 #include "cli/output.hpp"
 #include "cli/state.hpp"
 

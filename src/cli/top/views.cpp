@@ -252,6 +252,7 @@ Json qps_as_json(const TopSample& sample) {
                        {"state", state_name(s.state)},
                        {"pid", qp.pid},
                        {"comm", qp.command},
+                       {"src-addr", s.source.is_zero() ? "" : to_string(s.source)},
                        {"dst-addr", s.destination.is_zero() ? "" : to_string(s.destination)},
                        {"by", s.by_ring != 0 ? "ring" : "udp"},
                        {"posts_per_second", number_of(qp.posted)},

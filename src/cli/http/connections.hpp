@@ -1,4 +1,4 @@
-// The open connections of the server of metrics. None lives longer than a scrape can take, and when
+// The open connections of a server. None lives longer than an answer can take, and when
 // there are too many the oldest ends: so a newcomer always gets in, whatever clients do that never
 // finish a request.
 #pragma once

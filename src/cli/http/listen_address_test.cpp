@@ -1,4 +1,4 @@
-#include "cli/metrics/listen_address.hpp"
+#include "cli/http/listen_address.hpp"
 
 #include <gtest/gtest.h>
 
@@ -8,19 +8,26 @@ namespace feroce::cli::listen_address_test {
 namespace {
 
 TEST(ListenAddress, IsLoopbackUnlessItSaysMore) {
-    EXPECT_EQ(to_text(parse_listen("9879")), "127.0.0.1:9879");
-    EXPECT_EQ(to_text(parse_listen(":9879")), "127.0.0.1:9879");
-    EXPECT_EQ(to_text(parse_listen("localhost:0")), "127.0.0.1:0");
-    EXPECT_EQ(to_text(parse_listen("0.0.0.0:1")), "0.0.0.0:1");
-    EXPECT_EQ(to_text(parse_listen("10.0.0.1:65535")), "10.0.0.1:65535");
-    EXPECT_EQ(to_text(parse_listen("[::1]:80")), "[::1]:80");
+    EXPECT_EQ(to_text(parse_listen("9879", "metrics")), "127.0.0.1:9879");
+    EXPECT_EQ(to_text(parse_listen(":9879", "metrics")), "127.0.0.1:9879");
+    EXPECT_EQ(to_text(parse_listen("localhost:0", "metrics")), "127.0.0.1:0");
+    EXPECT_EQ(to_text(parse_listen("0.0.0.0:1", "metrics")), "0.0.0.0:1");
+    EXPECT_EQ(to_text(parse_listen("10.0.0.1:65535", "metrics")), "10.0.0.1:65535");
+    EXPECT_EQ(to_text(parse_listen("[::1]:80", "metrics")), "[::1]:80");
+}
+
+TEST(ListenAddress, KnowsLoopback) {
+    for (const char* text : {"1", "127.0.0.1:1", "127.255.0.9:1", "[::1]:1"})
+        EXPECT_TRUE(is_loopback(parse_listen(text, "web"))) << text;
+    for (const char* text : {"0.0.0.0:1", "128.0.0.1:1", "10.0.0.1:1", "[::]:1", "[fe80::1]:1"})
+        EXPECT_FALSE(is_loopback(parse_listen(text, "web"))) << text;
 }
 
 TEST(ListenAddress, RefusesWhatIsNone) {
     for (const char* text : {"", ":", "host", "10.0.0.1", "10.0.0.1:", "10.0.0.1:65536", "1:2:3",
                              "::1:80", "[::1]", "[::1]80", "[::1:80", "[10.0.0.1]:80", "[]:80",
                              "example.org:80", "10.0.0.1:8x", "10.0.0.1:-1", "10.0.0.1: 80"})
-        EXPECT_THROW(parse_listen(text), UsageError) << text;
+        EXPECT_THROW(parse_listen(text, "metrics"), UsageError) << text;
 }
 
 TEST(HostHeader, NumbersAndOurNamesAreOurs) {

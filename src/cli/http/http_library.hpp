@@ -9,7 +9,7 @@ namespace feroce::cli {
 struct HttpLibrary {
     decltype(&MHD_start_daemon) start_daemon = nullptr;
     decltype(&MHD_stop_daemon) stop_daemon = nullptr;
-    decltype(&MHD_create_response_from_buffer) create_response = nullptr;
+    decltype(&MHD_create_response_from_buffer_with_free_callback_cls) create_response = nullptr;
     decltype(&MHD_destroy_response) destroy_response = nullptr;
     decltype(&MHD_add_response_header) add_header = nullptr;
     decltype(&MHD_queue_response) queue_response = nullptr;

@@ -1,4 +1,4 @@
-#include "cli/metrics/connections.hpp"
+#include "cli/http/connections.hpp"
 
 #include <sys/socket.h>
 

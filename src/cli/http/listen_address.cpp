@@ -1,4 +1,4 @@
-#include "cli/metrics/listen_address.hpp"
+#include "cli/http/listen_address.hpp"
 
 #include <arpa/inet.h>
 #include <fmt/format.h>
@@ -73,10 +73,10 @@ bool same_name(const std::string& a, const std::string& b) {
 
 }  // namespace
 
-ListenAddress parse_listen(const std::string& text) {
-    const auto refuse = [&text] {
+ListenAddress parse_listen(const std::string& text, const std::string& command) {
+    const auto refuse = [&] {
         return UsageError(fmt::format(
-            "metrics cannot listen on {}: [ADDRESS:]PORT is meant, IPv6 in brackets", text));
+            "{} cannot listen on {}: [ADDRESS:]PORT is meant, IPv6 in brackets", command, text));
     };
     std::optional<HostAndPort> parts = split_host(text);
     if (!parts) throw refuse();
@@ -89,6 +89,17 @@ ListenAddress parse_listen(const std::string& text) {
     if (parts->bracketed ? !set_v6(parts->host, *port, out) : !set_v4(parts->host, *port, out))
         throw refuse();
     return out;
+}
+
+bool is_loopback(const ListenAddress& listen) {
+    if (listen.address.ss_family == AF_INET6) {
+        sockaddr_in6 address{};
+        std::memcpy(&address, &listen.address, sizeof address);
+        return IN6_IS_ADDR_LOOPBACK(&address.sin6_addr) != 0;
+    }
+    sockaddr_in address{};
+    std::memcpy(&address, &listen.address, sizeof address);
+    return (ntohl(address.sin_addr.s_addr) >> 24) == 127;
 }
 
 std::string to_text(const ListenAddress& listen) {

@@ -1,5 +1,4 @@
-// `feroce metrics --listen`: GET /metrics, one request a connection. A thread of libmicrohttpd
-// serves all connections and never waits for one of them.
+// `feroce metrics --listen`: GET /metrics.
 #pragma once
 
 #include "cli/metrics/metrics.hpp"

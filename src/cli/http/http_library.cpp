@@ -1,4 +1,4 @@
-#include "cli/metrics/http_library.hpp"
+#include "cli/http/http_library.hpp"
 
 #include <dlfcn.h>
 
@@ -17,7 +17,8 @@ bool load_functions(HttpLibrary& out) {
     void* library = ::dlopen(kName, RTLD_NOW | RTLD_LOCAL);
     return library != nullptr && find_function(library, "MHD_start_daemon", out.start_daemon) &&
            find_function(library, "MHD_stop_daemon", out.stop_daemon) &&
-           find_function(library, "MHD_create_response_from_buffer", out.create_response) &&
+           find_function(library, "MHD_create_response_from_buffer_with_free_callback_cls",
+                         out.create_response) &&
            find_function(library, "MHD_destroy_response", out.destroy_response) &&
            find_function(library, "MHD_add_response_header", out.add_header) &&
            find_function(library, "MHD_queue_response", out.queue_response) &&

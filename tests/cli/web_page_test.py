@@ -1,0 +1,248 @@
+#!/usr/bin/env python3
+"""The page of `feroce web` in a real browser: web_page_test.py FOLDER_OF_FEROCE [FOLDER].
+Pictures go to the second folder, if there is one. Exit status 77: not here."""
+import contextlib
+import functools
+import http.server
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+
+from chromium import Browser, Page
+from own_network import enter_own_network
+from top_test import running, running_pair
+from web_test import serving
+
+EVIL = "evil.example"
+
+
+@contextlib.contextmanager
+def browsing(*options):
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
+        browser = Browser(profile, *options)
+        try:
+            yield browser
+        finally:
+            browser.end()
+
+
+@contextlib.contextmanager
+def failed_program(feroce):
+    program = os.path.join(os.path.dirname(feroce), "bad_access")
+    with running([feroce, "run", "--", program, "--wait"], stdin=subprocess.PIPE,
+                 stdout=subprocess.PIPE) as child:
+        assert child.stdout.readline(), "it says how its work request ended"
+        yield child
+
+
+def keep(page, folder, name):
+    if folder:
+        with open(os.path.join(folder, name), "wb") as file:
+            file.write(page.screenshot())
+
+
+def rows(page):
+    return page.value("[...document.querySelectorAll('#table tbody tr')].map(r => r.innerText)")
+
+
+def check_pair(page, pair):
+    for child in pair:
+        page.await_value(f"process {child.pid} in the graph",
+                         f"!!document.querySelector('[data-node=\"pid {child.pid}\"]')")
+    page.await_value("a rate", "document.querySelector('.now dd').innerText",
+                     lambda text: text.endswith("B/s") and text[0] in "123456789")
+    page.await_value("a connection with packets",
+                     "document.querySelector('.edge:not(.failed) text').textContent",
+                     lambda text: text.endswith("packets/s"))
+    page.await_value("a line in the plot",
+                     "document.querySelector('.stroke').getAttribute('d').split('L').length",
+                     lambda points: points >= 3)
+    assert "live" in page.text("#pulse")
+    assert sum("ib_write_bw" in row for row in rows(page)) == 2, rows(page)
+
+
+def check_failure(page, child):
+    said = page.await_value("the failure", "document.querySelector('.failure')?.innerText ?? ''")
+    assert f"bad_access (pid {child.pid})" in said and "IBV_WC_REM_ACCESS_ERR" in said, said
+    assert "because" in said, said
+    assert page.value("document.querySelectorAll('.edge.failed').length") == 1
+    red = page.value("getComputedStyle(document.querySelector('.edge.failed path')).stroke")
+    good = page.value("getComputedStyle(document.querySelector('.edge:not(.failed) path')).stroke")
+    assert red != good, (red, good)
+
+
+def check_keys(page, pair):
+    page.press("2", 50)
+    assert page.value("document.querySelector('[aria-selected=true]').innerText") \
+        .startswith("Queue pairs")
+    assert sum("RTS" in row for row in rows(page)) >= 1, rows(page)
+    page.press("/", 191)
+    for letter in "bad_access":
+        page.press(letter, ord(letter.upper()))
+    assert len(rows(page)) == 2 and all("bad_access" in row for row in rows(page)), rows(page)
+    page.value("document.getElementById('filter').value = ''")
+    page.press("Escape", 27)
+    # A process is chosen by keyboard alone.
+    page.value(f"document.querySelector('[data-node=\"pid {pair[1].pid}\"]').focus()")
+    page.press("Enter", 13)
+    assert str(pair[1].pid) in page.text("#scope")
+    assert all(str(pair[1].pid) in row for row in rows(page)) and rows(page), rows(page)
+    page.press("Escape", 27)
+    assert page.value("document.getElementById('scope').hidden")
+    page.press("?", 191)
+    assert page.value("document.getElementById('keys').open")
+    page.press("Escape", 27)
+    page.press("p", 80)
+    assert "paused" in page.text("#pulse")
+    page.press("p", 80)
+    page.await_value("it goes on", "document.getElementById('pulse').innerText == 'live'")
+    page.press("1", 49)
+
+
+def check_themes(page):
+    ground = "getComputedStyle(document.body).backgroundColor"
+    light = page.value(ground)
+    page.call("Emulation.setEmulatedMedia",
+              features=[{"name": "prefers-color-scheme", "value": "dark"}])
+    dark = page.value(ground)
+    assert light != dark, light
+    page.press("t", 84)
+    assert page.value(ground) == light, "light was chosen"
+    page.call("Emulation.setEmulatedMedia", features=[])
+    page.press("t", 84)
+    assert page.value(ground) == dark, "dark was chosen"
+    page.press("t", 84)
+    assert page.value(ground) == light, "the system's"
+
+
+def check_own_requests(page, origin):
+    requests = page.requests()
+    assert f"{origin}/" in requests and f"{origin}/state.json" in requests, requests
+    assert all(url.startswith(f"{origin}/") for url in requests), requests
+    assert not page.complaints(), page.complaints()
+
+
+def test_page(feroce, folder):
+    with serving(feroce) as server, browsing() as browser:
+        origin = f"http://127.0.0.1:{server.port}"
+        page = Page(browser)
+        page.open(f"{origin}/")
+        page.await_value("nobody is there", "document.getElementById('graph').innerText",
+                         lambda text: "No program uses Feroce now" in text)
+        with running_pair(feroce) as pair:
+            check_pair(page, pair)
+            with failed_program(feroce) as child:
+                check_failure(page, child)
+                check_keys(page, pair)
+                check_themes(page)
+                page.value("new Promise(done => setTimeout(done, 300))")
+                keep(page, folder, "light.png")
+                page.press("t", 84)
+                page.press("t", 84)
+                keep(page, folder, "dark.png")
+            page.await_value("what ended is no longer told of as alive",
+                             "document.querySelector('.failure.ended')?.innerText ?? ''",
+                             lambda text: "ended" in text)
+        check_own_requests(page, origin)
+        server.end()
+        page.await_value("the server is gone", "document.getElementById('pulse').innerText",
+                         lambda text: text == "feroce web does not answer")
+
+
+# Tries what a page of another origin can: each line is what it read.
+HOSTILE = """<!doctype html><title>hostile</title><ul id=read></ul><script type=module>
+const port = %d, read = document.getElementById("read");
+const note = (how, what) => {
+  const line = document.createElement("li");
+  line.textContent = how + ": " + what;
+  read.append(line);
+};
+const attempt = async (how, url, options) => {
+  try {
+    const answer = await fetch(url, options);
+    note(how, answer.type + " " + answer.status + " " + (await answer.text()));
+  } catch (error) {
+    note(how, "nothing");
+  }
+};
+await attempt("cors", `http://127.0.0.1:${port}/state.json`);
+await attempt("no-cors", `http://127.0.0.1:${port}/state.json`, { mode: "no-cors" });
+await attempt("rebound", `http://%s:${port}/state.json`);
+const load = (how, tag, url) => new Promise((done) => {
+  const element = document.createElement(tag);
+  element.onload = () => done(note(how, "loaded"));
+  element.onerror = () => done(note(how, "nothing"));
+  element.src = url;
+  document.body.append(element);
+});
+await load("script", "script", `http://127.0.0.1:${port}/main.js`);
+await load("image", "img", `http://127.0.0.1:${port}/icon.svg`);
+await load("frame", "iframe", `http://127.0.0.1:${port}/`);
+try {
+  note("framed", document.querySelector("iframe").contentDocument?.body.innerText ?? "nothing");
+} catch (error) {
+  note("framed", "nothing");
+}
+note("end", "");
+</script>"""
+
+
+class Hostile(http.server.BaseHTTPRequestHandler):
+    def __init__(self, target, *words):
+        self.target = target
+        super().__init__(*words)
+
+    def do_GET(self):  # pylint: disable=invalid-name
+        text = (HOSTILE % (self.target, EVIL)).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "text/html")
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text)
+
+    def log_message(self, *_):  # pylint: disable=arguments-differ
+        pass
+
+
+def test_hostile_page(feroce, _):
+    with serving(feroce) as server, running_pair(feroce), \
+            browsing(f"--host-resolver-rules=MAP {EVIL} 127.0.0.1") as browser:
+        hostile = http.server.ThreadingHTTPServer(
+            ("127.0.0.1", 0), functools.partial(Hostile, server.port))
+        threading.Thread(target=hostile.serve_forever, daemon=True).start()
+        page = Page(browser)
+        page.open(f"http://{EVIL}:{hostile.server_port}/")
+        read = page.await_value("its attempts", "document.getElementById('read').innerText",
+                                lambda text: "end:" in text)
+        for how in "cors", "no-cors", "script", "image", "framed":
+            assert f"{how}: nothing" in read, read
+        assert "ib_write_bw" not in read and "feroce_lo" not in read, read
+        # The browser takes the server for one of the hostile name: what it gets says no.
+        page.open(f"http://{EVIL}:{server.port}/")
+        page.await_value("a refusal", "document.body?.innerText ?? ''",
+                         lambda text: "the Host header names another machine" in text)
+        said = page.value("fetch('/state.json').then(a => a.text().then(t => a.status + t))")
+        assert said.startswith("403") and "feroce_lo" not in said, said
+        hostile.shutdown()
+        hostile.server_close()
+
+
+def main():
+    folder = os.path.abspath(sys.argv[1])
+    if shutil.which("chromium") is None:
+        print("chromium is not installed")
+        return 77
+    if not enter_own_network():
+        return 77
+    feroce = os.path.join(folder, "feroce")
+    for test in test_page, test_hostile_page:
+        test(feroce, sys.argv[2] if len(sys.argv) > 2 else None)
+        print(f"{test.__name__}: good")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
