@@ -154,6 +154,8 @@ void add_web(CLI::App& app, Arguments& arguments, int& status) {
         app.add_subcommand("web", "a page for the browser: who talks to whom, rates, failures");
     command->add_option("--listen", arguments.shown.listen,
                         "[ADDRESS:]PORT of this machine's loopback; 127.0.0.1:8791 if left out");
+    command->add_option("--pcap", arguments.shown.capture,
+                        "a pcapng file: its packets as a ladder for each connection");
     command->callback([&] { status = web(arguments.shown); });
 }
 

@@ -152,6 +152,33 @@ def test_page(feroce, folder):
                          lambda text: text == "feroce web does not answer")
 
 
+# Of the kernel's rxe: a READ that the peer refuses.
+CAPTURE = os.path.join(os.path.dirname(os.path.abspath(__file__)),
+                       "../golden/data/rc-badread-v6.pcapng")
+
+
+def test_capture(feroce, folder):
+    traced = subprocess.run([feroce, "trace", CAPTURE], capture_output=True, text=True, check=True,
+                            timeout=60).stdout.splitlines()
+    with serving(feroce, "--pcap", CAPTURE) as server, browsing() as browser:
+        origin = f"http://127.0.0.1:{server.port}"
+        page = Page(browser)
+        page.open(f"{origin}/#packets")
+        page.await_value("packets", "document.querySelectorAll('.packet').length")
+        # First the connection manager's packets, then those of the connection.
+        arrows = "document.querySelectorAll('.packet').length"
+        ends = page.value("document.querySelector('.capture select').innerText")
+        assert ends.count("\n") == 1 and "QP 0x00002e" in ends and "QP 0x000030" in ends, ends
+        managed = page.value(arrows)
+        page.value("const list = document.querySelector('.capture select'); list.value = 1;"
+                   "list.dispatchEvent(new Event('change'))")
+        assert managed + page.value(arrows) == len(traced) == 7, traced
+        words = page.value("document.querySelector('.packet.remarked').textContent")
+        assert "refused at PSN" in words, words
+        check_own_requests(page, origin)
+        keep(page, folder, "capture.png")
+
+
 # Tries what a page of another origin can: each line is what it read.
 HOSTILE = """<!doctype html><title>hostile</title><ul id=read></ul><script type=module>
 const port = %d, read = document.getElementById("read");
@@ -238,7 +265,7 @@ def main():
     if not enter_own_network():
         return 77
     feroce = os.path.join(folder, "feroce")
-    for test in test_page, test_hostile_page:
+    for test in test_page, test_capture, test_hostile_page:
         test(feroce, sys.argv[2] if len(sys.argv) > 2 else None)
         print(f"{test.__name__}: good")
     return 0

@@ -170,6 +170,10 @@ def test_usage(feroce, _):
         status, said = refused(feroce, "--listen", address)
         assert status == 2 and "loopback only" in said, said
     assert refused(feroce, "--listen", "here")[0] == 2
+    assert refused(feroce, "--listen", "0", "--pcap", "/nowhere") == \
+        (2, "feroce: /nowhere: No such file or directory\n")
+    assert refused(feroce, "--listen", "0", "--pcap", "/etc/passwd") == \
+        (2, "feroce: /etc/passwd is not a pcapng file\n")
 
 
 def main():

@@ -48,6 +48,7 @@ Json document_of(WebFacts facts) {
     out["unknown"] = facts.unknown;
     out["machine"] = facts.machine;
     out["user"] = facts.user;
+    out["capture"] = facts.capture;
     out["version"] = FEROCE_VERSION;
     return out;
 }

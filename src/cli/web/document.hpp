@@ -22,6 +22,7 @@ struct WebFacts {
     std::string unknown;            // explanation_gap().
     std::string machine;            // Its name.
     std::string user;
+    std::string capture;  // The file of packets; empty: none.
 };
 
 Json document_of(WebFacts facts);

@@ -11,13 +11,14 @@
 #include "cli/top/watcher.hpp"
 #include "cli/web/document.hpp"
 #include "cli/web/gate.hpp"
+#include "cli/web/ladder.hpp"
 #include "cli/web/page_files.hpp"
 
 namespace feroce::cli {
 namespace {
 
 // Several pages share a look, and asking without a pause costs the programs nothing.
-constexpr std::chrono::milliseconds kLookLasts{700};
+constexpr std::chrono::milliseconds kPageLookLasts{700};
 // Nobody looked for so long: a rate over that time says nothing of now.
 constexpr std::chrono::seconds kRatesLast{10};
 
@@ -50,8 +51,14 @@ HttpReply json_reply(std::shared_ptr<const std::string> text) {
 
 }  // namespace
 
-WebSite::WebSite(const WebOptions& /*options*/)
-    : machine_(machine_name()), user_(user_name(::geteuid())), user_number_(::geteuid()) {}
+WebSite::WebSite(const WebOptions& options)
+    : capture_(options.capture),
+      machine_(machine_name()),
+      user_(user_name(::geteuid())),
+      user_number_(::geteuid()) {
+    if (!capture_.empty())
+        ladders_ = std::make_shared<const std::string>(ladders_in(capture_).dump());
+}
 
 HttpReply WebSite::answer(const HttpRequest& request) {
     const std::string refusal = refusal_of_origin(request);
@@ -71,6 +78,7 @@ HttpReply WebSite::answer(const HttpRequest& request) {
 
 HttpReply WebSite::answer_path(std::string_view path) {
     if (path == "/state.json") return json_reply(document());
+    if (path == "/capture.json" && ladders_ != nullptr) return json_reply(ladders_);
     for (const PageFile& file : page_files())
         if (file.path == path)
             return {.type = std::string(file.type),
@@ -80,7 +88,7 @@ HttpReply WebSite::answer_path(std::string_view path) {
 
 std::shared_ptr<const std::string> WebSite::document() {
     const Clock::duration age = Clock::now() - looked_;
-    if (document_ != nullptr && age < kLookLasts) return document_;
+    if (document_ != nullptr && age < kPageLookLasts) return document_;
     if (age > kRatesLast) sampler_ = Sampler();
     const TopLook look = look_around();
     WebFacts facts;
@@ -89,6 +97,7 @@ std::shared_ptr<const std::string> WebSite::document() {
     facts.unknown = explanation_gap(std::nullopt);
     facts.machine = machine_;
     facts.user = user_;
+    facts.capture = capture_;
     // A path or a command may be any bytes.
     document_ = std::make_shared<const std::string>(
         document_of(std::move(facts)).dump(-1, ' ', false, Json::error_handler_t::replace));

@@ -22,6 +22,8 @@ private:
     HttpReply answer_path(std::string_view path);
     std::shared_ptr<const std::string> document();
 
+    std::string capture_;                         // The file.
+    std::shared_ptr<const std::string> ladders_;  // Of it; null: none.
     std::string machine_;
     std::string user_;
     std::uint32_t user_number_;

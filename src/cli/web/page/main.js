@@ -2,6 +2,7 @@
 import { setText } from "./format.js";
 import { Failures } from "./failures.js";
 import { Graph } from "./graph.js";
+import { Ladders } from "./ladder.js";
 import { History, Plots } from "./plots.js";
 import { Tables } from "./tables.js";
 
@@ -63,11 +64,20 @@ async function ask() {
   return answer.json();
 }
 
+// Packets do not change: they are asked for once.
+async function showCapture() {
+  const answer = await fetch("capture.json");
+  if (answer.ok) tables.addCapture(new Ladders(await answer.json()));
+  show();
+}
+
 async function look() {
   const begun = performance.now();
   if (!isPaused && !document.hidden) {
     try {
+      const isFirst = state === null;
       state = await ask();
+      if (isFirst && state.capture) showCapture();
       seen = Date.now();
       past.add(seen, state);
       show();

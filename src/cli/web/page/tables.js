@@ -184,21 +184,15 @@ const VIEWS = [
 const NOTHING = {
   processes: "No program uses Feroce now.", qps: "No program has a queue pair.",
   sessions: "No program has a session.", disks: "No disk is served.", devices: "No device.",
+  packets: "The capture has no RoCEv2 packet.",
 };
 
 export class Tables {
   constructor({ tabs, panel, more, filter }, choose) {
-    Object.assign(this, { panel, more, filter, choose, state: null, chosen: "all" });
+    Object.assign(this, { tabs, panel, more, filter, choose, state: null, chosen: "all" });
     this.views = VIEWS.map((view) => ({ ...view, table: view.table() }));
-    this.views.forEach((view, i) => {
-      view.count = make("span", { class: "count" });
-      view.tab = make("button", { type: "button", role: "tab", id: `tab-${view.name}`,
-                                  "aria-controls": "table", title: `${i + 1}` },
-        view.title, view.count);
-      view.tab.addEventListener("click", () => this.open(view.name));
-      view.tab.addEventListener("keydown", (event) => this.step(event, i));
-    });
-    tabs.append(...this.views.map((view) => view.tab));
+    this.views.forEach((view, i) => this.addTab(view, i));
+    this.wanted = location.hash.slice(1);
     filter.addEventListener("input", () => this.refresh());
     this.nothing = make("p", { class: "empty" });
     this.open(location.hash.slice(1));
@@ -210,6 +204,24 @@ export class Tables {
     const next = this.views[(i + by + this.views.length) % this.views.length];
     this.open(next.name);
     next.tab.focus();
+  }
+
+  // A capture was given: it has a tab of its own.
+  addCapture(table) {
+    const i = this.views.length;
+    this.views.push({ name: "packets", title: "Packets", table });
+    this.addTab(this.views[i], i);
+    if (this.wanted === "packets") this.open("packets");
+  }
+
+  addTab(view, i) {
+    view.count = make("span", { class: "count" });
+    view.tab = make("button", { type: "button", role: "tab", id: `tab-${view.name}`,
+                                "aria-controls": "table", title: `${i + 1}` },
+      view.title, view.count);
+    view.tab.addEventListener("click", () => this.open(view.name));
+    view.tab.addEventListener("keydown", (event) => this.step(event, i));
+    this.tabs.append(view.tab);
   }
 
   openNumber(i) {
@@ -237,11 +249,11 @@ export class Tables {
     if (!this.state) return;
     for (const view of this.views)
       setText(view.count, String(view.name === "qps" ? this.state.qps_all :
-        this.state[view.name].length));
+        view.table.ladders?.length ?? this.state[view.name].length));
     const { name, ofPid, table } = this.view;
     const words = this.filter.value.toLowerCase();
     const pid = ofPid && this.chosen.startsWith("pid ") ? Number(this.chosen.slice(4)) : null;
-    const records = this.state[name].filter((r) => pid === null || r.pid === pid);
+    const records = (this.state[name] ?? []).filter((r) => pid === null || r.pid === pid);
     const shown = table.show(records, (row) => row.toLowerCase().includes(words), this.chosen,
       this.choose);
     setText(this.nothing, words ? "No row has this in it." : NOTHING[name]);

@@ -1,0 +1,40 @@
+// The packets of a capture, connection by connection, for a picture with one line an end.
+//
+// A datagram names both queue pairs, any other packet only the one that gets it. Which two belong
+// together is learnt from answers there: an answer has the PSN of a request that went the other way
+// shortly before.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/gid.hpp"
+#include "cli/output.hpp"
+
+namespace feroce::cli {
+
+inline constexpr std::size_t kLadderPacketsMax = 400;  // Of one connection.
+inline constexpr std::size_t kLaddersMax = 50;
+
+struct LadderPacket {
+    double seconds = 0;  // Since the first one.
+    Gid source;
+    Gid destination;
+    std::uint32_t qpn = 0;  // That gets it.
+    std::uint32_t psn = 0;
+    bool answers = false;
+    std::uint32_t from_qpn = 0;  // That sent it, if it says so: only datagrams do.
+    std::string text;
+    std::string remark;
+};
+
+// [{left: {address, qpn}, right: {address, qpn}, packets: [{seconds, to_right, psn, text, remark}],
+//   more}], those with most packets first. A qpn is 0 if no packet goes there.
+Json ladders_of(const std::vector<LadderPacket>& packets);
+
+// Of a pcapng file. Throws UsageError if that cannot be read.
+Json ladders_in(const std::string& path);
+
+}  // namespace feroce::cli
