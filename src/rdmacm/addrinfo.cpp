@@ -5,7 +5,11 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <mutex>
+#include <utility>
 
+#include "process/undisturbed.hpp"
+#include "rdmacm/events.hpp"
 #include "rdmacm/objects.hpp"
 
 namespace feroce::rdmacm {
@@ -71,6 +75,51 @@ int fill(rdma_addrinfo& info, const char* node, const char* service, const rdma_
     return 0;
 }
 
+// What a code of rdma_getaddrinfo is as an errno.
+int code_of(int failure) {
+    switch (failure) {
+        case -1:
+        case EAI_SYSTEM:
+            return errno;
+        case EAI_MEMORY:
+            return ENOMEM;
+        case EAI_AGAIN:
+            return EAGAIN;
+        default:
+            return ENODATA;
+    }
+}
+
+// One at a time, until its answer is taken.
+bool begin_resolving_names(CmId& id) {
+    const std::lock_guard held(id.library->mutex);
+    return !std::exchange(id.resolves_names, true);
+}
+
+void end_resolving_names(CmId& id, rdma_addrinfo* found) {
+    const std::lock_guard held(id.library->mutex);
+    id.resolves_names = found != nullptr;
+    id.resolved_names = found;
+}
+
+int resolve_names(CmId& id, const char* node, const char* service, const rdma_addrinfo* hints) {
+    constexpr char kCall[] = "rdma_resolve_addrinfo";
+    if (!is_current(*id.library))
+        return fail(kCall, {ENODEV, "the id is of the process that forked"});
+    if (hints != nullptr && (hints->ai_flags & kFromSubnetAdministration) != 0)
+        return fail(kCall, {ENOTSUP, "RoCE has no subnet administration to ask"});
+    Events event = make_event(id, kAddrinfoResolved);
+    if (!begin_resolving_names(id)) return fail(kCall, {EBUSY, "an answer waits to be taken"});
+    Rollback undo([&] { end_resolving_names(id, nullptr); });
+    rdma_addrinfo* found = nullptr;
+    if (const int failure = rdma_getaddrinfo(node, service, hints, &found); failure != 0)
+        return fail(kCall, {code_of(failure), "no address was found"});
+    undo.keep();
+    end_resolving_names(id, found);
+    queue_event(std::move(event));
+    return 0;
+}
+
 }  // namespace
 }  // namespace feroce::rdmacm
 
@@ -111,4 +160,34 @@ void rdma_freeaddrinfo(rdma_addrinfo* list) {
         std::free(list);
         list = next;
     }
+}
+
+// The C library's resolver waits for its answer, so that the event is there when the call returns.
+int rdma_resolve_addrinfo(rdma_cm_id* base, const char* node, const char* service,
+                          const rdma_addrinfo* hints) {
+    return within_memory("rdma_resolve_addrinfo", [&]() -> int {
+        if (base == nullptr) return fail("rdma_resolve_addrinfo", {EINVAL, "no id"});
+        CmId& id = id_of(base);
+        {
+            const process::Undisturbed part(id.synchronous);
+            if (resolve_names(id, node, service, hints) != 0) return -1;
+        }
+        return complete(id);
+    });
+}
+
+int rdma_query_addrinfo(rdma_cm_id* base, rdma_addrinfo** out) {
+    return abi_call("rdma_query_addrinfo", [&]() -> int {
+        if (base == nullptr || out == nullptr)
+            return fail("rdma_query_addrinfo", {EINVAL, "no id or no place for the answer"});
+        CmId& id = id_of(base);
+        if (!is_current(*id.library))
+            return fail("rdma_query_addrinfo", {ENODEV, "the id is of the process that forked"});
+        const std::lock_guard held(id.library->mutex);
+        if (id.resolved_names == nullptr)
+            return fail("rdma_query_addrinfo", {ENOENT, "no answer waits"});
+        *out = std::exchange(id.resolved_names, nullptr);
+        id.resolves_names = false;
+        return 0;
+    });
 }

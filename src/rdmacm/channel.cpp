@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
 #include <utility>
 
 #include "process/undisturbed.hpp"
@@ -185,16 +186,44 @@ int rdma_ack_cm_event(rdma_cm_event* base) {
     });
 }
 
+int rdma_write_cm_event(rdma_cm_id* base, rdma_cm_event_type type, int status,
+                        std::uint64_t value) {
+    return abi_call("rdma_write_cm_event", [&]() -> int {
+        if (base == nullptr || type != kUserEvent)
+            return fail("rdma_write_cm_event", {EINVAL, "no id, or not RDMA_CM_EVENT_USER"});
+        CmId& id = id_of(base);
+        if (!is_current(*id.library))
+            return fail("rdma_write_cm_event", {ENODEV, "the id is of the process that forked"});
+        Events event = make_event(id, type);
+        rdma_cm_event& written = event.front()->base;
+        written.status = status;
+        // Its place in newer headers: the first bytes of the union.
+        std::memcpy(static_cast<void*>(&written.param), &value, sizeof value);
+        queue_event(std::move(event));
+        return 0;
+    });
+}
+
 const char* rdma_event_str(rdma_cm_event_type event) {
-    static constexpr std::array kNames{
-        "RDMA_CM_EVENT_ADDR_RESOLVED",   "RDMA_CM_EVENT_ADDR_ERROR",
-        "RDMA_CM_EVENT_ROUTE_RESOLVED",  "RDMA_CM_EVENT_ROUTE_ERROR",
-        "RDMA_CM_EVENT_CONNECT_REQUEST", "RDMA_CM_EVENT_CONNECT_RESPONSE",
-        "RDMA_CM_EVENT_CONNECT_ERROR",   "RDMA_CM_EVENT_UNREACHABLE",
-        "RDMA_CM_EVENT_REJECTED",        "RDMA_CM_EVENT_ESTABLISHED",
-        "RDMA_CM_EVENT_DISCONNECTED",    "RDMA_CM_EVENT_DEVICE_REMOVAL",
-        "RDMA_CM_EVENT_MULTICAST_JOIN",  "RDMA_CM_EVENT_MULTICAST_ERROR",
-        "RDMA_CM_EVENT_ADDR_CHANGE",     "RDMA_CM_EVENT_TIMEWAIT_EXIT"};
+    static constexpr std::array kNames{"RDMA_CM_EVENT_ADDR_RESOLVED",
+                                       "RDMA_CM_EVENT_ADDR_ERROR",
+                                       "RDMA_CM_EVENT_ROUTE_RESOLVED",
+                                       "RDMA_CM_EVENT_ROUTE_ERROR",
+                                       "RDMA_CM_EVENT_CONNECT_REQUEST",
+                                       "RDMA_CM_EVENT_CONNECT_RESPONSE",
+                                       "RDMA_CM_EVENT_CONNECT_ERROR",
+                                       "RDMA_CM_EVENT_UNREACHABLE",
+                                       "RDMA_CM_EVENT_REJECTED",
+                                       "RDMA_CM_EVENT_ESTABLISHED",
+                                       "RDMA_CM_EVENT_DISCONNECTED",
+                                       "RDMA_CM_EVENT_DEVICE_REMOVAL",
+                                       "RDMA_CM_EVENT_MULTICAST_JOIN",
+                                       "RDMA_CM_EVENT_MULTICAST_ERROR",
+                                       "RDMA_CM_EVENT_ADDR_CHANGE",
+                                       "RDMA_CM_EVENT_TIMEWAIT_EXIT",
+                                       "RDMA_CM_EVENT_ADDRINFO_RESOLVED",
+                                       "RDMA_CM_EVENT_ADDRINFO_ERROR",
+                                       "RDMA_CM_EVENT_USER"};
     const auto index = static_cast<std::size_t>(event);
     return index < kNames.size() ? kNames[index] : "UNKNOWN EVENT";
 }

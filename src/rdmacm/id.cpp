@@ -113,6 +113,7 @@ void destroy(CmId& id) {
         for (const auto& request : settle_events(call, id)) destroy(id_of(request->base.id));
     }
     if (id.synchronous) rdma_destroy_event_channel(id.base.channel);
+    rdma_freeaddrinfo(id.resolved_names);
     delete &id;
 }
 

@@ -11,9 +11,17 @@
 
 #pragma GCC visibility push(default)
 #include <rdma/rsocket.h>
+// Of release 65, which Debian's headers are older than.
+struct epoll_event;
+extern "C" {
+int repoll_create(int flags);
+int repoll_ctl(int epoll, int operation, int descriptor, epoll_event* event);
+int repoll_wait(int epoll, epoll_event* events, int room, int timeout);
+}
 #pragma GCC visibility pop
 
 #include "base/uncancelled.hpp"
+#include "rsocket/epoll.hpp"
 #include "rsocket/poll.hpp"
 #include "rsocket/table.hpp"
 
@@ -146,7 +154,8 @@ int rclose(int descriptor) {
     return call([&]() -> int {
         const Uncancelled part;
         const std::shared_ptr<Socket> socket = rsockets::remove(descriptor);
-        if (socket == nullptr) return fail(kNoSocket);
+        if (socket == nullptr) return rsockets::close_epoll(descriptor) ? 0 : fail(kNoSocket);
+        rsockets::leave_epolls(descriptor);
         socket->close();
         return 0;
     });
@@ -212,6 +221,24 @@ int rpoll(pollfd* entries, nfds_t count, int timeout) {
 
 int rselect(int count, fd_set* read, fd_set* write, fd_set* except, timeval* timeout) {
     return call([&]() -> int { return rsockets::select_all(count, read, write, except, timeout); });
+}
+
+int repoll_create(int flags) {
+    return call([&]() -> int {
+        const Uncancelled part;
+        return rsockets::make_epoll(flags);
+    });
+}
+
+int repoll_ctl(int epoll, int operation, int descriptor, epoll_event* event) {
+    return call([&]() -> int {
+        const Uncancelled part;
+        return rsockets::change_epoll(epoll, operation, descriptor, event);
+    });
+}
+
+int repoll_wait(int epoll, epoll_event* events, int room, int timeout) {
+    return call([&]() -> int { return rsockets::wait_epoll(epoll, events, room, timeout); });
 }
 
 int rgetpeername(int descriptor, sockaddr* address, socklen_t* length) {

@@ -1,13 +1,16 @@
 // Exported helpers that copy between the kernel's structs and the library's. Their header is not
 // installed any more, but the symbols are part of the ABI.
+
+// First: what sa.h includes would else be hidden, here and in sources that are joined with this
+// one.
+#include "verbs/abi.hpp"
+
 #include <infiniband/sa.h>
 #include <rdma/ib_user_sa.h>
 #include <rdma/ib_user_verbs.h>
 
 #include <cstdint>
 #include <cstring>
-
-#include "verbs/abi.hpp"
 
 #pragma GCC visibility push(default)
 extern "C" {

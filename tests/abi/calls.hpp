@@ -59,6 +59,7 @@ std::vector<Row> verbs_table_rows();  // Reached through the tables of a context
 std::vector<Row> rdmacm_rows();
 std::vector<Row> rsocket_rows();
 std::vector<Row> blocking_rows();
+std::vector<Row> later_rows();  // Of rdma-core's releases after 44.
 std::vector<Row> all_rows();
 
 // For rdma_cm: the loopback address; port 0 is any.

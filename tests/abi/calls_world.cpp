@@ -122,8 +122,8 @@ sockaddr_in loopback(std::uint16_t port) {
 
 std::vector<Row> all_rows() {
     std::vector<Row> all;
-    for (const auto& rows :
-         {verbs_rows(), verbs_table_rows(), rdmacm_rows(), rsocket_rows(), blocking_rows()})
+    for (const auto& rows : {verbs_rows(), verbs_table_rows(), rdmacm_rows(), rsocket_rows(),
+                             blocking_rows(), later_rows()})
         all.insert(all.end(), rows.begin(), rows.end());
     return all;
 }
