@@ -1,7 +1,7 @@
-// The private nodes of rdma-core 57 to 65, to which its providers and ibv_devinfo bind as to that
-// of private_stubs.cpp. Each has the names of the one before it and some more. A name can stand in
-// one node of a version script, so these come by .symver, which no whole-program optimization may
-// see: this file is no part of a room.
+// The private nodes of rdma-core 28 and 33 (Ubuntu 20.04, Debian 11) and of 57 to 65, to which its
+// providers and ibv_devinfo bind as to that of private_stubs.cpp. Each has the names of the one
+// before it and some more. A name can stand in one node of a version script, so these come by
+// .symver, which no whole-program optimization may see: this file is no part of a room.
 #include <cerrno>
 #include <cstdint>
 
@@ -146,6 +146,16 @@ extern "C" int ibv_query_gid_type(ibv_context* context, std::uint8_t port, unsig
 
 #pragma GCC visibility push(default)
 extern "C" {
+
+FEROCE_PRESENT(25)
+FEROCE_SINCE_57(25)
+FEROCE_ABSENT(25, ibv_cmd_query_device)
+FEROCE_ABSENT(25, ibv_cmd_query_device_ex)
+FEROCE_ABSENT(25, ibv_get_fw_ver)
+
+FEROCE_PRESENT(33)
+FEROCE_SINCE_57(33)
+FEROCE_ABSENT(33, ibv_cmd_query_device)
 
 FEROCE_PRESENT(57)
 FEROCE_SINCE_57(57)

@@ -14,7 +14,7 @@ LEFT_OUT = re.compile(r"^\w+@IBVERBS_1\.0$|^ibv_register_driver@IBVERBS_1\.1$")
 # What later releases have: nodes, and private names of a node that kept its own. symbols.py knows
 # them all.
 LATER = re.compile(r"^(ibv_cmd_create_cq_ex2|ibv_wr_opcode_str)@@IBVERBS_PRIVATE_34$"
-                   r"|@@?(IBVERBS_1\.1[5-8]|IBVERBS_PRIVATE_(57|59|64|65)|RDMACM_1\.[45])$")
+                   r"|@@?(IBVERBS_1\.1[5-8]|IBVERBS_PRIVATE_(25|33|57|59|64|65)|RDMACM_1\.[45])$")
 
 
 def allowed(kind, symbol):
