@@ -12,15 +12,11 @@ namespace feroce::preload {
 namespace {
 
 using Stat = struct stat;
-using Stat64 = struct stat64;
 using Statx = struct statx;
 
-Next<int(const char*, Stat*)> next_stat("stat");
-Next<int(const char*, Stat64*)> next_stat64("stat64");
-Next<int(const char*, Stat*)> next_lstat("lstat");
-Next<int(const char*, Stat64*)> next_lstat64("lstat64");
 Next<int(int, const char*, Stat*, int)> next_fstatat("fstatat");
-Next<int(int, const char*, Stat64*, int)> next_fstatat64("fstatat64");
+// That of glibc before 2.33, which has no fstatat and no stat.
+Next<int(int, int, const char*, Stat*, int)> next_fxstatat("__fxstatat");
 Next<int(int, const char*, int, unsigned, Statx*)> next_statx("statx");
 Next<int(const char*, int)> next_access("access");
 Next<int(const char*, int)> next_euidaccess("euidaccess");
@@ -28,15 +24,25 @@ Next<int(int, const char*, int, int)> next_faccessat("faccessat");
 Next<ssize_t(const char*, const char*, void*, size_t)> next_getxattr("getxattr");
 Next<ssize_t(const char*, const char*, void*, size_t)> next_lgetxattr("lgetxattr");
 
+// All of them are this one: on 64-bit machines `stat64` is `stat`.
+int look(int directory, const char* path, void* out, int flags) {
+#ifdef __x86_64__
+    constexpr int kStructVersion = 1;
+#else
+    constexpr int kStructVersion = 0;
+#endif
+    const Rewritten rewritten(path);
+    auto* place = static_cast<Stat*>(out);
+    if (next_fstatat.get() != nullptr)
+        return next_fstatat(directory, rewritten.path(), place, flags);
+    return next_fxstatat(kStructVersion, directory, rewritten.path(), place, flags);
+}
+
 }  // namespace
 
 void look_up_stat_functions() {
-    next_stat.get();
-    next_stat64.get();
-    next_lstat.get();
-    next_lstat64.get();
     next_fstatat.get();
-    next_fstatat64.get();
+    next_fxstatat.get();
     next_statx.get();
     next_access.get();
     next_euidaccess.get();
@@ -53,44 +59,44 @@ using namespace feroce::preload;
 extern "C" {
 
 int stat(const char* path, struct stat* out) noexcept {
-    return next_stat(Rewritten(path).path(), out);
+    return look(AT_FDCWD, path, out, 0);
 }
 int stat64(const char* path, struct stat64* out) noexcept {
-    return next_stat64(Rewritten(path).path(), out);
+    return look(AT_FDCWD, path, out, 0);
 }
 int lstat(const char* path, struct stat* out) noexcept {
-    return next_lstat(Rewritten(path).path(), out);
+    return look(AT_FDCWD, path, out, AT_SYMLINK_NOFOLLOW);
 }
 int lstat64(const char* path, struct stat64* out) noexcept {
-    return next_lstat64(Rewritten(path).path(), out);
+    return look(AT_FDCWD, path, out, AT_SYMLINK_NOFOLLOW);
 }
 int fstatat(int directory, const char* path, struct stat* out, int flags) noexcept {
-    return next_fstatat(directory, Rewritten(path).path(), out, flags);
+    return look(directory, path, out, flags);
 }
 int fstatat64(int directory, const char* path, struct stat64* out, int flags) noexcept {
-    return next_fstatat64(directory, Rewritten(path).path(), out, flags);
+    return look(directory, path, out, flags);
 }
 int statx(int directory, const char* path, int flags, unsigned mask, struct statx* out) noexcept {
     return next_statx(directory, Rewritten(path).path(), flags, mask, out);
 }
 
 int __xstat(int, const char* path, struct stat* out) noexcept {
-    return next_stat(Rewritten(path).path(), out);
+    return look(AT_FDCWD, path, out, 0);
 }
 int __xstat64(int, const char* path, struct stat64* out) noexcept {
-    return next_stat64(Rewritten(path).path(), out);
+    return look(AT_FDCWD, path, out, 0);
 }
 int __lxstat(int, const char* path, struct stat* out) noexcept {
-    return next_lstat(Rewritten(path).path(), out);
+    return look(AT_FDCWD, path, out, AT_SYMLINK_NOFOLLOW);
 }
 int __lxstat64(int, const char* path, struct stat64* out) noexcept {
-    return next_lstat64(Rewritten(path).path(), out);
+    return look(AT_FDCWD, path, out, AT_SYMLINK_NOFOLLOW);
 }
 int __fxstatat(int, int directory, const char* path, struct stat* out, int flags) noexcept {
-    return next_fstatat(directory, Rewritten(path).path(), out, flags);
+    return look(directory, path, out, flags);
 }
 int __fxstatat64(int, int directory, const char* path, struct stat64* out, int flags) noexcept {
-    return next_fstatat64(directory, Rewritten(path).path(), out, flags);
+    return look(directory, path, out, flags);
 }
 
 int access(const char* path, int mode) noexcept {
