@@ -40,6 +40,7 @@ stages=(
     "full|function|fuzz20|a processor's 20 s of libFuzzer a target under ASan and UBSan"
     "soak|function|interop|the kernel in a virtual machine as peer: programs, sessions, iSER"
     "soak|function|chroot|bare Debian 12 and 13: README, packages, everyday tests, namespaces"
+    "soak|function|dist|the archive of ./feroce dist: glibc 2.31 suffices; in bare Debian 11 to 13"
     "soak|function|cross|unit tests built for the other architecture, in an emulator"
     "soak|function|lossy20|256 MiB by SEND, WRITE, READ each, 10^5 adds, under faults, 20 seeds"
     "soak|function|seeds1000|1,000 simulated runs, each twice: engines, C ABI, library, disks"
@@ -546,6 +547,15 @@ stage_web() {
     set_up web
     need_tests
     python3 "$root/tests/cli/web_page_test.py" "$build/bin"
+}
+
+stage_dist() {
+    local archive
+    set_up product dist-tools chroot
+    archive=$("$root/tools/dist/dist.sh" "$root/build-dist" "$jobs")
+    python3 "$root/tests/dist/check.py" "$archive"
+    python3 "$root/tests/dist/run.py" --work "$root/build-chroot" "$archive" \
+        bullseye bookworm trixie
 }
 
 stage_exporters() {

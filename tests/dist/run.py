@@ -1,0 +1,71 @@
+#!/usr/bin/env python3
+"""An archive of ./feroce dist in bare Debian: run.py --work FOLDER ARCHIVE SUITE... As root.
+
+An ordinary user unpacks it and runs ib_write_bw, server and client; then in a network of his own,
+and from another place, to which the folder was moved.
+"""
+import argparse
+import os
+import pathlib
+import re
+import shutil
+import sys
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "chroot"))
+import rooms  # noqa: E402
+
+USER = "1000"
+# A server and then a client; the client's status counts.
+PAIR = """{feroce} run -- ib_write_bw -d feroce_lo -n 500 >/tmp/server 2>&1 &
+for i in $(seq 100); do
+    if {feroce} run -- ib_write_bw -d feroce_lo -n 500 127.0.0.1 >/tmp/client 2>&1; then break; fi
+    grep -q "Couldn.t connect" /tmp/client || break
+    sleep 0.1
+done
+cat /tmp/client
+wait $!
+"""
+
+
+def expect_bandwidth(text):
+    if not re.search(r"^ *65536 +500 +[0-9.]+ +[0-9.]+", text, re.MULTILINE):
+        sys.exit(f"dist: ib_write_bw printed {text}")
+
+
+def try_suite(work, archive, suite):
+    with rooms.Room(work, suite) as room:
+        # zstd, for tar; perftest, the program to be run.
+        room.install("perftest zstd iproute2")
+        name = archive.name.removesuffix(".tar.zst")
+        for file in (archive, archive.with_name(archive.name + ".sha256")):
+            shutil.copy(file, room.folder / "tmp")
+        begin = time.monotonic()
+        room.run(f"cd /tmp && sha256sum --quiet -c {archive.name}.sha256 && tar -xf {archive.name}",
+                 user=USER)
+        pair = PAIR.format(feroce=f"/tmp/{name}/bin/feroce")
+        expect_bandwidth(room.run(pair, user=USER, patience=120))
+        seconds = time.monotonic() - begin
+        expect_bandwidth(room.run(f"unshare -Urn sh -ec 'ip link set lo up; {pair}'", user=USER,
+                                  patience=120))
+        room.run(f"mkdir '/tmp/a place' && mv /tmp/{name} '/tmp/a place/moved'", user=USER)
+        moved = PAIR.format(feroce="'/tmp/a place/moved/bin/feroce'")
+        expect_bandwidth(room.run(moved, user=USER, patience=120))
+        print(f"{suite}: {seconds:.1f} s from the archive to the end of ib_write_bw", flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--work", required=True, type=pathlib.Path)
+    parser.add_argument("archive", type=pathlib.Path)
+    parser.add_argument("suites", nargs="+")
+    options = parser.parse_args()
+    if os.geteuid() != 0:
+        sys.exit("dist: only root can make Debian systems; use sudo")
+    options.work.mkdir(parents=True, exist_ok=True)
+    for suite in options.suites:
+        try_suite(options.work, options.archive, suite)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,61 @@
+#!/usr/bin/env bash
+# ./feroce dist: dist.sh FOLDER [JOBS]. One archive for this architecture, FOLDER/NAME.tar.zst with
+# NAME.tar.zst.sha256, that runs where it is unpacked. DIST_OPTIONS (environment): more for cmake.
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+source=$(cd "$here/../.." && pwd)
+mkdir -p "$1"
+work=$(cd "$1" && pwd)
+jobs=${2:-$(nproc)}
+version=$(sed -n 's/^project(feroce VERSION \([^ ]*\).*/\1/p' "$source/CMakeLists.txt")
+name=feroce-$version-linux-$(uname -m)
+place=$work/stage/$name
+export FEROCE_SYSROOT=$work/sysroot
+
+say() { echo "feroce: $*" >&2; }
+
+build() {
+    local launcher=() options
+    read -ra options <<<"${DIST_OPTIONS:-}"
+    command -v ccache >/dev/null && launcher=(-DCMAKE_C{,XX}_COMPILER_LAUNCHER=ccache)
+    # Not trained: that would need a run of the first build, and the archive is for any machine.
+    [[ -f $work/build/build.ninja ]] ||
+        (cd "$source" && cmake --preset release -B "$work/build" -DFEROCE_TESTS=OFF \
+            -DFEROCE_TRAIN=OFF -DFEROCE_SELF_CONTAINED=ON "${launcher[@]}" \
+            -DCMAKE_TOOLCHAIN_FILE="$source/cmake/floor.cmake" "${options[@]}")
+    ninja -C "$work/build" -j "$jobs" feroce ibverbs rdmacm feroce_shim nbdkit_feroce
+}
+
+# What cmake installs, ISA-L beside it, and the licences of what is inside.
+stage() {
+    local package text
+    rm -rf "$work/stage"
+    cmake --install "$work/build" --prefix "$place" --component runtime --strip >/dev/null
+    cp -P "$FEROCE_SYSROOT"/usr/lib/*-linux-gnu*/libisal.so.2* "$place/lib/feroce/"
+    sed "s/@NAME@/$name/g" "$here/README.txt" >"$place/README"
+    mkdir -p "$place/share/doc/feroce/inside"
+    for package in libisal2 liburing-dev libfmt-dev libcli11-dev nlohmann-json3-dev; do
+        cp "$FEROCE_SYSROOT/usr/share/doc/$package/copyright" \
+            "$place/share/doc/feroce/inside/$package"
+    done
+    for text in /usr/share/doc/gcc-12-base/copyright /usr/share/doc/gcc-*-base/copyright; do
+        [[ ! -f $text ]] || { cp "$text" "$place/share/doc/feroce/inside/libstdc++"; break; }
+    done
+}
+
+# The same sources give the same archive, whoever packs it and when.
+pack() {
+    local date
+    date=$(git -C "$source" log -1 --format=%ct 2>/dev/null || stat -c %Y "$source/CMakeLists.txt")
+    tar -C "$work/stage" --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$date" \
+        --mode=u+rw,go+r,go-w -c "$name" | zstd -q -f -19 -T0 -o "$work/$name.tar.zst"
+    (cd "$work" && sha256sum "$name.tar.zst" >"$name.tar.zst.sha256")
+}
+
+say "fetching what it is built against"
+"$here/sysroot.sh" "$work" >&2
+build >&2
+stage
+pack
+say "made $(du -h "$work/$name.tar.zst" | cut -f1)"
+echo "$work/$name.tar.zst"
