@@ -606,6 +606,9 @@ run_stages() {
     done
     report=$(mktemp -d)
     trap 'end_ahead "${!ahead[@]}"; rm -rf "$report"' EXIT
+    # A compiler or test that ends by itself when interrupted would count as a stage that failed.
+    trap 'exit 130' INT
+    trap 'exit 143' TERM
     touch "$report/tries" "$report/failed" "$report/minutes"
     begin_stage set-up
     set_up "${groups[@]}"

@@ -4,8 +4,10 @@ that finds nothing to look at does not pass.
 
 Each test sources .ci/stages.sh into a shell of its own, with a scratch folder as the checkout.
 """
+import os
 import pathlib
 import re
+import signal
 import subprocess
 import tempfile
 import unittest
@@ -149,6 +151,30 @@ TEXT
             run_stages format""")
         self.assertEqual(status, 0, said)
         self.assertNotIn("failed", said)
+
+    def test_an_interrupt_ends_the_run(self):
+        (self.root / "taker.py").write_text(
+            "import signal, sys\n"
+            "signal.signal(signal.SIGINT, lambda *_: sys.exit(1))\n"
+            "signal.alarm(40)\n"
+            "print('ready', flush=True)\n"
+            "signal.pause()\n")
+        text = """
+            set_up() { :; }
+            # As ninja does: it takes the signal, tidies up and ends with a status.
+            stage_format() { python3 taker.py; }
+            stage_overload() { echo overload ran; }
+            run_stages format overload"""
+        with subprocess.Popen(["bash", "-c", HEAD + text], cwd=self.root, text=True,
+                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, start_new_session=True) as run:
+            for line in run.stdout:
+                if line == "ready\n":
+                    os.killpg(run.pid, signal.SIGINT)
+                    break
+            said = run.stdout.read()
+            self.assertEqual(run.wait(50), 130, said)
+        self.assertNotIn("overload ran", said)
 
     def test_what_does_not_compile_is_told_once(self):
         status, said = self.shell("""
