@@ -213,7 +213,7 @@ Allowance Connection::allowance(std::size_t i) {
     const bool queue_gone = undermined_ && plan_.type == QpType::XrcInitiator;
     Allowance allowance;
     allowance.retries = (exposed_ && context_.swarm.retries_may_run_out(plan_)) ||
-                        context_.swarm.queue_outlasts(plan_.options.timeout) || peer_gone;
+                        context_.swarm.queue_outlasts(plan_.options) || peer_gone;
     // Others may have all receives of a shared queue in hand, for as long as their messages take.
     const bool starved = peer.is_open() && peer.takes_from_others();
     allowance.rnr = (exposed_ || queue_gone || starved) && plan_.options.rnr_retry != 7;

@@ -131,7 +131,7 @@ bool Swarm::retries_may_run_out(const ConnectionPlan& plan) const {
     return cut_off || lossy || crowded;
 }
 
-bool Swarm::queue_outlasts(std::uint8_t timeout) const {
+bool Swarm::queue_outlasts(const ConnectOptions& options) const {
     std::uint64_t packet = 0;
     for (const ConnectionPlan& plan : connections)
         packet = std::max<std::uint64_t>(packet, plan.options.path_mtu);
@@ -139,7 +139,8 @@ bool Swarm::queue_outlasts(std::uint8_t timeout) const {
     packet = std::min<std::uint64_t>(packet, message_max) + kHeaders;
     const double seconds = static_cast<double>(packet * link.queue_packets * 8) /
                            static_cast<double>(link.bits_per_second);
-    return seconds > 4.096e-6 * static_cast<double>(std::uint64_t{1} << timeout);
+    const double timeout = 4.096e-6 * static_cast<double>(std::uint64_t{1} << options.timeout);
+    return seconds > timeout * (options.retry_count + 1);
 }
 
 Swarm Swarm::draw(std::uint64_t seed) {

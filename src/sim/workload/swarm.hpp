@@ -68,9 +68,9 @@ struct Swarm {
     // Whether a connection may lose its peer for longer than all its retries take. Where it may
     // not, running out of retries is a finding.
     bool retries_may_run_out(const ConnectionPlan& plan) const;
-    // A line's queue may hold more than that timeout's worth: answers come too late, and all
-    // retries run out, without any fault.
-    bool queue_outlasts(std::uint8_t timeout) const;
+    // A line's queue may hold more than all tries of a connection wait for: they run out before the
+    // first answer, without any fault.
+    bool queue_outlasts(const ConnectOptions& options) const;
 
     static Swarm draw(std::uint64_t seed);
 };
