@@ -490,12 +490,18 @@ stage_overload() {
 stage_disks20() {
     need_tests
     python3 "$root/tests/block/cut_disk.py" "$build/bin" 20
-    python3 "$root/tests/block/killed_flush.py" "$build/bin" "$build/tests/block/killing_sync.so"
+    killed_flush
+}
+
+killed_flush() { # [--required]
+    local library="$build/tests/block/killing_sync.so"
+    python3 "$root/tests/block/killed_flush.py" "$build/bin" "$library" "$@"
 }
 
 stage_disks600() {
     need_tests
     python3 "$root/tests/block/cut_disk.py" "$build/bin" 600
+    killed_flush --required
     FEROCE_TEST_MIB=1024 python3 "$root/tests/block/nbd_test.py" "$build/bin" copies
 }
 

@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 
-extern "C" int fdatasync(int fd) {
+extern "C" [[gnu::visibility("default")]] int fdatasync(int fd) {
     static const auto real = reinterpret_cast<int (*)(int)>(::dlsym(RTLD_NEXT, "fdatasync"));
     const int result = real(fd);
     const char* const when = std::getenv("FEROCE_TEST_KILL");
