@@ -47,8 +47,10 @@ std::string state_folder() {
 
 int save_durably(const std::string& path, const std::string& text) {
     const std::string fresh = path + ".new";
+    // What lies there may be another name of somebody's file.
+    ::unlink(fresh.c_str());
     const int fd =
-        ::open(fresh.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+        ::open(fresh.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0) return errno;
     int error = write_all(fd, text);
     ::close(fd);

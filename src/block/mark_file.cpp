@@ -42,6 +42,13 @@ int write_at(int fd, const std::string& text, std::size_t at) {
     return static_cast<std::size_t>(wrote) == text.size() ? 0 : EIO;
 }
 
+// It is written in place: if it were another file's second name, that file would be overwritten.
+bool is_ours_alone(int fd) {
+    struct stat status {};
+    return ::fstat(fd, &status) == 0 && S_ISREG(status.st_mode) && status.st_nlink == 1 &&
+           status.st_uid == ::geteuid();
+}
+
 bool kernel_is_at_least(int major, int minor) {
     utsname system{};
     int has_major = 0, has_minor = 0;
@@ -90,7 +97,7 @@ rdma::Result<std::unique_ptr<MarkFile>> MarkFile::open(const std::string& record
                                       std::strerror(error) +
                                       "); give a folder for it with state=FOLDER");
     };
-    constexpr int kHow = O_RDWR | O_CLOEXEC | O_NOFOLLOW;
+    constexpr int kHow = O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY;
     int fd = ::open(path.c_str(), kHow);
     if (fd < 0 && errno == ENOENT) {
         const std::string text = mark_title(backing, boot) + static_cast<char>(MarkState::Clear);
@@ -99,6 +106,10 @@ rdma::Result<std::unique_ptr<MarkFile>> MarkFile::open(const std::string& record
     }
     if (fd < 0) return failed(errno);
     auto mark = std::make_unique<MarkFile>(fd, backing, boot);
+    if (!is_ours_alone(fd))
+        return rdma::Error(EPERM, "its flush mark " + path +
+                                      " is no plain file of this server's user with one name; "
+                                      "move it away, or give another folder with state=FOLDER");
     if (const int error = mark->load(); error != 0) return failed(error);
     return mark;
 }
@@ -108,14 +119,16 @@ int MarkFile::load() {
     const ssize_t size = ::pread(fd_, text.data(), text.size() - 1, 0);
     if (size < 0) return errno;
     const std::string has(text.data(), static_cast<std::size_t>(size));
-    if (has.size() == title_.size() + 2 && has.starts_with(title_)) {
-        const auto state = static_cast<MarkState>(has[title_.size()]);
+    // If not: of another backing store, of another boot, or what a crash of the machine has left.
+    if (has.starts_with(title_)) {
+        const auto state = static_cast<MarkState>(has.c_str()[title_.size()]);
         const bool known = state == MarkState::Clear || state == MarkState::InFlight;
         found_ = known ? state : MarkState::Failed;
-        return 0;
     }
-    // Of another backing store, of another boot, or what a crash of the machine has left.
-    return write_at(fd_, title_ + static_cast<char>(MarkState::Clear) + '\n', 0);
+    const std::string right = title_ + static_cast<char>(found_) + '\n';
+    if (has == right) return 0;
+    if (const int error = write_at(fd_, right, 0); error != 0) return error;
+    return ::ftruncate(fd_, static_cast<off_t>(right.size())) == 0 ? 0 : errno;
 }
 
 int MarkFile::put(MarkState state) {

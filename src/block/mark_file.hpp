@@ -21,7 +21,8 @@ public:
     MarkFile(int fd, std::uint64_t backing, std::uint64_t boot);
     ~MarkFile() override;
 
-    // What a predecessor has left of this backing store and this boot; Clear if there is nothing.
+    // What a predecessor has left of this backing store and this boot: Clear if there is nothing,
+    // Failed if its state cannot be read.
     MarkState found() const { return found_; }
 
 private:
