@@ -112,7 +112,7 @@ void BookKeeper::save() {
                 return ENOMEM;  // Out of a thread it would end the server.
             }
         };
-        pool_->run(work, [this, version](int error) { saved(version, error); });
+        pool_->run(this, work, [this, version](int error) { saved(version, error); });
     } catch (const std::bad_alloc&) {
         saved(version, ENOMEM);
     }

@@ -7,18 +7,11 @@
 #include <cerrno>
 #include <csignal>
 #include <exception>
-#include <map>
 #include <utility>
 
 #include "base/assert.hpp"
 
 namespace feroce::block {
-
-namespace {
-
-constexpr std::size_t kThreads = 8;  // A disk does several things at a time.
-
-}  // namespace
 
 std::shared_ptr<CallPool> CallPool::of(rdma::Loop& loop) {
     // A loop belongs to one thread, and so do its back ends.
@@ -48,32 +41,75 @@ CallPool::~CallPool() {
     ::close(event_fd_);
 }
 
-CallPool::Job& CallPool::take_job() {
-    if (Job* const old = free_.pop_front()) return *old;
-    return jobs_.emplace_back();
+CallPool::Line& CallPool::line_of(const void* owner) {
+    if (const auto found = lines_.find(owner); found != lines_.end()) return found->second;
+    // Those of owners that may be gone.
+    std::erase_if(lines_, [](const auto& entry) {
+        return entry.second.running == 0 && entry.second.waiting.empty();
+    });
+    return lines_[owner];
+}
+
+CallPool::Job& CallPool::take_job(const void* owner) {
+    Line* line = nullptr;
+    {
+        const std::lock_guard lock(mutex_);
+        line = &line_of(owner);
+    }
+    Job* const old = free_.pop_front();
+    Job& job = old != nullptr ? *old : jobs_.emplace_back();
+    job.line = line;
+    return job;
 }
 
 void CallPool::submit(BackendRequest& request) {
-    Job& job = take_job();
+    Job& job = take_job(request.owner);
     job.request = &request;
     job.call = caller_of(request).next_call(request);
     start(job);
 }
 
-void CallPool::run(std::function<int()> what, std::function<void(int)> then) {
-    Job& job = take_job();
+void CallPool::run(const void* owner, std::function<int()> what, std::function<void(int)> then) {
+    Job& job = take_job(owner);
     job.request = nullptr;
     job.work = std::move(what);
     job.then = std::move(then);
     start(job);
 }
 
+void CallPool::make_ready(Line& line) {
+    if (line.linked() || line.waiting.empty() || line.running >= kOfOneOwner) return;
+    ready_.push_back(line);
+}
+
+// Of each line in turn.
+CallPool::Job* CallPool::begin_next() {
+    Line* const line = ready_.pop_front();
+    if (line == nullptr) return nullptr;
+    Job* const job = line->waiting.pop_front();
+    ++line->running;
+    --waiting_;
+    make_ready(*line);
+    return job;
+}
+
+void CallPool::end(Job& job) {
+    --job.line->running;
+    make_ready(*job.line);
+    done_.push_back(job);
+    any_done_.store(true, std::memory_order_release);
+    (void)!::eventfd_write(event_fd_, 1);
+}
+
 void CallPool::start(Job& job) {
     bool more = false;
     {
         const std::lock_guard lock(mutex_);
-        waiting_.push_back(job);
-        more = idle_ == 0 && threads_.size() < kThreads;
+        job.line->waiting.push_back(job);
+        ++waiting_;
+        make_ready(*job.line);
+        // A thread that was woken still counts as idle; it takes one.
+        more = job.line->linked() && waiting_ > idle_ && threads_.size() < kThreads;
     }
     wake_.notify_one();
     if (!more) return;
@@ -88,12 +124,10 @@ void CallPool::start(Job& job) {
         // has to.
         if (threads_.empty()) {
             const std::lock_guard lock(mutex_);
-            while (Job* const next = waiting_.pop_front()) {
-                next->result = next->request != nullptr ? next->call.perform() : next->work();
-                done_.push_back(*next);
+            while (Job* const next = begin_next()) {
+                next->result = next->perform();
+                end(*next);
             }
-            any_done_.store(true, std::memory_order_release);
-            (void)!::eventfd_write(event_fd_, 1);
         }
     }
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
@@ -102,8 +136,9 @@ void CallPool::start(Job& job) {
 void CallPool::work() {
     std::unique_lock lock(mutex_);
     for (;;) {
-        Job* const job = waiting_.pop_front();
+        Job* const job = begin_next();
         if (job == nullptr) {
+            // What waits still has threads at work, which will do it.
             if (over_) return;
             ++idle_;
             wake_.wait(lock);
@@ -111,11 +146,9 @@ void CallPool::work() {
             continue;
         }
         lock.unlock();
-        job->result = job->request != nullptr ? job->call.perform() : job->work();
+        job->result = job->perform();
         lock.lock();
-        done_.push_back(*job);
-        any_done_.store(true, std::memory_order_release);
-        (void)!::eventfd_write(event_fd_, 1);
+        end(*job);
     }
 }
 

@@ -5,7 +5,8 @@
 // Linux tells a descriptor once that pages could not be written. So that no report is taken by
 // another caller, syncs have a descriptor of their own and are made one after the other; each
 // serves all who waited when it began. So that no report is lost with a killed server, they and
-// writes with FUA are marked, and made by threads: to set the mark may block.
+// writes with FUA are marked, and made by threads: to set the mark may block. A write with FUA that
+// fails by itself is judged by a sync: its descriptor may have been told of a loss all the same.
 #include <fcntl.h>
 #include <linux/falloc.h>
 #include <linux/fs.h>
@@ -39,7 +40,7 @@ namespace {
 constexpr std::size_t kAlignment = 4096;
 constexpr std::size_t kZeroes = 64 << 10;
 
-enum class Step : std::uint8_t { SyncBefore, Main, Fill, SyncAfter };
+enum class Step : std::uint8_t { SyncBefore, Main, Fill, SyncAfter, Judge };
 
 alignas(kAlignment) std::array<std::byte, kZeroes> zeroes{};
 
@@ -100,6 +101,7 @@ private:
     // What a call's result means: true if another is to follow.
     bool advance(BackendRequest& request, int result);
     bool after_main(BackendRequest& request, int result);
+    bool after_failed_fua(BackendRequest& request, int result);
     bool finish(BackendRequest& request, int error);
 
     int fd_;
@@ -110,6 +112,7 @@ private:
     rdma::List<BackendRequest> synced_;     // for these.
     rdma::List<BackendRequest> want_sync_;  // For the next one.
     bool syncing_ = false;
+    std::size_t left_marks_ = 0;  // Of writes with FUA that the sync is to judge.
     bool direct_ = false;
     Shape shape_;
     bool is_device_ = false;
@@ -212,18 +215,22 @@ rdma::Result<> FileBackend::find_mark(const std::string& path, const FileOptions
 
 void FileBackend::keep(RecordRequest& request) {
     ++in_flight_;
-    const auto save = [this, &request] {
+    // To clear the mark may block as well. These failures are in the record, or of a generation
+    // before it.
+    const auto save = [this, &request, failures = told_failures_] {
         try {
-            return record_file_ ? record_file_->save(request.record, identity_) : EROFS;
+            if (!record_file_) return EROFS;
+            const int error = record_file_->save(request.record, identity_);
+            if (error == 0 && mark_ != nullptr) mark_->recorded(failures);
+            return error;
         } catch (const std::bad_alloc&) {
             return ENOMEM;  // Out of a thread it would end the server.
         }
     };
-    // These are in the record, or of a generation before it.
-    pool_->run(save, [this, &request, failures = told_failures_](int error) {
+    FileCaller& caller = *this;
+    pool_->run(&caller, save, [this, &request](int error) {
         --in_flight_;
         if (error == 0) record_ = request.record;
-        if (error == 0 && mark_ != nullptr) mark_->recorded(failures);
         request.done(request, error);
     });
 }
@@ -303,7 +310,7 @@ int FileBackend::borrow_aligned(BackendRequest& request) const {
 
 bool FileBackend::syncs(const BackendRequest& request) const {
     const auto step = static_cast<Step>(request.step);
-    return step == Step::SyncBefore || step == Step::SyncAfter || request.kind == IoKind::Flush;
+    return (step != Step::Main && step != Step::Fill) || request.kind == IoKind::Flush;
 }
 
 void FileBackend::call(BackendRequest& request) {
@@ -324,7 +331,11 @@ void FileBackend::call_by_thread(BackendRequest& request) {
 
 void FileBackend::begin_sync() {
     syncing_ = true;
-    synced_.splice(want_sync_);
+    left_marks_ = 0;
+    while (BackendRequest* const request = want_sync_.pop_front()) {
+        if (static_cast<Step>(request->step) == Step::Judge) ++left_marks_;
+        synced_.push_back(*request);
+    }
     call_by_thread(sync_);
 }
 
@@ -346,7 +357,10 @@ void FileBackend::called(BackendRequest& request, int result) {
 }
 
 FileCall FileBackend::next_call(const BackendRequest& request) const {
-    const FileCall sync{.what = FileCall::What::Sync, .fd = sync_fd(), .mark = mark_.get()};
+    const FileCall sync{.what = FileCall::What::Sync,
+                        .fd = sync_fd(),
+                        .mark = mark_.get(),
+                        .left_marks = left_marks_};
     if (&request == &sync_) return sync;
     switch (static_cast<Step>(request.step)) {
         case Step::Main:
@@ -358,6 +372,7 @@ FileCall FileBackend::next_call(const BackendRequest& request) const {
         }
         case Step::SyncBefore:
         case Step::SyncAfter:
+        case Step::Judge:
             break;
     }
     return sync;
@@ -388,8 +403,11 @@ FileCall FileBackend::main_call(const BackendRequest& request) const {
 }
 
 bool FileBackend::advance(BackendRequest& request, int result) {
+    const auto step = static_cast<Step>(request.step);
+    const bool is_marked = step == Step::Main && request.fua && request.kind == IoKind::Write;
+    if (is_marked && mark_ != nullptr && result < 0) return after_failed_fua(request, result);
     if (result == -EINTR) return true;
-    switch (static_cast<Step>(request.step)) {
+    switch (step) {
         case Step::SyncBefore:
             request.lost = result < 0;
             if (result < 0) return finish(request, -result);
@@ -398,10 +416,27 @@ bool FileBackend::advance(BackendRequest& request, int result) {
         case Step::SyncAfter:
             request.lost = result < 0;
             break;
+        case Step::Judge:
+            request.lost = result < 0;
+            if (result < 0) return finish(request, -result);
+            if (request.own_error != EINTR) return finish(request, request.own_error);
+            request.step = static_cast<std::uint8_t>(Step::Main);
+            return true;
         case Step::Main:
         case Step::Fill:
             return after_main(request, result);
     }
+    return finish(request, -result);
+}
+
+bool FileBackend::after_failed_fua(BackendRequest& request, int result) {
+    if (is_own_error(result)) {
+        request.own_error = -result;
+        request.step = static_cast<std::uint8_t>(Step::Judge);
+        return true;
+    }
+    request.lost = true;
+    ++told_failures_;
     return finish(request, -result);
 }
 
@@ -413,7 +448,6 @@ bool FileBackend::after_main(BackendRequest& request, int result) {
     }
     // The drive could not be flushed: what it had in its cache may be gone.
     request.lost = result == -EIO && request.fua;
-    if (request.lost && request.kind == IoKind::Write) ++told_failures_;
     if (result < 0) return finish(request, -result);
     const bool moves = fills || request.kind == IoKind::Read || request.kind == IoKind::Write;
     if (moves) {
@@ -438,36 +472,6 @@ bool FileBackend::finish(BackendRequest& request, int error) {
 }
 
 }  // namespace
-
-int FileCall::perform() const {
-    if (mark == nullptr) return make();
-    if (mark->begin() != 0) return -EIO;
-    const int result = make();
-    // Of a write any other error is its own.
-    mark->end(what == What::Sync ? result < 0 && result != -EINTR : result == -EIO);
-    return result;
-}
-
-int FileCall::make() const {
-    const iovec part{data, length};
-    const auto at = static_cast<off_t>(offset);
-    ssize_t result = 0;
-    switch (what) {
-        case What::Sync:
-            result = ::fdatasync(fd);
-            break;
-        case What::Read:
-            result = ::preadv2(fd, &part, 1, at, 0);
-            break;
-        case What::Write:
-            result = ::pwritev2(fd, &part, 1, at, flags);
-            break;
-        case What::Allocate:
-            result = ::fallocate(fd, flags, at, static_cast<off_t>(length));
-            break;
-    }
-    return result < 0 ? -errno : static_cast<int>(result);
-}
 
 rdma::Result<std::shared_ptr<Backend>> file_backend(rdma::Loop& loop, const std::string& path,
                                                     const FileOptions& options) {

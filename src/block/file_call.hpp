@@ -2,6 +2,7 @@
 // are made.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "block/flush_mark.hpp"
@@ -20,13 +21,20 @@ struct FileCall {
     int flags = 0;  // Of pwritev2 or fallocate.
     // Of a call that may take the kernel's report of lost writes. Only perform() knows of it.
     FlushMark* mark = nullptr;
+    // Of a sync: so many marks were left by writes with FUA, and end with it.
+    std::size_t left_marks = 0;
 
-    // Blocks. What io_uring gives: a count, 0, or a negative errno.
+    // Blocks. What io_uring gives: a count, 0, or a negative errno. A marked write that ends with
+    // an error of its own leaves its mark: a sync is to follow.
     int perform() const;
 
 private:
     int make() const;
 };
+
+// Whether the result of a write with FUA may be an error of the write alone; if the file's next
+// sync succeeds, it is. Any other may be the kernel's report of something else that was lost.
+bool is_own_error(int result);
 
 // The owner of a request: knows its next call, and is told of the call's end.
 class FileCaller {

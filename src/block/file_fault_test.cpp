@@ -30,9 +30,12 @@ namespace {
 std::atomic<int> failing_syncs = 0;
 std::atomic<bool> syncs_block = false;
 std::binary_semaphore sync_may_end{0};
+std::atomic<int> fua_error = 0;  // Of the next write with FUA.
 int refused_submits = 0;
 int refusal = 0;
 bool dies_in_sync = false;
+thread_local bool is_loop = false;
+std::atomic<int> marks_by_loop = 0, marks_by_threads = 0;
 int asked_systems = 0;  // By syncfs().
 int system_error = 0;   // What it says.
 
@@ -54,8 +57,19 @@ extern "C" int fdatasync(int fd) {
 }
 
 extern "C" ssize_t pwritev2(int fd, const iovec* parts, int count, off_t at, int flags) {
-    if ((flags & RWF_DSYNC) != 0) die_if_told();
+    if ((flags & RWF_DSYNC) != 0) {
+        die_if_told();
+        if (const int error = fua_error.exchange(0); error != 0) {
+            errno = error;
+            return -1;
+        }
+    }
     return ::syscall(SYS_pwritev2, fd, parts, count, at, 0, flags);
+}
+
+extern "C" ssize_t pwrite(int fd, const void* data, std::size_t size, off_t at) {
+    ++(is_loop ? marks_by_loop : marks_by_threads);
+    return ::syscall(SYS_pwrite64, fd, data, size, at);
 }
 
 extern "C" int syncfs(int) noexcept {
@@ -98,6 +112,7 @@ protected:
         path = folder + "/disk";
         make_file(kSize);
         failing_syncs = refused_submits = 0;
+        fua_error = 0;
         asked_systems = system_error = 0;
     }
     ~FileFaults() override { std::filesystem::remove_all(folder); }
@@ -257,13 +272,54 @@ TEST_P(KilledServers, AFailureStaysMarkedUntilItIsInTheRecord) {
             static_cast<Kept&>(request).error = error;
         };
         if (kept) {
+            is_loop = true;
+            marks_by_loop = marks_by_threads = 0;
             backend->keep(keeping);
             EXPECT_TRUE(rdma::poll_until(loop, [&] { return keeping.error == 0; }));
+            is_loop = false;
             EXPECT_EQ(mark(), '0');
+            EXPECT_EQ(marks_by_loop, 0) << "to clear it may block";
+            EXPECT_EQ(marks_by_threads, 1);
         }
         backend.reset();
         EXPECT_TRUE(has_failed());
         EXPECT_EQ(asked_systems, 0);
+        std::filesystem::remove(path + ".feroce");
+    }
+}
+
+// The write's descriptor may have been told of an earlier loss by any of these.
+TEST_P(KilledServers, AWriteWithFuaThatFailedIsALossUnlessASyncSaysThatItIsNone) {
+    struct Case {
+        int error;
+        bool sync_fails;
+        int told;
+        bool lost;
+    };
+    for (const Case& is : std::initializer_list<Case>{{EIO, false, EIO, true},
+                                                      {ENODATA, false, ENODATA, true},
+                                                      {EREMOTEIO, false, EREMOTEIO, true},
+                                                      {ENOLINK, false, ENOLINK, true},
+                                                      {ETIMEDOUT, false, ETIMEDOUT, true},
+                                                      {ENOSPC, false, ENOSPC, false},
+                                                      {EDQUOT, false, EDQUOT, false},
+                                                      {EINVAL, false, EINVAL, false},
+                                                      {ENOSPC, true, EIO, true},
+                                                      {EDQUOT, true, EIO, true},
+                                                      {EINTR, true, EIO, true},
+                                                      {EINTR, false, 0, false}}) {
+        auto backend = try_open().value();
+        fua_error = is.error;
+        failing_syncs = is.sync_fails ? 1 : 0;
+        Asked asked(IoKind::Write, 0, std::span(memory).first(4096));
+        asked.fua = true;
+        backend->submit(asked);
+        wait_for(asked);
+        EXPECT_EQ(asked.error, is.told);
+        EXPECT_EQ(asked.lost, is.lost) << is.error << is.sync_fails;
+        EXPECT_EQ(mark(), is.lost ? '2' : '0') << is.error << is.sync_fails;
+        backend.reset();
+        EXPECT_EQ(has_failed(), is.lost) << is.error << is.sync_fails;
         std::filesystem::remove(path + ".feroce");
     }
 }

@@ -37,6 +37,7 @@ struct BackendRequest : rdma::ListNode {
     void* owner = nullptr;
     std::uint64_t progress = 0;
     std::uint8_t step = 0;
+    int own_error = 0;
     std::byte* aligned = nullptr;
 };
 
