@@ -63,7 +63,9 @@ class Set {
 public:
     // Owns the descriptor, which only gives the set its name.
     explicit Set(int descriptor) : descriptor_(descriptor) {}
-    ~Set() { ::close(descriptor_); }
+    ~Set() {
+        if (descriptor_ >= 0) ::close(descriptor_);
+    }
     Set(const Set&) = delete;
     Set& operator=(const Set&) = delete;
 
@@ -75,6 +77,13 @@ public:
     }
     void close() {
         const std::lock_guard held(mutex_);
+        closed_ = true;
+        ring();
+    }
+    // The program closed the descriptor itself, and its number is another file's by now.
+    void abandon() {
+        const std::lock_guard held(mutex_);
+        descriptor_ = -1;
         closed_ = true;
         ring();
     }
@@ -102,11 +111,11 @@ private:
     void ring() const {
         for (const Alarm* alarm : waiters_) alarm->ring();
     }
-    std::vector<pollfd> entries();
+    std::optional<std::vector<pollfd>> entries();
     int collect(const std::vector<pollfd>& entries, epoll_event* out, int room);
 
-    const int descriptor_;
     std::mutex mutex_;  // Guards all below.
+    int descriptor_;    // -1: abandoned.
     std::map<int, Interest> interests_;
     std::vector<const Alarm*> waiters_;
     int told_last_ = -1;  // Where the next report begins, so that every descriptor has its turn.
@@ -137,8 +146,10 @@ int Set::change(int operation, int descriptor, const epoll_event* event) {
     return 0;
 }
 
-std::vector<pollfd> Set::entries() {
+// What to poll; nothing once the set is closed.
+std::optional<std::vector<pollfd>> Set::entries() {
     const std::lock_guard held(mutex_);
+    if (closed_) return std::nullopt;
     std::vector<pollfd> out;
     for (const auto& [descriptor, interest] : interests_)
         if (!interest.asleep)
@@ -162,7 +173,11 @@ int Set::collect(const std::vector<pollfd>& entries, epoll_event* out, int room)
         }
         if (count == room) break;
         Interest& interest = found->second;
-        out[count++] = {static_cast<std::uint32_t>(entry.revents) & kPollBits, interest.event.data};
+        // The caller may have changed what it asks for since the poll began.
+        const std::uint32_t events = static_cast<std::uint32_t>(entry.revents) & kPollBits &
+                                     (interest.event.events | EPOLLERR | EPOLLHUP);
+        if (events == 0) continue;
+        out[count++] = {events, interest.event.data};
         interest.asleep = (interest.event.events & EPOLLONESHOT) != 0;
         told_last_ = entry.fd;
     }
@@ -176,7 +191,10 @@ int Set::wait(epoll_event* out, int room, int timeout_ms) {
     if (waiter.alarm.descriptor() < 0) return -1;
     for (;;) {
         waiter.alarm.settle();
-        std::vector<pollfd> all = entries();
+        // After settle(): a close() before it is seen here, a later one rings again.
+        std::optional<std::vector<pollfd>> wanted = entries();
+        if (!wanted) return fail_with(EBADF);
+        std::vector<pollfd>& all = *wanted;
         all.push_back({waiter.alarm.descriptor(), POLLIN, 0});
         int left = -1;
         if (end)
@@ -184,13 +202,8 @@ int Set::wait(epoll_event* out, int room, int timeout_ms) {
                 std::chrono::ceil<std::chrono::milliseconds>(*end - Clock::now()).count(), 0));
         const int ready = poll_all(all.data(), all.size(), left);
         if (ready < 0) return -1;
-        const bool changed = all.back().revents != 0;
         all.pop_back();
         if (const int count = collect(all, out, room); count > 0) return count;
-        if (changed) {
-            const std::lock_guard held(mutex_);
-            if (closed_) return fail_with(EBADF);
-        }
         if (ready == 0) return 0;
     }
 }
@@ -236,7 +249,10 @@ int make_epoll(int flags) {
     auto set = std::make_shared<Set>(descriptor);
     Sets& all = all_sets();
     const std::lock_guard held(all.mutex);
-    all.sets.insert_or_assign(descriptor, std::move(set));
+    std::shared_ptr<Set>& place = all.sets[descriptor];
+    // A set whose descriptor the program closed by close(2): the number is the new one's.
+    if (place != nullptr) place->abandon();
+    place = std::move(set);
     return descriptor;
 }
 
@@ -255,6 +271,7 @@ int wait_epoll(int epoll, epoll_event* out, int room, int timeout_ms) {
     const std::shared_ptr<Set> set = find_set(epoll);
     if (set == nullptr) return fail_with(EBADF);
     if (room <= 0) return fail_with(EINVAL);
+    if (out == nullptr) return fail_with(EFAULT);
     return set->wait(out, room, timeout_ms);
 }
 

@@ -1,4 +1,5 @@
 // repoll_create(), repoll_ctl() and repoll_wait(), over the loopback device.
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <rdma/rsocket.h>
@@ -8,6 +9,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -185,6 +187,40 @@ TEST_F(Epoll, AClosedSocketLeavesTheSet) {
     server = -1;
 }
 
+// Wherever the thread that waits has got to by then: many rounds, of which some meet each place.
+TEST_F(Epoll, ClosingTheSetEndsTheWait) {
+    for (int round = 0; round < 500; ++round) {
+        const int set = repoll_create(EPOLL_CLOEXEC);
+        ASSERT_GE(set, 0);
+        std::atomic<bool> begun{false};
+        int code = 0;
+        std::thread waiting([&] {
+            epoll_event found{};
+            begun = true;
+            code = repoll_wait(set, &found, 1, kPatienceMs) == -1 ? errno : 0;
+        });
+        while (!begun) std::this_thread::yield();
+        for (int i = 0; i < round % 100; ++i) static_cast<void>(::getppid());
+        EXPECT_EQ(rclose(set), 0);
+        waiting.join();
+        ASSERT_EQ(code, EBADF) << "in round " << round;
+    }
+}
+
+// The number of a set that close(2) closed comes back as the next set's.
+TEST_F(Epoll, ASetClosedByTheKernelsCallHarmsNoOther) {
+    const int first = repoll_create(EPOLL_CLOEXEC);
+    ASSERT_GE(first, 0);
+    ASSERT_EQ(::close(first), 0);
+    const int second = repoll_create(EPOLL_CLOEXEC);
+    ASSERT_EQ(second, first);
+    EXPECT_NE(::fcntl(second, F_GETFD), -1) << "the descriptor of the new set is closed";
+    epoll_event found{};
+    EXPECT_EQ(repoll_wait(second, &found, 1, 0), 0);
+    EXPECT_EQ(rclose(second), 0);
+    EXPECT_EQ(::fcntl(second, F_GETFD), -1);
+}
+
 TEST_F(Epoll, MistakesAreToldAsEpollDoes) {
     make_counter();
     const auto code = [](int result) { return result == -1 ? errno : 0; };
@@ -200,6 +236,7 @@ TEST_F(Epoll, MistakesAreToldAsEpollDoes) {
     EXPECT_EQ(code(repoll_ctl(counter, EPOLL_CTL_DEL, epoll, nullptr)), EBADF);
     epoll_event found{};
     EXPECT_EQ(code(repoll_wait(epoll, &found, 0, 0)), EINVAL);
+    EXPECT_EQ(code(repoll_wait(epoll, nullptr, 1, 0)), EFAULT);
     EXPECT_EQ(code(repoll_wait(counter, &found, 1, 0)), EBADF);
     EXPECT_EQ(code(repoll_create(12345)), EINVAL);
     std::FILE* file = std::tmpfile();
