@@ -90,32 +90,32 @@ int code_of(int failure) {
     }
 }
 
-// One at a time, until its answer is taken.
-bool begin_resolving_names(CmId& id) {
-    const std::lock_guard held(id.library->mutex);
-    return !std::exchange(id.resolves_names, true);
-}
+struct FreeAddresses {
+    void operator()(rdma_addrinfo* list) const { rdma_freeaddrinfo(list); }
+};
+using Addresses = std::unique_ptr<rdma_addrinfo, FreeAddresses>;
 
-void end_resolving_names(CmId& id, rdma_addrinfo* found) {
-    const std::lock_guard held(id.library->mutex);
-    id.resolves_names = found != nullptr;
-    id.resolved_names = found;
-}
+constexpr char kResolveNames[] = "rdma_resolve_addrinfo";
 
-int resolve_names(CmId& id, const char* node, const char* service, const rdma_addrinfo* hints) {
-    constexpr char kCall[] = "rdma_resolve_addrinfo";
+int check_resolving_names(CmId& id, const rdma_addrinfo* hints) {
     if (!is_current(*id.library))
-        return fail(kCall, {ENODEV, "the id is of the process that forked"});
+        return fail(kResolveNames, {ENODEV, "the id is of the process that forked"});
     if (hints != nullptr && (hints->ai_flags & kFromSubnetAdministration) != 0)
-        return fail(kCall, {ENOTSUP, "RoCE has no subnet administration to ask"});
+        return fail(kResolveNames, {ENOTSUP, "RoCE has no subnet administration to ask"});
+    const std::lock_guard held(id.library->mutex);
+    if (id.resolved_names != nullptr)
+        return fail(kResolveNames, {EBUSY, "an answer waits to be taken"});
+    return 0;
+}
+
+int keep_names(CmId& id, Addresses found) {
     Events event = make_event(id, kAddrinfoResolved);
-    if (!begin_resolving_names(id)) return fail(kCall, {EBUSY, "an answer waits to be taken"});
-    Rollback undo([&] { end_resolving_names(id, nullptr); });
-    rdma_addrinfo* found = nullptr;
-    if (const int failure = rdma_getaddrinfo(node, service, hints, &found); failure != 0)
-        return fail(kCall, {code_of(failure), "no address was found"});
-    undo.keep();
-    end_resolving_names(id, found);
+    {
+        const std::lock_guard held(id.library->mutex);
+        if (id.resolved_names != nullptr)  // Another thread's, meanwhile.
+            return fail(kResolveNames, {EBUSY, "an answer waits to be taken"});
+        id.resolved_names = found.release();
+    }
     queue_event(std::move(event));
     return 0;
 }
@@ -165,12 +165,21 @@ void rdma_freeaddrinfo(rdma_addrinfo* list) {
 // The C library's resolver waits for its answer, so that the event is there when the call returns.
 int rdma_resolve_addrinfo(rdma_cm_id* base, const char* node, const char* service,
                           const rdma_addrinfo* hints) {
-    return within_memory("rdma_resolve_addrinfo", [&]() -> int {
-        if (base == nullptr) return fail("rdma_resolve_addrinfo", {EINVAL, "no id"});
+    return within_memory(kResolveNames, [&]() -> int {
+        if (base == nullptr) return fail(kResolveNames, {EINVAL, "no id"});
         CmId& id = id_of(base);
         {
             const process::Undisturbed part(id.synchronous);
-            if (resolve_names(id, node, service, hints) != 0) return -1;
+            if (check_resolving_names(id, hints) != 0) return -1;
+        }
+        // May take many seconds: signals come through, and the id is not marked meanwhile.
+        rdma_addrinfo* list = nullptr;
+        if (const int failure = rdma_getaddrinfo(node, service, hints, &list); failure != 0)
+            return fail(kResolveNames, {code_of(failure), "no address was found"});
+        Addresses found(list);
+        {
+            const process::Undisturbed part(id.synchronous);
+            if (keep_names(id, std::move(found)) != 0) return -1;
         }
         return complete(id);
     });
@@ -187,7 +196,6 @@ int rdma_query_addrinfo(rdma_cm_id* base, rdma_addrinfo** out) {
         if (id.resolved_names == nullptr)
             return fail("rdma_query_addrinfo", {ENOENT, "no answer waits"});
         *out = std::exchange(id.resolved_names, nullptr);
-        id.resolves_names = false;
         return 0;
     });
 }

@@ -1,9 +1,20 @@
 // Calls of rdma-core's releases 60 to 65: names that are resolved by an event, and events of the
 // program's own.
+#include <dlfcn.h>
+#include <netdb.h>
+#include <pthread.h>
+#include <signal.h>
+
+#include <atomic>
+
 #include "rdmacm/test_connect.hpp"
 
 namespace feroce::rdmacm {
 namespace later_calls_test {
+
+// Whether SIGALRM was blocked when a name was last resolved; -1: none was.
+std::atomic<int> blocked_alarm{-1};
+
 namespace {
 
 class LaterCalls : public Connect {
@@ -61,6 +72,16 @@ TEST_F(LaterCalls, ASynchronousIdWaitsForItsAnswer) {
     EXPECT_EQ(rdma_destroy_id(alone), 0);
 }
 
+// A resolver may need many seconds, in which a program's alarm must come through.
+TEST_F(LaterCalls, SignalsComeThroughWhileANameIsResolved) {
+    rdma_cm_id* alone = nullptr;
+    ASSERT_EQ(rdma_create_id(nullptr, &alone, nullptr, RDMA_PS_TCP), 0);
+    blocked_alarm = -1;
+    EXPECT_EQ(rdma_resolve_addrinfo(alone, "127.0.0.1", "7471", nullptr), 0);
+    EXPECT_EQ(blocked_alarm, 0);
+    EXPECT_EQ(rdma_destroy_id(alone), 0);
+}
+
 TEST_F(LaterCalls, AProgramWritesEventsOfItsOwn) {
     EXPECT_EQ(rdma_write_cm_event(client, RDMA_CM_EVENT_ESTABLISHED, 0, 0), -1);
     EXPECT_EQ(errno, EINVAL);
@@ -80,3 +101,14 @@ TEST_F(LaterCalls, AProgramWritesEventsOfItsOwn) {
 }  // namespace
 }  // namespace later_calls_test
 }  // namespace feroce::rdmacm
+
+// Before that of libc, for the library in this program.
+extern "C" int getaddrinfo(const char* node, const char* service, const addrinfo* hints,
+                           addrinfo** out) {
+    sigset_t mask;
+    ::pthread_sigmask(SIG_BLOCK, nullptr, &mask);
+    feroce::rdmacm::later_calls_test::blocked_alarm = ::sigismember(&mask, SIGALRM);
+    static const auto next =
+        reinterpret_cast<decltype(&::getaddrinfo)>(::dlsym(RTLD_NEXT, "getaddrinfo"));
+    return next(node, service, hints, out);
+}

@@ -113,8 +113,7 @@ struct CmId {
     Events unfetched;             // Of a listener that goes away: requests to it, to be refused.
     std::map<Gid, Group> groups;  // Multicast, by address.
     ibv_sa_path_rec path_record{};
-    // rdma_resolve_addrinfo: from the call until its answer is taken. Guarded by Library::mutex.
-    bool resolves_names = false;
+    // The answer of rdma_resolve_addrinfo, until it is taken. Guarded by Library::mutex.
     rdma_addrinfo* resolved_names = nullptr;
 };
 
