@@ -41,8 +41,7 @@ int look(int directory, const char* path, void* out, int flags) {
 }  // namespace
 
 void look_up_stat_functions() {
-    next_fstatat.get();
-    next_fxstatat.get();
+    if (next_fstatat.get() == nullptr) next_fxstatat.get();
     next_statx.get();
     next_access.get();
     next_euidaccess.get();

@@ -19,6 +19,14 @@ extern "C" int ibv_query_gid_type(ibv_context* context, std::uint8_t port, unsig
     }                                  \
     FEROCE_AT(NODE, name)
 
+// The same for a call that returns a pointer, of which a number would be a bad one.
+#define FEROCE_ABSENT_POINTER(NODE, name) \
+    void* feroce_##NODE##_##name(void) {  \
+        errno = EOPNOTSUPP;               \
+        return nullptr;                   \
+    }                                     \
+    FEROCE_AT(NODE, name)
+
 // What providers and programs really call before they know whose device it is. The rest of the
 // pointers say "there is none".
 #define FEROCE_PRESENT(NODE)                                                          \
@@ -126,10 +134,10 @@ extern "C" int ibv_query_gid_type(ibv_context* context, std::uint8_t port, unsig
     FEROCE_ABSENT(NODE, ibv_cmd_query_port_speed) \
     FEROCE_ABSENT(NODE, ibv_cmd_reg_mr_ex)
 
-#define FEROCE_SINCE_64(NODE)                           \
-    FEROCE_ABSENT(NODE, ibv_dmabuf_heap_alloc)          \
-    FEROCE_ABSENT(NODE, ibv_dmabuf_heap_cc_shared_init) \
-    FEROCE_ABSENT(NODE, ibv_dmabuf_heap_destroy)        \
+#define FEROCE_SINCE_64(NODE)                                   \
+    FEROCE_ABSENT_POINTER(NODE, ibv_dmabuf_heap_alloc)          \
+    FEROCE_ABSENT_POINTER(NODE, ibv_dmabuf_heap_cc_shared_init) \
+    FEROCE_ABSENT(NODE, ibv_dmabuf_heap_destroy)                \
     FEROCE_ABSENT(NODE, ibv_dmabuf_heap_free)
 
 #define FEROCE_SINCE_65(NODE)                         \

@@ -2,8 +2,11 @@
 """Starts a program for each version node: nodes.py LIBIBVERBS LIBRDMACM COMPILER.
 
 The program refers to every name of its node and is bound at its start, as Debian's programs are. It
-is linked with a library that has that node and empty functions, and started with ours.
+is linked with a library that has that node and empty functions, and started with ours. Private
+names that return pointers are called as well.
 """
+import ctypes
+import errno
 import os
 import pathlib
 import subprocess
@@ -60,6 +63,18 @@ def starts(compiler, place, node, names):
         return None if done.returncode == 0 else done.stderr.strip() or f"exit {done.returncode}"
 
 
+def pointer_is_refused(libibverbs, node, name):
+    """Null and EOPNOTSUPP, whatever the arguments: any other number would be a bad pointer."""
+    find = ctypes.CDLL(None).dlvsym
+    find.restype = ctypes.c_void_p
+    find.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p]
+    handle = ctypes.CDLL(libibverbs)._handle  # pylint: disable=protected-access
+    address = find(handle, name.encode(), node.encode())
+    call = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, use_errno=True)(address)
+    ctypes.set_errno(0)
+    return call(None) is None and ctypes.get_errno() == errno.EOPNOTSUPP
+
+
 def main():
     libibverbs, librdmacm, compiler = sys.argv[1:4]
     place = f"{os.path.dirname(libibverbs)}:{os.path.dirname(librdmacm)}"
@@ -72,6 +87,11 @@ def main():
         why = starts(compiler, place, node, sorted(names))
         failures += why is not None
         print(f"{node}: {len(names)} names: {why or 'starts'}")
+    for node in ("IBVERBS_PRIVATE_64", "IBVERBS_PRIVATE_65"):
+        for name in ("ibv_dmabuf_heap_alloc", "ibv_dmabuf_heap_cc_shared_init"):
+            if not pointer_is_refused(libibverbs, node, name):
+                failures += 1
+                print(f"{name}@{node} returns a bad pointer")
     sys.exit(1 if failures or len(nodes) < 20 else 0)
 
 
