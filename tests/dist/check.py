@@ -2,9 +2,11 @@
 """Whether the files of an archive of ./feroce dist run elsewhere: check.py ARCHIVE.
 
 No file asks for a newer C library than glibc 2.31, for a library that is neither in the archive nor
-in every system, or looks for libraries outside of the archive.
+in every system, or looks for libraries outside of the archive. None names the folder of the
+sources.
 """
 import hashlib
+import os
 import pathlib
 import re
 import subprocess
@@ -14,6 +16,9 @@ import tempfile
 FLOOR = (2, 31)
 # GCC's unwinder, as of the same Debian 11.
 UNWINDER = (10, 0)
+SOURCES = pathlib.Path(__file__).resolve().parents[2]
+# As the beginning of a path: a short one may be part of others.
+NAMES_SOURCES = re.compile(rb"(?<![\w./-])" + re.escape(os.fsencode(SOURCES)) + rb"(?![\w.-])")
 SYSTEM = re.compile(r"^(libc\.so\.6|libm\.so\.6|libpthread\.so\.0|libdl\.so\.2|librt\.so\.1"
                     r"|libgcc_s\.so\.1|ld-linux-[\w-]+\.so\.\d)$")
 EXPECTED = {"bin/feroce", "lib/feroce/libibverbs.so.1", "lib/feroce/librdmacm.so.1",
@@ -22,8 +27,9 @@ EXPECTED = {"bin/feroce", "lib/feroce/libibverbs.so.1", "lib/feroce/librdmacm.so
 
 
 def output(*words):
+    # Without a translation: the words are looked for.
     return subprocess.run([str(word) for word in words], text=True, capture_output=True,
-                          check=True).stdout
+                          check=True, env={**os.environ, "LC_ALL": "C"}).stdout
 
 
 def number(text):
@@ -61,12 +67,21 @@ def is_elf(path):
     return path.is_file() and not path.is_symlink() and path.read_bytes()[:4] == b"\x7fELF"
 
 
-def check_tree(root):
+def check_files(root):
     found = 0
     for name in sorted(EXPECTED):
         if not (root / name).exists():
             found += 1
             print(f"{name} is missing")
+    for path in sorted(root.rglob("*")):
+        if path.is_file() and NAMES_SOURCES.search(path.read_bytes()):
+            found += 1
+            print(f"{path.relative_to(root)} names {SOURCES}")
+    return found
+
+
+def check_tree(root):
+    found = check_files(root)
     inside = {path.name for path in (root / "lib" / "feroce").iterdir()}
     binaries = [path for path in sorted(root.rglob("*")) if is_elf(path)]
     for path in binaries:

@@ -16,15 +16,24 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "chroot"
 import rooms  # noqa: E402
 
 USER = "1000"
-# A server and then a client; the client's status counts.
+# A server and then a client; if that fails, the server does not wait for it any longer.
 PAIR = """{feroce} run -- ib_write_bw -d feroce_lo -n 500 >/tmp/server 2>&1 &
+server=$!
+status=1
 for i in $(seq 100); do
-    if {feroce} run -- ib_write_bw -d feroce_lo -n 500 127.0.0.1 >/tmp/client 2>&1; then break; fi
+    {feroce} run -- ib_write_bw -d feroce_lo -n 500 127.0.0.1 >/tmp/client 2>&1 && status=0 && break
     grep -q "Couldn.t connect" /tmp/client || break
     sleep 0.1
 done
 cat /tmp/client
-wait $!
+if [ $status != 0 ]; then
+    kill $server || true
+    wait $server || true
+    echo "the server printed:"
+    cat /tmp/server
+    exit 1
+fi
+wait $server
 """
 
 

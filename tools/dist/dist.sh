@@ -48,7 +48,7 @@ pack() {
     local date
     date=$(git -C "$source" log -1 --format=%ct 2>/dev/null || stat -c %Y "$source/CMakeLists.txt")
     tar -C "$work/stage" --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$date" \
-        --mode=u+rw,go+r,go-w -c "$name" | zstd -q -f -19 -T0 -o "$work/$name.tar.zst"
+        --mode=u+rwX,go+rX,go-w -c "$name" | zstd -q -f -19 -T0 -o "$work/$name.tar.zst"
     (cd "$work" && sha256sum "$name.tar.zst" >"$name.tar.zst.sha256")
 }
 

@@ -2,8 +2,10 @@
 // that ./feroce dist makes, and into nothing else. Hidden, so that nobody else finds it.
 #define _GNU_SOURCE
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/random.h>
 #include <sys/syscall.h>
@@ -15,11 +17,27 @@
 // libstdc++ leaves atomic operations out where it is true. False is always right.
 HIDDEN char __libc_single_threaded = 0;
 
-// For std::random_device.
+// For where the system call is missing or forbidden.
+static ssize_t read_random(void* out, size_t size) {
+    const int file = open("/dev/urandom", O_RDONLY | O_CLOEXEC);
+    if (file < 0) return -1;
+    ssize_t got;
+    do got = read(file, out, size);
+    while (got < 0 && errno == EINTR);
+    close(file);
+    return got;
+}
+
+// For std::random_device, which cannot be told of a failure.
 HIDDEN uint32_t arc4random(void) {
+    const int code = errno;
     uint32_t value = 0;
-    while (getrandom(&value, sizeof value, 0) != (ssize_t)sizeof value) {
-    }
+    ssize_t got;
+    do got = getrandom(&value, sizeof value, 0);
+    while (got < 0 && errno == EINTR);
+    if (got != (ssize_t)sizeof value) got = read_random(&value, sizeof value);
+    if (got != (ssize_t)sizeof value) abort();
+    errno = code;
     return value;
 }
 

@@ -65,13 +65,18 @@ complete() {
 
 wanted="${old[*]} / ${new[*]} / $(cat "$here/sysroot.sh" "$here/floor.c" | sha256sum)"
 [[ $(cat "$work/fetched" 2>/dev/null) != "$wanted" ]] || exit 0
-rm -rf "$root" "$work"/apt-*
-mkdir -p "$root"
 # shellcheck disable=SC1091 # The machine's, not ours.
 suite=$(. /etc/os-release && echo "$VERSION_CODENAME")
 # shellcheck disable=SC2016 # apt expands them.
 mirror=$(apt-get indextargets --format '$(ORIGIN) $(REPO_URI)' 'Created-By: Packages' |
-    sed -n '/security/d; s/^Debian //p' | head -n 1)
+    awk '$1 == "Debian" && !/security/ && !found { print $2; found = 1 }')
+if [[ -z $mirror ]]; then
+    echo "feroce: apt knows no mirror of Debian; run apt-get update first" >&2
+    exit 1
+fi
+# With what was built against the old one: the build's cache names files of it.
+rm -rf "$root" "$work/build" "$work"/apt-*
+mkdir -p "$root"
 fetch bullseye "${old[@]}"
 fetch "$suite" "${new[@]}"
 make_links_relative
