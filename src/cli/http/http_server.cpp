@@ -46,6 +46,16 @@ public:
             http_.connection_info(connection_, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
         return info == nullptr ? nullptr : info->client_addr;
     }
+    std::optional<sockaddr_storage> own_end() const override {
+        const MHD_ConnectionInfo* info =
+            http_.connection_info(connection_, MHD_CONNECTION_INFO_CONNECTION_FD);
+        sockaddr_storage out{};
+        socklen_t size = sizeof out;
+        if (info == nullptr ||
+            ::getsockname(info->connect_fd, reinterpret_cast<sockaddr*>(&out), &size) != 0)
+            return std::nullopt;
+        return out;
+    }
 
 private:
     const HttpLibrary& http_;

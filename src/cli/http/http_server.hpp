@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -18,6 +19,7 @@ public:
     virtual std::string_view path() const = 0;                    // Without what follows a `?`.
     virtual std::string_view header(const char* name) const = 0;  // Empty if it is not there.
     virtual const sockaddr* client() const = 0;                   // Null if it is not known.
+    virtual std::optional<sockaddr_storage> own_end() const = 0;  // Of the same connection.
 };
 
 struct HttpReply {

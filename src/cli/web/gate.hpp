@@ -16,11 +16,17 @@ namespace feroce::cli {
 // may lead here by a link, as a person may, but neither frame, fetch nor embed anything.
 std::string refusal_of_origin(const HttpRequest& request);
 
-// The user whose socket has this address as its own end of a connection that stands, by the text of
-// /proc/net/tcp or tcp6; nothing if none has.
-std::optional<std::uint32_t> user_of_socket(const sockaddr* address, std::string_view table);
+// The user whose socket has these as its own and its other end, by the text of /proc/net/tcp and
+// tcp6; nothing unless there is exactly one. Several sockets may have the same own end.
+std::optional<std::uint32_t> user_of_socket(const sockaddr* own, const sockaddr* other,
+                                            std::string_view tables);
 
-// The user at the other end of a connection on this machine; nothing if that cannot be known.
-std::optional<std::uint32_t> user_of_client(const sockaddr* client);
+// The user at the other end of the request's connection; nothing if that cannot be known.
+std::optional<std::uint32_t> user_of_client(const HttpRequest& request);
+
+// Why the client's user is refused by a server of the user `own`, as a sentence; empty if it is
+// not.
+std::string refusal_of_user(std::optional<std::uint32_t> user, std::uint32_t own,
+                            std::string_view own_name);
 
 }  // namespace feroce::cli

@@ -61,17 +61,9 @@ WebSite::WebSite(const WebOptions& options)
 }
 
 HttpReply WebSite::answer(const HttpRequest& request) {
-    const std::string refusal = refusal_of_origin(request);
-    HttpReply reply;
-    if (!refusal.empty()) {
-        reply = refuse_request(403, refusal);
-    } else if (const auto user = user_of_client(request.client());
-               !user || (*user != 0 && *user != user_number_)) {
-        reply = refuse_request(403, fmt::format("only {} may read this page",
-                                                user_number_ == 0 ? user_ : user_ + " and root"));
-    } else {
-        reply = answer_path(request.path());
-    }
+    std::string refusal = refusal_of_origin(request);
+    if (refusal.empty()) refusal = refusal_of_user(user_of_client(request), user_number_, user_);
+    HttpReply reply = refusal.empty() ? answer_path(request.path()) : refuse_request(403, refusal);
     reply.headers.assign(kHeaders.begin(), kHeaders.end());
     return reply;
 }
