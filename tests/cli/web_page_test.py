@@ -118,6 +118,24 @@ def check_themes(page):
     assert page.value(ground) == light, "the system's"
 
 
+def check_failure_count(page):
+    """Those that are left out count only where they concern what is shown."""
+    said = page.value("""(async () => {
+        const { Failures } = await import("./failures.js");
+        const count = document.createElement("p");
+        const part = new Failures(document.createElement("ul"), count);
+        const failure = (pid) => ({ pid, who: "a", reason: "b", kind: "c", because: [] });
+        const state = { failures: [failure(1), failure(2), failure(3)], failures_more: 9,
+                        failures_more_of: { 1: 9, 3: 2 } };
+        return ["all", "pid 1", "pid 2", "pid 3", "pid 4"].map((scope) => {
+            part.show(state, scope);
+            return count.textContent;
+        }).join("; ");
+    })()""")
+    assert said == ("12, of which 3 are shown; 10, of which 1 are shown; 1; "
+                    "3, of which 1 are shown; "), said
+
+
 def check_own_requests(page, origin):
     requests = page.requests()
     assert f"{origin}/" in requests and f"{origin}/state.json" in requests, requests
@@ -138,6 +156,7 @@ def test_page(feroce, folder):
                 check_failure(page, child)
                 check_keys(page, pair)
                 check_themes(page)
+                check_failure_count(page)
                 page.value("new Promise(done => setTimeout(done, 300))")
                 keep(page, folder, "light.png")
                 page.press("t", 84)

@@ -1,6 +1,8 @@
 #include "cli/web/document.hpp"
 
 #include <algorithm>
+#include <map>
+#include <set>
 #include <tuple>
 #include <utility>
 
@@ -24,13 +26,38 @@ std::size_t keep_busiest(std::vector<TopQp>& qps) {
     return more;
 }
 
-// Of live processes first: what is wrong now is looked for before what was.
-Json newest_failures(const Json& all) {
-    Json out = Json::array();
-    for (const bool alive : {true, false})
-        for (const Json& failure : all)
-            if (failure["alive"] == alive && out.size() < kFailureRowsMax) out.push_back(failure);
+// The newest of each process first, then the next of each: a process with many failures must not
+// hide those of others. A process tells its own oldest first.
+std::vector<const Json*> newest_first(const Json& all, bool alive) {
+    std::map<Json, std::size_t> told;  // Of each process.
+    std::map<std::size_t, std::vector<const Json*>> by_age;
+    for (auto failure = all.rbegin(); failure != all.rend(); ++failure)
+        if ((*failure)["alive"] == alive) by_age[told[(*failure)["pid"]]++].push_back(&*failure);
+    std::vector<const Json*> out;
+    for (const auto& [age, failures] : by_age)
+        out.insert(out.end(), failures.begin(), failures.end());
     return out;
+}
+
+// One more for each process that the failure concerns.
+void count_for_processes(const Json& failure, Json& counts) {
+    std::set<std::string> pids{failure["pid"].dump()};
+    for (const Json& cause : failure["because"]) pids.insert(cause["pid"].dump());
+    for (const std::string& pid : pids) counts[pid] = counts.value(pid, 0) + 1;
+}
+
+// Of live processes first: what is wrong now is looked for before what was.
+void add_failures(const Json& all, Json& out) {
+    Json shown = Json::array(), more_of = Json::object();
+    for (const bool alive : {true, false})
+        for (const Json* failure : newest_first(all, alive))
+            if (shown.size() < kFailureRowsMax)
+                shown.push_back(*failure);
+            else
+                count_for_processes(*failure, more_of);
+    out["failures_more"] = all.size() - shown.size();
+    out["failures_more_of"] = std::move(more_of);
+    out["failures"] = std::move(shown);
 }
 
 }  // namespace
@@ -43,8 +70,7 @@ Json document_of(WebFacts facts) {
     out["qps_all"] = qps;
     out["qps_more"] = more;
     out["graph"] = std::move(graph);
-    out["failures"] = newest_failures(facts.failures);
-    out["failures_more"] = facts.failures.size() - out["failures"].size();
+    add_failures(facts.failures, out);
     out["unknown"] = facts.unknown;
     out["machine"] = facts.machine;
     out["user"] = facts.user;

@@ -24,7 +24,9 @@ export class Failures {
     this.cards = new Map();
   }
 
-  show(failures, more, scope) {
+  // How many more there are is told of all, and of each process that they concern.
+  show({ failures, failures_more: moreOfAll, failures_more_of: moreOf }, scope) {
+    const more = scope.startsWith("pid ") ? moreOf[scope.slice(4)] ?? 0 : moreOfAll;
     const concerns = (f) => !scope.startsWith("pid ") || scope === `pid ${f.pid}` ||
       f.because.some((cause) => scope === `pid ${cause.pid}`);
     const shown = failures.filter(concerns);

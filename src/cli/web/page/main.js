@@ -44,7 +44,7 @@ function show() {
   setText(at("scope"), `${titleOfScope()} ✕`);
   plots.show(past.of(scope), seen);
   graph.show(state.graph, scope);
-  failures.show(state.failures, state.failures_more, scope);
+  failures.show(state, scope);
   tables.show(state, scope);
   setText(at("place"), `${state.user} on ${state.machine}, version ${state.version}`);
   at("unknown").hidden = !state.unknown;
