@@ -180,9 +180,26 @@ test_commands() {
 }
 
 # The commands that only a checkout has; none of this builds anything.
+# The entrance of a checkout hands on each command of the program, under all its names, and its
+# usage names each. It is not called with them: it would build. `run` has its own function there.
+check_handed_on() { # ENTRANCE
+    local handed names name usage
+    usage=$("$1" help)
+    handed=$(sed -n '/^    env | /,/)$/p' "$1" | tr -d '\\)\n' | tr '|' ' ')
+    names=$("$feroce" --help | sed -n '/^Subcommands:/,$ s/^  \([a-z]*\(, [a-z]*\)*\)  .*/\1/p')
+    [[ $(wc -l <<<"$names") -ge 17 ]] || fail "not all commands are listed: $names"
+    for name in ${names//,/}; do
+        [[ $name == run || " $handed " == *" $name "* ]] || fail "./feroce does not know $name"
+    done
+    for name in $(sed 's/,.*//' <<<"$names"); do
+        grep -qE "^  ([a-z]+, )?$name\b|; $name ends" <<<"$usage" ||
+            fail "./feroce help lacks $name"
+    done
+}
 test_checkout() {
     local command entrance
     entrance=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../../feroce
+    check_handed_on "$entrance"
     for command in build demo test bench; do
         call "$entrance" "$command" --help
         equal "$status" 0 "$command --help"
