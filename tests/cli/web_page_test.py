@@ -194,6 +194,11 @@ def test_capture(feroce, folder):
         assert managed + page.value(arrows) == len(traced) == 7, traced
         words = page.value("document.querySelector('.packet.remarked').textContent")
         assert "refused at PSN" in words, words
+        left = page.value("""import("./ladder.js").then(({ Ladders }) =>
+            [["", 0], ["", 7], ["only a beginning", 7]].map(([cut, more]) =>
+                new Ladders({ ladders: [], more, cut }).left.textContent).join("|"))""")
+        connections = "7 more connections, which have fewer packets; feroce trace has them all"
+        assert left == f"|{connections}|only a beginning; {connections}", left
         check_own_requests(page, origin)
         keep(page, folder, "capture.png")
 

@@ -8,11 +8,12 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
-#include <iterator>
+#include <istream>
 #include <map>
 #include <optional>
 #include <span>
 #include <tuple>
+#include <utility>
 
 #include "base/psn.hpp"
 #include "cli/remarks.hpp"
@@ -24,8 +25,6 @@
 namespace feroce::cli {
 namespace {
 
-// Larger captures are cut here: a page shows a beginning, `feroce trace` all.
-constexpr std::size_t kPacketsMax = 50'000;
 // How far an answer's PSN may be from the last request it can belong to.
 constexpr std::int32_t kNear = 8'192;
 
@@ -84,6 +83,23 @@ Json as_json(const LadderPacket& packet, bool to_right) {
             {"remark", packet.remark}};
 }
 
+std::size_t packets_of(const Json& ladder) {
+    return ladder["packets"].size() + ladder["more"].get<std::size_t>();
+}
+
+// The beginning of a file, by pieces: some files have no size, and some no end.
+std::vector<char> beginning_of(std::istream& file, std::size_t bytes_max) {
+    constexpr std::size_t kPiece = 1UL << 20;
+    std::vector<char> out;
+    while (file && out.size() < bytes_max) {
+        const std::size_t had = out.size();
+        out.resize(had + std::min(kPiece, bytes_max - had));
+        file.read(out.data() + had, static_cast<std::streamsize>(out.size() - had));
+        out.resize(had + static_cast<std::size_t>(file.gcount()));
+    }
+    return out;
+}
+
 bool is_answer(wire::Verb verb) {
     return verb == wire::Verb::Ack || verb == wire::Verb::AtomicAck ||
            verb == wire::Verb::ReadResponse;
@@ -104,6 +120,26 @@ LadderPacket ladder_packet(double seconds, const wire::RoceDatagram& datagram,
     if (!wire::verify(datagram.address, datagram.ipv4_id, datagram.udp_payload))
         out.remark = "bad ICRC";
     return out;
+}
+
+// Also whether there are more.
+std::pair<std::vector<LadderPacket>, bool> packets_in(wire::PcapngReader& reader,
+                                                      std::size_t packets_max) {
+    std::vector<LadderPacket> out;
+    std::optional<Duration> first;
+    Remarks remarks;
+    while (const auto frame = reader.next()) {
+        const auto datagram = wire::find_datagram(*frame);
+        wire::Packet packet;
+        if (!datagram ||
+            wire::parse_packet(datagram->udp_payload, packet) != wire::ParseError::None)
+            continue;
+        if (out.size() == packets_max) return {std::move(out), true};
+        if (!first) first = frame->since_epoch;
+        const double seconds = std::chrono::duration<double>(frame->since_epoch - *first).count();
+        out.push_back(ladder_packet(seconds, *datagram, packet, remarks));
+    }
+    return {std::move(out), false};
 }
 
 }  // namespace
@@ -138,35 +174,29 @@ Json ladders_of(const std::vector<LadderPacket>& packets) {
     }
     std::vector<Json> sorted;
     for (auto& [flow, ladder] : ladders) sorted.push_back(std::move(ladder));
-    std::stable_sort(sorted.begin(), sorted.end(), [](const Json& a, const Json& b) {
-        return a["packets"].size() > b["packets"].size();
-    });
-    sorted.resize(std::min(sorted.size(), kLaddersMax));
-    return sorted;
+    std::stable_sort(sorted.begin(), sorted.end(),
+                     [](const Json& a, const Json& b) { return packets_of(a) > packets_of(b); });
+    const std::size_t more = sorted.size() - std::min(sorted.size(), kLaddersMax);
+    sorted.resize(sorted.size() - more);
+    return {{"ladders", std::move(sorted)}, {"more", more}};
 }
 
-Json ladders_in(const std::string& path) {
+Json ladders_in(const std::string& path, std::size_t bytes_max, std::size_t packets_max) {
     std::ifstream file(path, std::ios::binary);
     if (!file) throw UsageError(fmt::format("{}: {}", path, std::strerror(errno)));
-    const std::vector<char> bytes{std::istreambuf_iterator<char>(file), {}};
+    const std::vector<char> bytes = beginning_of(file, bytes_max);
+    const bool is_whole = file.peek() == std::ifstream::traits_type::eof();
     wire::PcapngReader reader(std::as_bytes(std::span(bytes)));
-    std::vector<LadderPacket> packets;
-    std::optional<Duration> first;
-    Remarks remarks;
-    while (const auto frame = reader.next()) {
-        const auto datagram = wire::find_datagram(*frame);
-        wire::Packet packet;
-        if (!datagram ||
-            wire::parse_packet(datagram->udp_payload, packet) != wire::ParseError::None)
-            continue;
-        if (!first) first = frame->since_epoch;
-        const double seconds = std::chrono::duration<double>(frame->since_epoch - *first).count();
-        packets.push_back(ladder_packet(seconds, *datagram, packet, remarks));
-        if (packets.size() == kPacketsMax) break;
-    }
+    const auto [packets, is_full] = packets_in(reader, packets_max);
     if (reader.damaged() && !reader.is_capture())
         throw UsageError(fmt::format("{} is not a pcapng file", path));
-    return ladders_of(packets);
+    Json out = ladders_of(packets);
+    out["cut"] = "";
+    if (is_full)
+        out["cut"] = fmt::format("only the first {} packets of the capture are read", packets_max);
+    else if (!is_whole)
+        out["cut"] = fmt::format("only the first {} bytes of the capture are read", bytes_max);
+    return out;
 }
 
 }  // namespace feroce::cli

@@ -17,6 +17,9 @@ namespace feroce::cli {
 
 inline constexpr std::size_t kLadderPacketsMax = 400;  // Of one connection.
 inline constexpr std::size_t kLaddersMax = 50;
+// Larger captures are cut: a page shows a beginning, `feroce trace` all.
+inline constexpr std::size_t kCapturePacketsMax = 50'000;
+inline constexpr std::size_t kCaptureBytesMax = 256UL << 20;
 
 struct LadderPacket {
     double seconds = 0;  // Since the first one.
@@ -30,11 +33,14 @@ struct LadderPacket {
     std::string remark;
 };
 
-// [{left: {address, qpn}, right: {address, qpn}, packets: [{seconds, to_right, psn, text, remark}],
-//   more}], those with most packets first. A qpn is 0 if no packet goes there.
+// {ladders: [{left: {address, qpn}, right: {address, qpn},
+//             packets: [{seconds, to_right, psn, text, remark}], more}],
+//  more}, those with most packets first. A qpn is 0 if no packet goes there.
 Json ladders_of(const std::vector<LadderPacket>& packets);
 
-// Of a pcapng file. Throws UsageError if that cannot be read.
-Json ladders_in(const std::string& path);
+// Of a pcapng file, and `cut`: what of it was not read, as a sentence; empty if all was. Throws
+// UsageError if the file cannot be read.
+Json ladders_in(const std::string& path, std::size_t bytes_max = kCaptureBytesMax,
+                std::size_t packets_max = kCapturePacketsMax);
 
 }  // namespace feroce::cli

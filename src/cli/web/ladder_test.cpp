@@ -1,6 +1,12 @@
 #include "cli/web/ladder.hpp"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
+
+#include <cstdio>
+#include <filesystem>
+
+#include "wire/pcapng.hpp"
 
 namespace feroce::cli::ladder_test {
 namespace {
@@ -22,9 +28,13 @@ LadderPacket answer(const Gid& from, const Gid& to, std::uint32_t qpn, std::uint
     return out;
 }
 
+Json shown(const std::vector<LadderPacket>& packets) {
+    return ladders_of(packets)["ladders"];
+}
+
 TEST(Ladder, JoinsRequestsAndTheirAnswers) {
-    const Json ladders = ladders_of({request(kA, kB, 20, 100), request(kA, kB, 21, 900'000),
-                                     answer(kB, kA, 10, 100), answer(kB, kA, 11, 900'000)});
+    const Json ladders = shown({request(kA, kB, 20, 100), request(kA, kB, 21, 900'000),
+                                answer(kB, kA, 10, 100), answer(kB, kA, 11, 900'000)});
     ASSERT_EQ(ladders.size(), 2U);
     EXPECT_EQ(ladders[0]["left"]["qpn"], 10);
     EXPECT_EQ(ladders[0]["right"]["qpn"], 20);
@@ -36,8 +46,8 @@ TEST(Ladder, JoinsRequestsAndTheirAnswers) {
 }
 
 TEST(Ladder, IsOneWhereBothEndsAsk) {
-    const Json ladders = ladders_of({request(kA, kB, 20, 100), request(kB, kA, 10, 5'000'000),
-                                     answer(kB, kA, 10, 100), answer(kA, kB, 20, 5'000'000)});
+    const Json ladders = shown({request(kA, kB, 20, 100), request(kB, kA, 10, 5'000'000),
+                                answer(kB, kA, 10, 100), answer(kA, kB, 20, 5'000'000)});
     ASSERT_EQ(ladders.size(), 1U);
     EXPECT_EQ(ladders[0]["packets"].size(), 4U);
     EXPECT_EQ(ladders[0]["packets"][1]["to_right"], false);
@@ -46,21 +56,21 @@ TEST(Ladder, IsOneWhereBothEndsAsk) {
 TEST(Ladder, BelievesDatagrams) {
     LadderPacket there = request(kA, kB, 1, 5), back = request(kB, kA, 1, 900);
     there.from_qpn = back.from_qpn = 1;
-    const Json ladders = ladders_of({there, back, request(kA, kB, 20, 5)});
+    const Json ladders = shown({there, back, request(kA, kB, 20, 5)});
     ASSERT_EQ(ladders.size(), 2U);
     EXPECT_EQ(ladders[0]["packets"].size(), 2U);
     EXPECT_EQ(ladders[0]["packets"][1]["to_right"], false);
 }
 
 TEST(Ladder, WorksBetweenQueuePairsOfOneAddress) {
-    const Json ladders = ladders_of({request(kA, kA, 20, 100), answer(kA, kA, 10, 100)});
+    const Json ladders = shown({request(kA, kA, 20, 100), answer(kA, kA, 10, 100)});
     ASSERT_EQ(ladders.size(), 1U);
     EXPECT_EQ(ladders[0]["packets"].size(), 2U);
     EXPECT_NE(ladders[0]["packets"][0]["to_right"], ladders[0]["packets"][1]["to_right"]);
 }
 
 TEST(Ladder, ShowsWhatNobodyAnswers) {
-    const Json ladders = ladders_of({request(kA, kB, 20, 1), request(kA, kB, 20, 2)});
+    const Json ladders = shown({request(kA, kB, 20, 1), request(kA, kB, 20, 2)});
     ASSERT_EQ(ladders.size(), 1U);
     EXPECT_EQ(ladders[0]["left"]["qpn"], 0);
     EXPECT_EQ(ladders[0]["packets"].size(), 2U);
@@ -68,9 +78,60 @@ TEST(Ladder, ShowsWhatNobodyAnswers) {
 
 TEST(Ladder, IsCutWhereItIsLong) {
     std::vector<LadderPacket> packets(kLadderPacketsMax + 7, request(kA, kB, 20, 1));
-    const Json ladders = ladders_of(packets);
+    const Json ladders = shown(packets);
     EXPECT_EQ(ladders[0]["packets"].size(), kLadderPacketsMax);
     EXPECT_EQ(ladders[0]["more"], 7);
+}
+
+TEST(Ladder, TheBusiestComeFirstHoweverTheyAreCut) {
+    std::vector<LadderPacket> packets;
+    for (std::uint32_t qpn = 1; qpn <= kLaddersMax + 3; ++qpn)
+        packets.insert(packets.end(), kLadderPacketsMax + qpn, request(kA, kB, qpn, 1));
+    const Json all = ladders_of(packets);
+    EXPECT_EQ(all["ladders"].size(), kLaddersMax);
+    EXPECT_EQ(all["more"], 3);
+    EXPECT_EQ(all["ladders"][0]["right"]["qpn"], kLaddersMax + 3);
+    EXPECT_EQ(all["ladders"].back()["right"]["qpn"], 4);
+}
+
+// A capture with so many acknowledgements, and its size.
+std::uintmax_t write_capture(const std::string& path, unsigned packets) {
+    std::FILE* file = std::fopen(path.c_str(), "wb");
+    if (file == nullptr) return 0;
+    wire::PcapngWriter writer(wire::PcapngWriter::file_sink(file), wire::LinkType::RawIp);
+    std::vector<std::byte> packet(20);  // BTH, AETH, ICRC.
+    packet[0] = std::byte{0x11};
+    wire::RoceDatagram datagram;
+    datagram.address.source = kA;
+    datagram.address.destination = kB;
+    datagram.udp_payload = packet;
+    for (unsigned i = 0; i < packets; ++i) writer.write_datagram(Duration(i), datagram);
+    std::fclose(file);
+    return std::filesystem::file_size(path);
+}
+
+TEST(Ladder, OfALargeFileIsItsBeginning) {
+    const std::string path = testing::TempDir() + "ladder_test.pcapng";
+    const std::uintmax_t size = write_capture(path, 10);
+    ASSERT_GT(size, 0U);
+    const auto packets = [](const Json& capture) {
+        return capture["ladders"].empty() ? 0 : capture["ladders"][0]["packets"].size();
+    };
+    const Json all = ladders_in(path, size, 10);
+    EXPECT_EQ(packets(all), 10U);
+    EXPECT_EQ(all["cut"], "");
+    const Json few = ladders_in(path, size, 9);
+    EXPECT_EQ(packets(few), 9U);
+    EXPECT_EQ(few["cut"], "only the first 9 packets of the capture are read");
+    const Json small = ladders_in(path, size - 1, 10);
+    EXPECT_EQ(packets(small), 9U);
+    EXPECT_EQ(small["cut"],
+              fmt::format("only the first {} bytes of the capture are read", size - 1));
+    std::filesystem::remove(path);
+}
+
+TEST(Ladder, OfAFileWithoutEndIsRefused) {
+    EXPECT_THROW(ladders_in("/dev/zero", 4096), UsageError);
 }
 
 TEST(Ladder, OfNoFileIsRefused) {

@@ -32,14 +32,19 @@ function picture({ left, right, packets }) {
 
 // Shows one of the ladders; which one, a list says.
 export class Ladders {
-  constructor(ladders) {
+  constructor({ ladders, more, cut }) {
     this.ladders = ladders;
+    const left = [cut, more ? `${more} more connections, which have fewer packets` : ""]
+      .filter(Boolean).join("; ");
+    this.left = make("p", { class: "quiet left-out" },
+      left ? `${left}; feroce trace has them all` : "");
     this.list = make("select", { "aria-label": "Connection" }, ...ladders.map((ladder, i) =>
       make("option", { value: i }, `${nameOf(ladder.left)} and ${nameOf(ladder.right)}: ` +
         `${ladder.packets.length + ladder.more} packets`)));
     this.place = make("div");
     this.more = make("p", { class: "quiet" });
-    this.element = make("div", { class: "capture" }, this.list, this.place, this.more);
+    this.element = make("div", { class: "capture" }, this.list, this.left, this.place,
+      this.more);
     this.list.addEventListener("change", () => this.draw());
     if (ladders.length) this.draw();
   }
