@@ -17,8 +17,8 @@ FLOOR = (2, 31)
 # GCC's unwinder, as of the same Debian 11.
 UNWINDER = (10, 0)
 SOURCES = pathlib.Path(__file__).resolve().parents[2]
-# As the beginning of a path: a short one may be part of others.
-NAMES_SOURCES = re.compile(rb"(?<![\w./-])" + re.escape(os.fsencode(SOURCES)) + rb"(?![\w.-])")
+# Also after "..", as ccache writes it; not after a name, as a short one may be part of others.
+NAMES_SOURCES = re.compile(rb"(?<![\w-])" + re.escape(os.fsencode(SOURCES)) + rb"(?![\w.-])")
 SYSTEM = re.compile(r"^(libc\.so\.6|libm\.so\.6|libpthread\.so\.0|libdl\.so\.2|librt\.so\.1"
                     r"|libgcc_s\.so\.1|ld-linux-[\w-]+\.so\.\d)$")
 EXPECTED = {"bin/feroce", "lib/feroce/libibverbs.so.1", "lib/feroce/librdmacm.so.1",
