@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 
 #pragma GCC visibility push(default)
 #include <infiniband/sa.h>
@@ -22,9 +23,16 @@ int rdma_write_cm_event(rdma_cm_id* id, rdma_cm_event_type type, int status, std
 namespace feroce::rdmacm {
 
 // Their events: behind RDMA_CM_EVENT_TIMEWAIT_EXIT. ADDRINFO_ERROR lies between them; a name that
-// is not found is told by the call itself here.
-inline constexpr auto kAddrinfoResolved = static_cast<rdma_cm_event_type>(16);
-inline constexpr auto kUserEvent = static_cast<rdma_cm_event_type>(18);
+// is not found is told by the call itself here. Numbers, because C++ knows no values of an
+// enumeration beyond those that its header has.
+inline constexpr std::uint32_t kAddrinfoResolved = 16;
+inline constexpr std::uint32_t kUserEvent = 18;
+inline std::uint32_t number_of(const rdma_cm_event_type& type) {
+    std::uint32_t number = 0;
+    static_assert(sizeof type == sizeof number);
+    std::memcpy(&number, &type, sizeof number);
+    return number;
+}
 // Of ai_flags: ask InfiniBand's subnet administration.
 inline constexpr int kFromSubnetAdministration = 0x10;
 

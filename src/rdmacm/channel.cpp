@@ -34,12 +34,12 @@ Events make_blank() {
 
 }  // namespace
 
-Events make_event(CmId& id, rdma_cm_event_type type) {
+Events make_event(CmId& id, std::uint32_t type) {
     Events one = make_blank();
     Event& event = *one.front();
     event.account = &id;
     event.base.id = &id.base;
-    event.base.event = type;
+    std::memcpy(&event.base.event, &type, sizeof type);
     return one;
 }
 
@@ -142,7 +142,8 @@ int complete(CmId& id) {
     const int status = base.event->status;
     if (status == 0) return 0;
     errno = ECONNREFUSED;
-    if (base.event->event != RDMA_CM_EVENT_REJECTED) errno = status < 0 ? -status : status;
+    if (number_of(base.event->event) != RDMA_CM_EVENT_REJECTED)
+        errno = status < 0 ? -status : status;
     return -1;
 }
 
@@ -189,12 +190,12 @@ int rdma_ack_cm_event(rdma_cm_event* base) {
 int rdma_write_cm_event(rdma_cm_id* base, rdma_cm_event_type type, int status,
                         std::uint64_t value) {
     return abi_call("rdma_write_cm_event", [&]() -> int {
-        if (base == nullptr || type != kUserEvent)
+        if (base == nullptr || number_of(type) != kUserEvent)
             return fail("rdma_write_cm_event", {EINVAL, "no id, or not RDMA_CM_EVENT_USER"});
         CmId& id = id_of(base);
         if (!is_current(*id.library))
             return fail("rdma_write_cm_event", {ENODEV, "the id is of the process that forked"});
-        Events event = make_event(id, type);
+        Events event = make_event(id, kUserEvent);
         rdma_cm_event& written = event.front()->base;
         written.status = status;
         // Its place in newer headers: the first bytes of the union.
@@ -224,6 +225,6 @@ const char* rdma_event_str(rdma_cm_event_type event) {
                                        "RDMA_CM_EVENT_ADDRINFO_RESOLVED",
                                        "RDMA_CM_EVENT_ADDRINFO_ERROR",
                                        "RDMA_CM_EVENT_USER"};
-    const auto index = static_cast<std::size_t>(event);
+    const std::size_t index = number_of(event);
     return index < kNames.size() ? kNames[index] : "UNKNOWN EVENT";
 }

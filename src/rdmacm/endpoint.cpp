@@ -35,7 +35,7 @@ void acknowledge(CmId& id) {
 }
 
 int take_request(CmId& listener, rdma_cm_event& event, rdma_cm_id*& out) {
-    if (event.event != RDMA_CM_EVENT_CONNECT_REQUEST) {
+    if (number_of(event.event) != RDMA_CM_EVENT_CONNECT_REQUEST) {
         const int status = event.status;
         rdma_ack_cm_event(&event);
         return fail("rdma_get_request", {status < 0 ? -status : EINVAL, "not a request"});

@@ -11,7 +11,7 @@ Channel* make_channel();  // Null with errno set.
 
 // A local event of the id, such as RDMA_CM_EVENT_ADDR_RESOLVED, as a list of one. This takes
 // memory, so it comes before what cannot be undone.
-Events make_event(CmId& id, rdma_cm_event_type type);
+Events make_event(CmId& id, std::uint32_t type);
 // Room for events of the service, before it gets to know the id. May throw; may be called again.
 void reserve_events(CmId& id, std::size_t count);
 // Takes the library's lock; the event, a list of one, goes to the account's channel. Cannot fail.
