@@ -20,11 +20,12 @@ extern "C" int ibv_query_gid_type(ibv_context* context, std::uint8_t port, unsig
     FEROCE_AT(NODE, name)
 
 // The same for a call that returns a pointer, of which a number would be a bad one.
-#define FEROCE_ABSENT_POINTER(NODE, name) \
-    void* feroce_##NODE##_##name(void) {  \
-        errno = EOPNOTSUPP;               \
-        return nullptr;                   \
-    }                                     \
+using Pointer = void*;
+#define FEROCE_ABSENT_POINTER(NODE, name)  \
+    Pointer feroce_##NODE##_##name(void) { \
+        errno = EOPNOTSUPP;                \
+        return nullptr;                    \
+    }                                      \
     FEROCE_AT(NODE, name)
 
 // What providers and programs really call before they know whose device it is. The rest of the

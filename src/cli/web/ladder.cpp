@@ -173,6 +173,7 @@ Json ladders_of(const std::vector<LadderPacket>& packets) {
             ladder["more"] = ladder["more"].get<std::size_t>() + 1;
     }
     std::vector<Json> sorted;
+    sorted.reserve(ladders.size());
     for (auto& [flow, ladder] : ladders) sorted.push_back(std::move(ladder));
     std::stable_sort(sorted.begin(), sorted.end(),
                      [](const Json& a, const Json& b) { return packets_of(a) > packets_of(b); });
