@@ -1,4 +1,4 @@
-// The mark of a flush by itself, and files whose server is killed while it flushes.
+// The mark of a flush by itself; file_fault_test.cpp has servers that are killed while they flush.
 #include "block/flush_mark.hpp"
 
 #include <gtest/gtest.h>

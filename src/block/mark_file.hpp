@@ -35,7 +35,7 @@ private:
 };
 
 // Whether everything was written back, as the kernel remembers it for a file system and not for a
-// file. Asked once: whoever asks next is told of what comes later.
+// file. Asked once: the next caller is told only of what failed later.
 struct WriteBack {
     bool fine = false;
     std::string why = {};  // It is not, or cannot be said.

@@ -111,7 +111,7 @@ void Fiber::resume() {
     switch_->after_exit();
 }
 
-// The switch passes no pointers, so the fiber is found by who runs.
+// The switch passes no pointers, so the fiber is the one that is running.
 void Fiber::enter() {
     running->body();
 }

@@ -2,6 +2,8 @@
 #include <rdma/rsocket.h>
 #include <sys/epoll.h>
 
+#include <bit>
+
 #include "calls.hpp"
 
 struct ibv_buf;
@@ -67,7 +69,8 @@ struct LoneId {
     }
 };
 
-constexpr auto kUserEvent = static_cast<rdma_cm_event_type>(18);
+// A newer event than Debian 12's enum has room for.
+constexpr auto kUserEvent = std::bit_cast<rdma_cm_event_type>(18U);
 
 // A call that is refused whatever its arguments.
 template <auto kCall, class... Arguments>

@@ -8,8 +8,8 @@ import sys
 import urllib.error
 import urllib.request
 
-import metrics_test
 from metrics_test import DEVICE, Metrics, PATIENCE, await_true, kept_folder, look, running_pair
+from own_network import enter_own_network
 
 PORT = 18601
 # What is read of the tree: later versions of node_exporter know hw_counters too.
@@ -59,7 +59,7 @@ def check_node_exporter(folder):
 
 
 def main():
-    if not metrics_test.enter_own_network():
+    if not enter_own_network():
         return 77
     feroce = os.path.join(os.path.abspath(sys.argv[1]), "feroce")
     with kept_folder(feroce) as folder, running_pair(feroce):

@@ -13,7 +13,7 @@ import time
 from prometheus_client import parser
 from prometheus_client.openmetrics import parser as openmetrics_parser
 
-from own_network import enter_own_network
+from own_network import run_named_test
 
 PATIENCE = 30
 DEVICE = {"device": "feroce_lo", "port": "1"}
@@ -370,13 +370,5 @@ def test_sysfs_of_others(feroce):
         assert os.listdir(kept) == ["file"]
 
 
-def main():
-    name, folder = sys.argv[1:]
-    if not enter_own_network():
-        return 77
-    globals()[f"test_{name}"](os.path.join(os.path.abspath(folder), "feroce"))
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_named_test(globals()))

@@ -6,6 +6,15 @@ import sys
 MARK = "FEROCE_TEST_HAS_OWN_NETWORK"
 
 
+def run_named_test(tests):
+    """Of the module's globals, the one that the command names (NAME FOLDER ...), inside."""
+    name, folder, *rest = sys.argv[1:]
+    if not enter_own_network():
+        return 77
+    tests[f"test_{name}"](os.path.join(os.path.abspath(folder), "feroce"), *rest)
+    return 0
+
+
 def enter_own_network():
     """Runs the test again inside. False, with a sentence: none can be made here."""
     if MARK in os.environ:

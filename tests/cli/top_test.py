@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 
-from own_network import enter_own_network
+from own_network import run_named_test
 
 PATIENCE = 100
 
@@ -329,13 +329,5 @@ def cpu_ticks(pid):
     return int(words[11]) + int(words[12])
 
 
-def main():
-    name, folder, crowd = sys.argv[1:]
-    if not enter_own_network():
-        return 77
-    globals()[f"test_{name}"](os.path.join(os.path.abspath(folder), "feroce"), crowd)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_named_test(globals()))

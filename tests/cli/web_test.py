@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 
-from own_network import enter_own_network
+from own_network import run_named_test
 from top_test import PATIENCE, await_true, running, running_pair
 
 
@@ -210,13 +210,5 @@ def test_usage(feroce, _):
         (2, "feroce: /etc/passwd is not a pcapng file\n")
 
 
-def main():
-    name, folder, crowd = sys.argv[1:]
-    if not enter_own_network():
-        return 77
-    globals()[f"test_{name}"](os.path.join(os.path.abspath(folder), "feroce"), crowd)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_named_test(globals()))

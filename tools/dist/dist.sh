@@ -43,7 +43,7 @@ stage() {
     done
 }
 
-# The same sources give the same archive, whoever packs it and when.
+# The same sources give the same archive, by any user and at any time.
 pack() {
     local date
     date=$(git -C "$source" log -1 --format=%ct 2>/dev/null || stat -c %Y "$source/CMakeLists.txt")

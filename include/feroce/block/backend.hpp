@@ -87,7 +87,7 @@ struct FileOptions {
     // The folder of the writer record. Empty: the file's own; for a block device the folder that
     // systemd gives ($STATE_DIRECTORY), or /var/lib/feroce.
     std::string state = {};
-    // Told, in one sentence, what whoever runs the server should know and do.
+    // Gets one sentence for the server's operator: what happened, and what to do.
     std::function<void(const std::string& sentence)> tell = {};
 };
 
