@@ -33,6 +33,7 @@ stages=(
     "full|function|pyverbs|rdma-core's own Python tests end as tests/pyverbs/expected.tsv says"
     "full|function|lossy3|256 MiB by SEND, WRITE, READ each, 10^5 adds, under faults, 3 seeds"
     "full|function|clang|the second compiler, -Werror, with ASan and UBSan, compiles all"
+    "full|function|threads|what has threads compiles with ThreadSanitizer"
     "full|function|tsan|ctest of what has threads under ThreadSanitizer"
     "full|function|asan|ctest under AddressSanitizer and UndefinedBehaviorSanitizer"
     "full|function|lint|clang-tidy finds nothing"
@@ -133,13 +134,14 @@ failed_tests() { # LOG
 
 # What a run ends with: minutes of every stage, tests that needed their second try, what failed.
 print_report() {
-    local name seconds total=0 count
-    say "minutes a stage"
-    while read -r name seconds; do
-        printf '  %-9s %5.1f\n' "$name" "$(awk "BEGIN { print $seconds / 60 }")" >&2
-        total=$((total + seconds))
-    done <"$report/minutes"
-    printf '  %-9s %5.1f\n' together "$(awk "BEGIN { print $total / 60 }")" >&2
+    local count
+    say "minutes a stage, and how busy the processors were"
+    awk '{ seconds += $2; ticks += $3; idle += $4; show($1, $2, $3, $4) }
+         END { show("together", seconds, ticks, idle) }
+         function show(name, seconds, ticks, idle) {
+             busy = ticks > 0 ? sprintf("%4.0f %%", 100 * (1 - idle / ticks)) : ""
+             printf "  %-9s %5.1f %s\n", name, seconds / 60, busy
+         }' "$report/minutes" >&2
     count=$(wc -l <"$report/tries")
     say "tests that needed a second try: $count"
     sed 's/^/  /' "$report/tries" >&2
@@ -196,17 +198,39 @@ preset_build() { # PRESET [TARGET]
 # that knows no real time has failed then; another is tried again and listed with the second tries.
 # A piece that was ended has not failed.
 declare -A ahead=()
-computing=(build clang lint seeds100 fuzz20) # They leave nothing idle, and most come last.
+computing=(build clang threads lint seeds100 fuzz20) # They leave nothing idle, and most come last.
 
-work_ahead() { # STAGE, which is next
+# Compilers first. What no other stage waits for comes after them, so that some of it is left for
+# the time in which the tests of the sanitizers wait. Two at a time: a test has a time limit.
+work_ahead() {
     (preset_configure clang; preset_configure tsan) || return 0 # Their stages fail, and tell.
     start_ahead clang build_ahead clang 2 # More work than the others have, and two wait for it.
-    start_ahead lint stage_lint
     start_ahead tsan build_ahead tsan 1
-    [[ ! -e $report/built ]] || start_ahead seeds100 stage_seeds100
-    [[ -e $report/built-clang ]] || return 0
-    start_ahead fuzz20 stage_fuzz20
-    [[ $1 == tsan || $1 == asan ]] || start_ahead asan asan_ahead
+    start_ahead asan once_built asan_ahead
+    start_ahead seeds100 once_built stage_seeds100
+    start_ahead lint once_built after asan stage_lint
+    start_ahead fuzz20 once_built after seeds100 stage_fuzz20
+}
+
+hours=2 # More than a run takes. What waits ahead ends by then even if nothing ends it.
+
+# Nothing compiles any more.
+once_built() { # COMMAND...
+    local left=$((hours * 3600))
+    until [[ -e $report/built && -e $report/built-clang && -e $report/built-tsan ]]; do
+        [[ $((left--)) -gt 0 ]] || return 1
+        sleep 1
+    done
+    "$@"
+}
+
+after() { # NAME of what works ahead, COMMAND...
+    local left=$((hours * 3600))
+    while [[ -e $report/ahead-$1 ]]; do
+        [[ $((left--)) -gt 0 ]] || return 1
+        sleep 1
+    done
+    "${@:2}"
 }
 
 start_ahead() { # NAME COMMAND...
@@ -308,10 +332,8 @@ any_of() { # LABEL...
     echo "^($*)\$"
 }
 
-stage_clang() {
-    end_ahead asan # Beside compilers at full speed its tests would run out of time.
-    preset_build clang
-}
+stage_clang() { preset_build clang; }
+stage_threads() { preset_build tsan; }
 
 # Simulations, scripts, captures and the unit tests of rooms that know no threads (ONE_THREAD) run
 # in one: there is nothing to find in them, and the preset does not build them, nor gas, nor what
@@ -622,7 +644,7 @@ run_stages() {
     for name in "${chosen[@]}"; do
         find_stage "$name"
         if [[ $kind == label ]]; then labels+=("$name"); continue; fi
-        [[ " $* " != *" full "* || " ${computing[*]} " == *" $name "* ]] || work_ahead "$name"
+        [[ " $* " != *" full "* || " ${computing[*]} " == *" $name "* ]] || work_ahead
         run_stage "$name" "stage_$name"
     done
     [[ ${#labels[@]} -eq 0 ]] || run_stage labels run_labels "${labels[@]}"
@@ -653,6 +675,18 @@ run_labels() { # LABEL...
 begin_stage() { # NAME
     stage_name=$1
     stage_began=$SECONDS
+    read -r ticks_began idle_began < <(processor_ticks)
 }
 
-end_stage() { echo "$stage_name $((SECONDS - stage_began))" >>"$report/minutes"; }
+end_stage() {
+    local ticks idle
+    read -r ticks idle < <(processor_ticks)
+    echo "$stage_name $((SECONDS - stage_began)) $((ticks - ticks_began)) $((idle - idle_began))" \
+        >>"$report/minutes"
+}
+
+# Of all processors since the machine started: all, and those in which nothing ran.
+processor_ticks() {
+    awk '$1 == "cpu" { for (i = 2; i <= 9; i++) all += $i
+         printf "%.0f %.0f\n", all, $5 + $6; exit }' /proc/stat
+}

@@ -8,10 +8,10 @@ set(FEROCE_COMMON_HEADERS
     <functional> <map> <memory> <mutex> <optional> <set> <span> <string> <string_view> <thread>
     <utility> <variant> <vector>)
 
-# feroce_headers(KIND [PROGRAMS] [HEADERS ...] [LIBRARIES ...] [OPTIONS ...]): the target whose
-# precompiled headers others of that kind reuse.
+# feroce_headers(KIND [PROGRAMS] [UNWATCHED] [HEADERS ...] [LIBRARIES ...] [OPTIONS ...]): the
+# target whose precompiled headers others of that kind reuse.
 function(feroce_headers kind)
-  cmake_parse_arguments(OF "PROGRAMS" "" "HEADERS;LIBRARIES;OPTIONS" ${ARGN})
+  cmake_parse_arguments(OF "PROGRAMS;UNWATCHED" "" "HEADERS;LIBRARIES;OPTIONS" ${ARGN})
   set(source ${CMAKE_BINARY_DIR}/headers/${kind}.cpp)
   file(CONFIGURE OUTPUT ${source} CONTENT "int main() { return 0; }\n")
   if(OF_PROGRAMS)  # Their code is position independent in another way than that of libraries.
@@ -19,6 +19,7 @@ function(feroce_headers kind)
   else()
     add_library(feroce_headers_${kind} OBJECT ${source})
   endif()
+  set_target_properties(feroce_headers_${kind} PROPERTIES FEROCE_UNWATCHED ${OF_UNWATCHED})
   target_link_libraries(feroce_headers_${kind} PRIVATE feroce_options ${OF_LIBRARIES})
   target_compile_options(feroce_headers_${kind} PRIVATE ${OF_OPTIONS})
   target_precompile_headers(feroce_headers_${kind} PRIVATE ${FEROCE_COMMON_HEADERS} ${OF_HEADERS})
@@ -41,9 +42,16 @@ if(FEROCE_PRECOMPILE)
       set(FEROCE_PROGRAM_OPTIONS ${FEROCE_TEST_OPTIONS})
     endif()
     feroce_headers(program PROGRAMS OPTIONS ${FEROCE_PROGRAM_OPTIONS})
-    feroce_headers(test PROGRAMS HEADERS <gtest/gtest.h> LIBRARIES GTest::gtest
-                   OPTIONS ${FEROCE_TEST_OPTIONS})
+    set(gtest HEADERS <gtest/gtest.h> LIBRARIES GTest::gtest)
+    feroce_headers(test PROGRAMS ${gtest} OPTIONS ${FEROCE_TEST_OPTIONS})
+    if(FEROCE_SANITIZE AND FEROCE_SINGLE_THREADED_TESTS)
+      feroce_headers(unwatched_program PROGRAMS UNWATCHED OPTIONS ${FEROCE_PROGRAM_OPTIONS})
+      feroce_headers(unwatched_test PROGRAMS UNWATCHED ${gtest} OPTIONS ${FEROCE_TEST_OPTIONS})
+    endif()
   endif()
+  # Their programs and tests stand beside programs of others or measure: .ci/stages.sh runs none of
+  # them under sanitizers (preset_ctest).
+  set(unwatched_folders "/(bench|tests/(abi|interop|rdmacm|rsocket|rtrs))$")
   # Every program and library in C++ of the folders that only tests and benchmarks fill.
   function(feroce_precompile_folder folder)
     get_property(targets DIRECTORY ${folder} PROPERTY BUILDSYSTEM_TARGETS)
@@ -53,14 +61,22 @@ if(FEROCE_PRECOMPILE)
       if(NOT sources MATCHES "\\.cpp")
         continue()
       elseif(type STREQUAL EXECUTABLE)
+        if(folder MATCHES "${unwatched_folders}")
+          set_target_properties(${target} PROPERTIES FEROCE_UNWATCHED ON)
+        endif()
+        get_target_property(is_unwatched ${target} FEROCE_UNWATCHED)
+        set(unwatched)
+        if(is_unwatched AND TARGET feroce_headers_unwatched_test)
+          set(unwatched unwatched_)
+        endif()
         # GoogleTest brings a definition, and compilers compare these too.
         get_target_property(libraries ${target} LINK_LIBRARIES)
         if(NOT libraries MATCHES GTest)
           target_compile_options(${target} PRIVATE ${FEROCE_PROGRAM_OPTIONS})
-          feroce_precompile(${target} program)
+          feroce_precompile(${target} ${unwatched}program)
         elseif(FEROCE_SANITIZE OR NOT folder MATCHES "/bench$")
           target_compile_options(${target} PRIVATE ${FEROCE_TEST_OPTIONS})
-          feroce_precompile(${target} test)
+          feroce_precompile(${target} ${unwatched}test)
         endif()
       elseif(type STREQUAL STATIC_LIBRARY)
         feroce_precompile(${target} plain)

@@ -16,8 +16,12 @@ if(FEROCE_WATCH_LOCKS)
   target_compile_definitions(feroce_options INTERFACE FEROCE_WATCH_LOCKS)
 endif()
 if(FEROCE_SANITIZE)
-  target_compile_options(feroce_options INTERFACE -fsanitize=${FEROCE_SANITIZE}
-                         -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  # FEROCE_UNWATCHED: no stage runs this program under sanitizers. It compiles, and links with rooms
+  # that have them.
+  set(is_watched $<NOT:$<BOOL:$<TARGET_PROPERTY:FEROCE_UNWATCHED>>>)
+  target_compile_options(feroce_options INTERFACE
+                         $<${is_watched}:-fsanitize=${FEROCE_SANITIZE}>
+                         $<${is_watched}:-fno-sanitize-recover=all> -fno-omit-frame-pointer)
   target_link_options(feroce_options INTERFACE -fsanitize=${FEROCE_SANITIZE})
   find_program(FEROCE_LLD ld.lld)  # A quarter of the time, for 150 programs.
   if(FEROCE_LLD)
@@ -52,7 +56,7 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL GNU AND CMAKE_SYSTEM_PROCESSOR STREQUAL x86_64
 endif()
 if(FEROCE_FUZZ)
   # clang 14 cannot emit the marks of the sanitizer `function` before the parts of a coroutine.
-  target_compile_options(feroce_options INTERFACE -fsanitize=fuzzer-no-link -fno-sanitize=function)
+  target_compile_options(feroce_options INTERFACE $<${is_watched}:-fno-sanitize=function>)
 endif()
 
 include(headers)

@@ -131,6 +131,51 @@ TEXT
         self.assertIn("passed after", said)
         self.assertEqual(self.reported("tries"), "")
 
+    def test_what_no_stage_waits_for_is_computed_after_compilers(self):
+        status, said = self.shell("""
+            build_ahead() { sleep 0.3; echo "$1 built" >>order; touch "$report/built-$1"; }
+            asan_ahead() { sleep 0.3; echo asan >>order; }
+            for name in seeds100 lint fuzz20; do
+                eval "stage_$name() { sleep 0.3; echo $name >>order; }"
+            done
+            touch report/built
+            work_ahead
+            work_ahead # Before the next stage: nothing begins twice.
+            wait""")
+        self.assertEqual(status, 0, said)
+        order = (self.root / "order").read_text().splitlines()
+        self.assertEqual(set(order[:2]), {"clang built", "tsan built"})
+        self.assertEqual(sorted(order[2:]), ["asan", "fuzz20", "lint", "seeds100"])
+        self.assertLess(order.index("asan"), order.index("lint"))
+        self.assertLess(order.index("seeds100"), order.index("fuzz20"))
+
+    def test_nothing_is_computed_ahead_of_what_does_not_compile(self):
+        status, said = self.shell("""
+            build_ahead() { [[ $1 == clang ]] || touch "$report/built-$1"; }
+            asan_ahead() { touch computed; }
+            stage_seeds100() { touch computed; }
+            stage_lint() { touch computed; }
+            stage_fuzz20() { touch computed; }
+            touch report/built
+            hours=0
+            work_ahead
+            wait
+            [[ ! -e computed ]]""")
+        self.assertEqual(status, 0, said)
+
+    def test_the_report_says_minutes_and_how_busy_processors_were(self):
+        status, said = self.shell("""
+            echo "one 60 200 50" >report/minutes
+            echo "two 30 100 100" >>report/minutes
+            echo "three 0 0 0" >>report/minutes
+            print_report""")
+        self.assertEqual(status, 0, said)
+        rows = [line.split() for line in said.splitlines()]
+        self.assertIn(["one", "1.0", "75", "%"], rows)
+        self.assertIn(["two", "0.5", "0", "%"], rows)
+        self.assertIn(["three", "0.0"], rows)
+        self.assertIn(["together", "1.5", "50", "%"], rows)
+
     def test_a_stage_that_fails_does_not_end_the_run(self):
         status, said = self.shell("""
             set_up() { :; }
