@@ -14,8 +14,8 @@ namespace {
 using namespace std::chrono_literals;
 
 // epoll_event::data of what is not a lease; leases have small numbers.
-constexpr std::uint64_t kDoorbell = ~std::uint64_t{0};
-constexpr std::uint64_t kRequests = kDoorbell - 1;
+constexpr std::uint64_t kOwnDoorbell = ~std::uint64_t{0};
+constexpr std::uint64_t kRequests = kOwnDoorbell - 1;
 constexpr std::uint32_t kForAll = ~std::uint32_t{0};  // As a lease: what is offered to all.
 constexpr int kFreePortTries = 256;
 constexpr std::size_t kEventsAtOnce = 16;
@@ -37,7 +37,7 @@ Result<std::unique_ptr<host::Rendezvous>> UnixRendezvous::open(
     out->called_.reserve(kEventsAtOnce);  // So wait() takes no memory.
     const int set = out->epoll_.get();
     if (!out->epoll_.valid() || !out->doorbell_.open() ||
-        !add_to_set(set, out->doorbell_.fd(), EPOLLIN, kDoorbell) ||
+        !add_to_set(set, out->doorbell_.fd(), EPOLLIN, kOwnDoorbell) ||
         (settings.requests_fd >= 0 && !add_to_set(set, settings.requests_fd, EPOLLIN, kRequests)))
         return Error{errno, "no file descriptors for the connection manager"};
     // Without it (the name is taken) we only miss what is offered to all.
@@ -64,7 +64,7 @@ bool UnixRendezvous::wait(Instant until) {
         for (int i = 0; i < count; ++i) {
             const std::uint64_t source = events[static_cast<std::size_t>(i)].data.u64;
             else_something |= source != kRequests;
-            if (source == kDoorbell)
+            if (source == kOwnDoorbell)
                 doorbell_.clear();
             else if (source == kRequests)
                 requests = true;

@@ -23,7 +23,7 @@ constexpr int kBusyTurnsMax = 64;
 // Batches that take_arrived() takes at most: more datagrams of some size fit no receive buffer.
 constexpr int kTakeMax = 256;
 // When to do again what there was no memory for.
-constexpr Duration kShortage = std::chrono::milliseconds(50);
+constexpr Duration kLookAgainAfter = std::chrono::milliseconds(50);
 
 }  // namespace
 
@@ -353,7 +353,7 @@ void Shard::body_turn() {
     }
     busy_turns_ = 0;
     for (;;) {
-        if (look_again_) until = std::min(until, parts_.host.now() + kShortage);
+        if (look_again_) until = std::min(until, parts_.host.now() + kLookAgainAfter);
         const bool arrived = port_->wait(until);
         look_at_interfaces();
         look_at_suspects();

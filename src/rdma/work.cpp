@@ -8,7 +8,7 @@
 namespace feroce::rdma {
 namespace {
 
-constexpr std::uint64_t kWordBytes = 8;
+constexpr std::uint64_t kAtomicBytes = 8;
 
 bool is_atomic(const ibv_send_wr& wr) {
     return wr.opcode == IBV_WR_ATOMIC_CMP_AND_SWP || wr.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
@@ -112,9 +112,9 @@ Result<> Work::check() const {
                                  " bytes, the local ones have " + std::to_string(bytes) +
                                  "; use subregions of equal size");
     if (!is_atomic(wr_)) return {};
-    if (bytes != kWordBytes || remote_size_ < kWordBytes)
+    if (bytes != kAtomicBytes || remote_size_ < kAtomicBytes)
         return Error(EINVAL, "an atomic works on eight bytes at both ends");
-    if (wr_.wr.atomic.remote_addr % kWordBytes != 0)
+    if (wr_.wr.atomic.remote_addr % kAtomicBytes != 0)
         return Error(EINVAL, "an atomic needs an address of the peer that is a multiple of eight");
     return {};
 }

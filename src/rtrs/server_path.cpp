@@ -13,9 +13,9 @@ namespace feroce::rtrs {
 namespace {
 
 // What the kernel's client counts on for the service connection.
-constexpr std::uint32_t kServiceReceives = 512;
-constexpr std::uint32_t kServiceSends = 256;
-constexpr std::uint32_t kMaxQueue = 8192;
+constexpr std::uint32_t kServerReceives = 512;
+constexpr std::uint32_t kServerSends = 256;
+constexpr std::uint32_t kMaxServerQueue = 8192;
 // A path that is not set up after this time is closed, as by the kernel's server.
 constexpr HeartbeatOptions kSetUpTime{std::chrono::seconds(30), 0};
 constexpr Duration kRefusalTime = std::chrono::seconds(1);  // For a refusal to arrive.
@@ -59,13 +59,13 @@ Channel::Shape ServerPath::shape_of(std::uint16_t number) const {
     const std::uint32_t depth = session_->geometry().queue_depth;
     const std::uint32_t per_answer = options_.always_invalidate ? 5 : 3;
     if (number != 0)
-        return {.sends = std::min(depth * per_answer + 64, kMaxQueue),
-                .receives = std::min(depth + 16 + Channel::kSpareReceives, kMaxQueue),
+        return {.sends = std::min(depth * per_answer + 64, kMaxServerQueue),
+                .receives = std::min(depth + 16 + Channel::kSpareReceives, kMaxServerQueue),
                 .receive_size = KeyResponse::kSize,
                 .first_receive_size = KeyResponse::kSize};
     return {
-        .sends = kServiceSends + (options_.always_invalidate ? depth : 0),
-        .receives = kServiceReceives + Channel::kSpareReceives,
+        .sends = kServerSends + (options_.always_invalidate ? depth : 0),
+        .receives = kServerReceives + Channel::kSpareReceives,
         .receive_size = InfoRequest::kSize,
         .first_receive_size = InfoRequest::kSize,
         .outbox_size = static_cast<std::uint32_t>(InfoResponse::max_size(session_->geometry()))};
