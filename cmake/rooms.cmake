@@ -1,7 +1,8 @@
 # One folder under src/ is one room is one static library. feroce_room(name SOURCES ... NEEDS ...)
 # makes it; NEEDS lists the rooms it may see, which tools/tidy checks against the #includes.
 # Without SOURCES the room is headers only. DROP_IN: it is part of libibverbs.so.1. PUBLIC:
-# include/feroce shows it; libferoce.so exports it.
+# include/feroce shows it; libferoce.so exports it. COLD: no test waits long for
+# what it computes, so with sanitizers it is compiled as tests are.
 
 add_library(feroce_options INTERFACE)
 target_compile_options(feroce_options INTERFACE -Wall -Wextra -Wpedantic -Wshadow
@@ -73,7 +74,7 @@ endif()
 include(headers)
 
 function(feroce_room name)
-  cmake_parse_arguments(ROOM "DROP_IN;PUBLIC" "" "SOURCES;NEEDS;LIBRARIES" ${ARGN})
+  cmake_parse_arguments(ROOM "DROP_IN;PUBLIC;COLD" "" "SOURCES;NEEDS;LIBRARIES" ${ARGN})
   if(NOT ROOM_SOURCES)
     add_library(feroce_${name} INTERFACE)
     list(TRANSFORM ROOM_NEEDS PREPEND feroce_)
@@ -95,6 +96,9 @@ function(feroce_room name)
     feroce_precompile(feroce_${name} public)
   elseif(ROOM_DROP_IN AND NOT ROOM_PUBLIC)
     feroce_precompile(feroce_${name} drop_in)
+  elseif(ROOM_COLD AND FEROCE_SANITIZE)
+    target_compile_options(feroce_${name} PRIVATE ${FEROCE_TEST_OPTIONS})
+    feroce_precompile(feroce_${name} cold)
   elseif(NOT ROOM_PUBLIC)
     feroce_precompile(feroce_${name} plain)
   endif()
