@@ -16,10 +16,10 @@ target_include_directories(feroce_options INTERFACE ${CMAKE_SOURCE_DIR}/src
 if(FEROCE_WATCH_LOCKS)
   target_compile_definitions(feroce_options INTERFACE FEROCE_WATCH_LOCKS)
 endif()
+# FEROCE_UNWATCHED: no stage runs this program under sanitizers. It compiles, and links with rooms
+# that have them.
+set(is_watched $<NOT:$<BOOL:$<TARGET_PROPERTY:FEROCE_UNWATCHED>>>)
 if(FEROCE_SANITIZE)
-  # FEROCE_UNWATCHED: no stage runs this program under sanitizers. It compiles, and links with rooms
-  # that have them.
-  set(is_watched $<NOT:$<BOOL:$<TARGET_PROPERTY:FEROCE_UNWATCHED>>>)
   target_compile_options(feroce_options INTERFACE
                          $<${is_watched}:-fsanitize=${FEROCE_SANITIZE}>
                          $<${is_watched}:-fno-sanitize-recover=all> -fno-omit-frame-pointer)
