@@ -42,6 +42,7 @@ stages=(
     "soak|function|interop|the kernel in a virtual machine as peer: programs, sessions, iSER"
     "soak|function|chroot|bare Debian 12 and 13: README, packages, everyday tests, namespaces"
     "soak|function|dist|the archive of ./feroce dist: glibc 2.31 suffices; in bare Debian 11 to 13"
+    "soak|function|distother|the other architecture's archive: checked, and run in an emulator"
     "soak|function|cross|unit tests built for the other architecture, in an emulator"
     "soak|function|lossy20|256 MiB by SEND, WRITE, READ each, 10^5 adds, under faults, 20 seeds"
     "soak|function|seeds1000|1,000 simulated runs, each twice: engines, C ABI, library, disks"
@@ -584,6 +585,17 @@ stage_dist() {
     python3 "$root/tests/dist/check.py" "$archive"
     python3 "$root/tests/dist/run.py" --work "$root/build-chroot" "$archive" \
         bullseye bookworm trixie
+}
+
+# No root is needed: packages of the other architecture are unpacked, never installed.
+stage_distother() {
+    local here other archive
+    here=$(dpkg --print-architecture)
+    other=$([[ $here == amd64 ]] && echo arm64 || echo amd64)
+    set_up product dist-tools "cross-$here" emulator
+    archive=$("$root/tools/dist/dist.sh" "$root/build-dist" "$jobs" "$other")
+    python3 "$root/tests/dist/check.py" "$archive"
+    python3 "$root/tests/dist/emulated.py" --work "$root/build-dist/$other" "$archive"
 }
 
 stage_exporters() {

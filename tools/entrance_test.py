@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Shows how ./feroce uses a build: one that is current without a lock, one that it may not change
-as it is; and that it says what it waits for.
+as it is; that it says what it waits for; and that options which it does not know stop it.
 
 Each test has a scratch checkout: the real script and ninja, with a build that compiles nothing.
 """
@@ -111,6 +111,17 @@ class Entrance(unittest.TestCase):
         self.assertEqual((status, out), (1, ""))
         self.assertIn("source", error)
         self.assertIn("the build failed", error)
+
+    def test_dist_refuses_what_it_does_not_know_with_one_sentence(self):
+        for words, part in ((["--arch", "mips"], "dist --arch is amd64 or arm64, not 'mips'"),
+                            (["--arch"], "dist --arch is amd64 or arm64, not ''"),
+                            (["--fast"], "dist has no option --fast")):
+            with self.subTest(words):
+                done = subprocess.run([self.root / "feroce", "dist", *words], text=True, timeout=20,
+                                      check=False, capture_output=True)
+                self.assertEqual((done.returncode, done.stdout), (2, ""))
+                self.assertIn(part, done.stderr)
+                self.assertEqual(len(done.stderr.splitlines()), 1)
 
 
 if __name__ == "__main__":

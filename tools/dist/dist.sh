@@ -1,16 +1,27 @@
 #!/usr/bin/env bash
-# ./feroce dist: dist.sh FOLDER [JOBS]. One archive for this architecture, FOLDER/NAME.tar.zst with
-# NAME.tar.zst.sha256, that runs where it is unpacked. DIST_OPTIONS (environment): more for cmake.
+# ./feroce dist: dist.sh FOLDER [JOBS [ARCHITECTURE]]. One archive, FOLDER/NAME.tar.zst with
+# NAME.tar.zst.sha256, that runs where it is unpacked; for another architecture (Debian's name of
+# it) by Debian's cross compiler. DIST_OPTIONS (environment): more for cmake.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 source=$(cd "$here/../.." && pwd)
 mkdir -p "$1"
-work=$(cd "$1" && pwd)
+target=$(cd "$1" && pwd)
 jobs=${2:-$(nproc)}
+here_architecture=$(dpkg --print-architecture)
+architecture=${3:-$here_architecture}
+case $architecture in
+    amd64) triplet=x86_64-linux-gnu ;;
+    arm64) triplet=aarch64-linux-gnu ;;
+    *) echo "feroce: archives are made for amd64 and arm64, not for $architecture" >&2; exit 2 ;;
+esac
+work=$target # Another architecture has a folder of its own in it.
+[[ $architecture == "$here_architecture" ]] || work=$target/$architecture
+mkdir -p "$work"
 version=$(sed -n 's/^project(feroce VERSION \([^ ]*\).*/\1/p' "$source/CMakeLists.txt")
-name=feroce-$version-linux-$(uname -m)
+name=feroce-$version-linux-${triplet%%-*}
 place=$work/stage/$name
-export FEROCE_SYSROOT=$work/sysroot
+export FEROCE_SYSROOT=$work/sysroot FEROCE_TRIPLET=$triplet
 
 say() { echo "feroce: $*" >&2; }
 
@@ -48,14 +59,14 @@ pack() {
     local date
     date=$(git -C "$source" log -1 --format=%ct 2>/dev/null || stat -c %Y "$source/CMakeLists.txt")
     tar -C "$work/stage" --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$date" \
-        --mode=u+rwX,go+rX,go-w -c "$name" | zstd -q -f -19 -T0 -o "$work/$name.tar.zst"
-    (cd "$work" && sha256sum "$name.tar.zst" >"$name.tar.zst.sha256")
+        --mode=u+rwX,go+rX,go-w -c "$name" | zstd -q -f -19 -T0 -o "$target/$name.tar.zst"
+    (cd "$target" && sha256sum "$name.tar.zst" >"$name.tar.zst.sha256")
 }
 
 say "fetching what it is built against"
-"$here/sysroot.sh" "$work" >&2
+"$here/sysroot.sh" "$work" "$architecture" "$triplet" >&2
 build >&2
 stage
 pack
-say "made $(du -h "$work/$name.tar.zst" | cut -f1)"
-echo "$work/$name.tar.zst"
+say "made $(du -h "$target/$name.tar.zst" | cut -f1)"
+echo "$target/$name.tar.zst"

@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
-# Fills a folder with what ./feroce dist builds against: sysroot.sh FOLDER. The C library is Debian
-# 11's (glibc 2.31), the rest is this Debian's. Nothing is installed; no root is needed.
+# Fills a folder with what ./feroce dist builds against: sysroot.sh FOLDER ARCHITECTURE TRIPLET. The
+# C library is Debian 11's (glibc 2.31), the rest is this Debian's. Nothing is installed; no root is
+# needed.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 mkdir -p "$1"
 work=$(cd "$1" && pwd)
 root=$work/sysroot
-triplet=$(c++ -print-multiarch)
-architecture=$(dpkg --print-architecture)
+architecture=$2
+triplet=$3
 old=(libc6 libc6-dev libcrypt1 libcrypt-dev libgcc-s1)
 mapfile -t new < <(sed -e 's/#.*//' -e '/^[[:space:]]*$/d' "$here/../../.ci/packages/dist.txt")
 
@@ -41,10 +42,14 @@ make_links_relative() {
     done
 }
 
-# The compiler's own C++ headers; declarations of what floor.c adds.
+# The compiler's own C++ headers, which a cross compiler has elsewhere (cmake/floor.cmake);
+# declarations of what floor.c adds.
 complete() {
-    ln -s /usr/include/c++ "$root/usr/include/c++"
-    ln -s "/usr/include/$triplet/c++" "$root/usr/include/$triplet/c++"
+    local own
+    if [[ $architecture == "$(dpkg --print-architecture)" ]]; then
+        ln -s /usr/include/c++ "$root/usr/include/c++"
+        ln -s "/usr/include/$triplet/c++" "$root/usr/include/$triplet/c++"
+    fi
     rm -f "$root/usr/lib/$triplet"/liburing.so* # The archive beside it goes into what is linked.
     cat >>"$root/usr/include/string.h" <<-'C'
 	#ifdef __cplusplus
@@ -59,8 +64,10 @@ complete() {
 	#endif
 	int epoll_pwait2(int, struct epoll_event *, int, const struct timespec *, const __sigset_t *);
 	C
-    cc --sysroot="$root" -O2 -fPIC -Wall -Wextra -Werror -c "$here/floor.c" \
-        -o "$root/usr/lib/$triplet/floor.o"
+    own=$("$triplet-gcc" -print-file-name=include)
+    "$triplet-gcc" --sysroot="$root" -nostdinc -isystem "$own" \
+        -isystem "$root/usr/include/$triplet" -isystem "$root/usr/include" -O2 -fPIC \
+        -Wall -Wextra -Werror -c "$here/floor.c" -o "$root/usr/lib/$triplet/floor.o"
 }
 
 wanted="${old[*]} / ${new[*]} / $(cat "$here/sysroot.sh" "$here/floor.c" | sha256sum)"
