@@ -115,7 +115,9 @@ class Entrance(unittest.TestCase):
     def test_dist_refuses_what_it_does_not_know_with_one_sentence(self):
         for words, part in ((["--arch", "mips"], "dist --arch is amd64 or arm64, not 'mips'"),
                             (["--arch"], "dist --arch is amd64 or arm64, not ''"),
-                            (["--fast"], "dist has no option --fast")):
+                            (["--fast"], "dist has no option --fast"),
+                            (["--base", "debian"], "dist --base is for --image"),
+                            (["--image", "--base"], "dist --base needs the name of an image")):
             with self.subTest(words):
                 done = subprocess.run([self.root / "feroce", "dist", *words], text=True, timeout=20,
                                       check=False, capture_output=True)
