@@ -44,6 +44,7 @@ stages=(
     "soak|function|dist|the archive of ./feroce dist: glibc 2.31 suffices; in bare Debian 11 to 13"
     "soak|function|distother|the other architecture's archive: checked, and run in an emulator"
     "soak|function|image|OCI images of the archive by buildah, run by podman, used by COPY --from"
+    "soak|function|action|the CI action in a bare Debian, as a runner would run it"
     "soak|function|cross|unit tests built for the other architecture, in an emulator"
     "soak|function|lossy20|256 MiB by SEND, WRITE, READ each, 10^5 adds, under faults, 20 seeds"
     "soak|function|seeds1000|1,000 simulated runs, each twice: engines, C ABI, library, disks"
@@ -599,13 +600,20 @@ stage_distother() {
     python3 "$root/tests/dist/emulated.py" --work "$root/build-dist/$other" "$archive"
 }
 
-# Needs root, and the archive that the stage dist makes.
+# Both need root, and the archive that the stage dist makes.
 stage_image() {
     local archive
     set_up product dist-tools chroot image image-test
     archive=$("$root/tools/dist/dist.sh" "$root/build-dist" "$jobs")
     python3 "$root/tests/dist/image.py" --work "$root/build-image" --chroots "$root/build-chroot" \
         "$archive" bookworm
+}
+
+stage_action() {
+    local archive
+    set_up product dist-tools chroot
+    archive=$("$root/tools/dist/dist.sh" "$root/build-dist" "$jobs")
+    python3 "$root/tests/ci/bare.py" --work "$root/build-chroot" "$archive" bookworm
 }
 
 stage_exporters() {

@@ -1,0 +1,47 @@
+#!/usr/bin/env bash
+# What tools/action/report does: gathers what is known of a job that failed into a folder, and says
+# the reasons in the job's summary. It never fails a job itself: that has failed already.
+set -euo pipefail
+limit=$((100 * 1024 * 1024)) # Bytes of captures; an artifact should be quick to download.
+report=${RUNNER_TEMP:-/tmp}/feroce-report
+captures=${FEROCE_CAPTURES:-}
+rm -rf "$report"
+mkdir -p "$report"
+
+# Reasons of processes that have ended are kept too. Not captured: that would be one file more.
+explain() {
+    if ! command -v feroce >/dev/null; then
+        echo "Feroce was not set up in this job."
+        return
+    fi
+    env -u FEROCE_PCAP feroce explain 2>&1 || true
+}
+
+# The youngest first: these are of the step that failed.
+keep_captures() {
+    local file size sum=0
+    [[ -d $captures ]] || return 0
+    mkdir "$report/captures"
+    find "$captures" -name '*.pcapng*' -type f -printf '%T@ %p\n' | sort -rn | cut -d' ' -f2- |
+        while read -r file; do
+            size=$(stat -c %s "$file")
+            sum=$((sum + size))
+            if [[ $sum -gt $limit ]]; then
+                echo "$(basename "$file"): left out, $size bytes; 100 MiB of captures are kept" \
+                    >>"$report/left-out.txt"
+            else
+                cp "$file" "$report/captures/"
+            fi
+        done
+}
+
+explain >"$report/explain.txt"
+keep_captures
+{
+    echo "### feroce explain"
+    echo '```text'
+    sed 's/```/---/g' "$report/explain.txt" | head -c 60000 # A summary has 1 MiB.
+    echo '```'
+} >>"${GITHUB_STEP_SUMMARY:-/dev/null}"
+cat "$report/explain.txt"
+[[ -z ${GITHUB_OUTPUT:-} ]] || echo "path=$report" >>"$GITHUB_OUTPUT"
