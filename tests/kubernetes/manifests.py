@@ -1,0 +1,49 @@
+#!/usr/bin/env python3
+"""The objects that docs/kubernetes.md shows, and whether a cluster would take them: by schema.json,
+which names every field that they use and no other, and demands what `restricted` pods must say.
+
+manifests.py: prints what is wrong, and ends with 1 then.
+"""
+import pathlib
+import sys
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+sys.path[:0] = [str(HERE.parent / name) for name in ("docs", "ci")]
+from check_yaml import load, schema_problems  # noqa: E402  (found by the path above)
+from pages import Page  # noqa: E402
+
+PAGE = "docs/kubernetes.md"
+
+
+def manifests():
+    for fence in Page(ROOT / PAGE).fences:
+        if fence.language == "yaml":
+            yield from load(fence.text)
+
+
+def mount_problems(document):
+    """Every mount has its volume."""
+    spec = document["spec"]
+    volumes = {volume["name"] for volume in spec.get("volumes", [])}
+    for container in spec.get("initContainers", []) + spec.get("containers", []):
+        for mount in container["volumeMounts"]:
+            if mount["name"] not in volumes:
+                yield f"{container['name']} mounts {mount['name']}, which is no volume"
+
+
+def problems(document):
+    return list(schema_problems(HERE / "schema.json", document)) or list(mount_problems(document))
+
+
+def main():
+    documents = list(manifests())
+    found = [problem for document in documents for problem in problems(document)]
+    for problem in found:
+        print(f"{PAGE}: {problem}")
+    print(f"{len(documents)} documents, {len(found)} problems")
+    sys.exit(1 if found or not documents else 0)
+
+
+if __name__ == "__main__":
+    main()

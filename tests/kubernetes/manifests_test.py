@@ -1,0 +1,44 @@
+#!/usr/bin/env python3
+"""Shows that manifests.py finds what it is to find: each test plants one mistake."""
+import unittest
+
+from manifests import manifests, problems
+
+
+class Manifests(unittest.TestCase):
+    def setUp(self):
+        self.pod = next(document for document in manifests() if document["kind"] == "Pod")
+        self.spec = self.pod["spec"]
+        self.assertEqual(problems(self.pod), [])
+
+    def test_privileges(self):
+        self.spec["containers"][0]["securityContext"]["privileged"] = True
+        self.assertNotEqual(problems(self.pod), [])
+
+    def test_the_host(self):
+        self.spec["hostNetwork"] = True
+        self.assertNotEqual(problems(self.pod), [])
+
+    def test_root(self):
+        self.spec["securityContext"]["runAsUser"] = 0
+        self.assertNotEqual(problems(self.pod), [])
+
+    def test_files_of_the_host(self):
+        self.spec["volumes"].append({"name": "x", "hostPath": {"path": "/dev"}})
+        self.assertNotEqual(problems(self.pod), [])
+
+    def test_devices(self):
+        self.spec["containers"][0]["resources"] = {"limits": {"rdma/hca": 1}}
+        self.assertNotEqual(problems(self.pod), [])
+
+    def test_a_misspelt_field(self):
+        self.spec["initContainer"] = self.spec.pop("initContainers")
+        self.assertNotEqual(problems(self.pod), [])
+
+    def test_a_mount_without_a_volume(self):
+        self.spec["volumes"][0]["name"] = "other"
+        self.assertIn("server mounts feroce, which is no volume", problems(self.pod))
+
+
+if __name__ == "__main__":
+    unittest.main()
