@@ -3,11 +3,13 @@
 
 docs_test.py BUILD
 """
+import os
 import pathlib
 import subprocess
 import sys
 import tempfile
 import unittest
+from unittest import mock
 
 import check_docs
 import compile_docs
@@ -43,6 +45,23 @@ class Checks(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.folder = folder.name
+
+    def test_build_folders_are_not_entered(self):
+        root = pathlib.Path(self.folder)
+        for name in ("docs/page.md", "build-chroot/bare.room/usr/page.md"):
+            (root / name).parent.mkdir(parents=True)
+            (root / name).touch()
+        entered = []
+        scan = os.scandir
+
+        def scandir(path):
+            entered.append(os.path.relpath(path, root))
+            return scan(path)
+
+        with mock.patch.object(pages, "ROOT", root), mock.patch("os.scandir", scandir):
+            found = pages.all_pages()
+        self.assertEqual([page.path for page in found], [root / "docs/page.md"])
+        self.assertEqual([path for path in entered if path.startswith("build")], [])
 
     def test_links(self):
         page = planted(self.folder, PLANTED)

@@ -80,7 +80,10 @@ def user_pages():
 
 
 def all_pages():
+    """Build folders are not entered: bare systems come and go there."""
     skip = {"build", ".git"}
-    found = [path for path in ROOT.rglob("*.md")
-             if not any(part.split("-")[0] in skip for part in path.relative_to(ROOT).parts)]
+    found = []
+    for folder, folders, names in os.walk(ROOT):
+        folders[:] = [name for name in folders if name.split("-")[0] not in skip]
+        found += [pathlib.Path(folder) / name for name in names if name.endswith(".md")]
     return [Page(path) for path in sorted(found)]
