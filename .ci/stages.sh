@@ -662,6 +662,13 @@ run_stages() {
         find_stage "$name"
         [[ $group != full && $group != soak ]] || groups=(product test full)
     done
+    # Labels are one run of ctest.
+    for name in "${chosen[@]}"; do
+        find_stage "$name"
+        if [[ $kind == label ]]; then labels=("$name"); else : $((stages_chosen += 1)); fi
+    done
+    stages_chosen=$((stages_chosen + ${#labels[@]}))
+    labels=()
     report=$(mktemp -d)
     trap 'end_ahead "${!ahead[@]}"; rm -rf "$report"' EXIT
     # A compiler or test that ends by itself when interrupted would count as a stage that failed.
@@ -684,9 +691,11 @@ run_stages() {
 
 stages_failed= # A blank and the name of each.
 
+stages_begun=0 stages_chosen=0
+
 run_stage() { # NAME COMMAND...
     local status
-    say "stage $1"
+    say "stage $1 ($((stages_begun += 1)) of $stages_chosen)"
     begin_stage "$1"
     # In a subshell of its own, so that -e holds inside: a function tested by || loses it.
     set +e

@@ -5,6 +5,12 @@ A histogram is what histogram.hpp prints: {step: count}, 16 steps a power of two
 import json
 import os
 import subprocess
+import sys
+
+
+def say(text):
+    """How far a benchmark is, beside its table."""
+    print(text, file=sys.stderr, flush=True)
 
 
 def environment(build, **settings):

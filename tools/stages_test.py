@@ -231,6 +231,7 @@ TEXT
         self.assertEqual(said.count("compiling"), 1, said)
         self.assertEqual(said.count("this stage cannot run"), 2, said)
         self.assertIn("format ran", said)
+        self.assertIn("stage format (3 of 4)", said)
         self.assertEqual(said.splitlines()[-1],
                          "feroce: stages that failed: build ctest overload")
 

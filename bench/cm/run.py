@@ -15,7 +15,7 @@ import subprocess
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
-from figures import environment  # noqa: E402
+from figures import environment, say  # noqa: E402
 
 LIMIT_SECONDS = 240
 ROWS = [("tcp", "TCP connect, accept, close"),
@@ -46,6 +46,7 @@ class Connections:
                     process.stdin.close()
                 elif words[0] == "usage":
                     self.usage.append([int(words[i]) for i in (2, 3, 5, 6)])
+                    say(f"round {len(self.usage)} of {rounds} is done")
                 else:
                     self.rates[words[0]].append(float(words[1]))
         if process.returncode != 0:

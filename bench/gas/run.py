@@ -121,8 +121,12 @@ def main():
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--milliseconds", type=int, default=500)
     options = parser.parse_args()
+    figures.say("part 1 of 3: global address space")
     rows = ours(os.path.abspath(options.build), options.milliseconds)
-    peers, store = mpi(options.milliseconds), redis()
+    figures.say("part 2 of 3: Open MPI")
+    peers = mpi(options.milliseconds)
+    figures.say("part 3 of 3: Redis")
+    store = redis()
     if options.json:
         named = [dict(row, row=key[0], tasks=key[1]) for key, row in rows.items()]
         peer_rows = [dict(line, peer=peer) for peer, figure in peers.items()

@@ -28,7 +28,9 @@ PLOTTED = (20, 2, 1)  # Locks, and the shape.
 def measure(build, shape, options, locks, locality):
     """{(kind, locks, locality): figures}, of the median round, and what a free lock costs."""
     rounds, free = [], {}
-    for _ in range(options.rounds):
+    for number in range(options.rounds):
+        figures.say(f"{shape[0]} processes x {shape[1]} threads, round {number + 1} of "
+                    f"{options.rounds}")
         cells, free = measure_once(build, shape, options.milliseconds, locks, locality)
         rounds.append(cells)
     out = {}
