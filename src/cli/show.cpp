@@ -137,7 +137,8 @@ Json all_counters(const Filter& filter, const std::vector<DeviceInfo>& devices) 
         record["pid"] = process.pid;
         record["comm"] = process.command;
         for (const process::StateCounter& counter : process.counters)
-            record[counter.name] = counter.value;
+            if (!counter.name.starts_with("rtt_"))  // For `feroce metrics`, which draws them.
+                record[counter.name] = counter.value;
         if (filter.wants(record)) records.push_back(std::move(record));
     }
     return records;

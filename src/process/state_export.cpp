@@ -32,12 +32,21 @@ void add(std::vector<StateCounter>& into, std::string name, std::uint64_t value)
         into.push_back({std::move(name), value});
 }
 
+void add_round_trips(const transport::RoundTrips& trips, std::vector<StateCounter>& into) {
+    static_assert(transport::RoundTrips::kBounds == kRoundTripBounds);
+    for (std::size_t i = 0; i < kRoundTripBounds; ++i)
+        add(into, kRoundTripPrefix + std::to_string(1U << i), trips.counts[i]);
+    add(into, std::string(kRoundTripPrefix) + "inf", trips.counts[kRoundTripBounds]);
+    add(into, kRoundTripSum, trips.sum_ns);
+}
+
 void add_counters(const transport::Counters& counters, std::vector<StateCounter>& into) {
     for (std::size_t i = 0; i < counters.values.size(); ++i)
         add(into, transport::name(static_cast<transport::Counter>(i)), counters.values[i]);
     for (std::size_t i = 0; i < counters.drops.size(); ++i)
         add(into, std::string("drop_") + transport::name(static_cast<transport::DropReason>(i)),
             counters.drops[i]);
+    add_round_trips(counters.round_trips, into);
 }
 
 void add_error(const StateError& error, std::vector<StateError>& into) {

@@ -13,6 +13,7 @@
 
 #include <array>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -26,6 +27,12 @@
 #include "base/result.hpp"
 
 namespace feroce::process {
+
+// Counters of round trips: after the prefix a bound in microseconds, powers of two, or `inf`. One
+// counts those that were no longer than its bound and longer than the one before it.
+inline constexpr char kRoundTripPrefix[] = "rtt_us_to_";
+inline constexpr std::size_t kRoundTripBounds = 23;
+inline constexpr char kRoundTripSum[] = "rtt_ns";  // All of them together.
 
 struct StateCounter {
     std::string name;

@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "transport/round_trips.hpp"
+
 namespace feroce::transport {
 
 // Two of rxe's are not there: ack_deferred counts turns of a kernel task, and the end of a link
@@ -82,6 +84,7 @@ const char* name(DropReason reason);
 struct Counters {
     std::array<std::uint64_t, static_cast<std::size_t>(Counter::Count)> values{};
     std::array<std::uint64_t, static_cast<std::size_t>(DropReason::Count)> drops{};
+    RoundTrips round_trips;
 
     void add(Counter c, std::uint64_t n = 1) { values[static_cast<std::size_t>(c)] += n; }
     void set(Counter c, std::uint64_t n) { values[static_cast<std::size_t>(c)] = n; }

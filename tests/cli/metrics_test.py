@@ -116,6 +116,18 @@ def check_pair(metrics, server, client):
     causes = {s.labels["cause"] for s in metrics.all("feroce_retransmitted_packets_total")}
     assert causes == {"timeout", "probe", "nak_seq", "rnr", "lost_response"}, causes
     assert metrics.sum("feroce_errors_total") == 0
+    check_round_trips(metrics)
+
+
+def check_round_trips(metrics):
+    buckets = {float(s.labels["le"]): s.value
+               for s in metrics.all("feroce_rtt_seconds_bucket", **DEVICE)}
+    assert len(buckets) == 24 and min(buckets) == 1e-6, buckets
+    assert [buckets[le] for le in sorted(buckets)] == sorted(buckets.values())
+    count = metrics.value("feroce_rtt_seconds_count", **DEVICE)
+    assert count == buckets[float("inf")] > 0, buckets
+    mean = metrics.value("feroce_rtt_seconds_sum", **DEVICE) / count
+    assert 1e-7 < mean < 10, mean
 
 
 def test_pair(feroce):

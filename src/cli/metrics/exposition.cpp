@@ -13,6 +13,8 @@ std::string_view kind_name(MetricKind kind, Exposition exposition) {
             return "counter";
         case MetricKind::Gauge:
             return "gauge";
+        case MetricKind::Histogram:
+            return "histogram";
         case MetricKind::Info:  // The older format does not know the kind.
             return exposition == Exposition::OpenMetrics ? "info" : "gauge";
     }
@@ -26,6 +28,7 @@ std::string_view suffix(MetricKind kind) {
         case MetricKind::Info:
             return "_info";
         case MetricKind::Gauge:
+        case MetricKind::Histogram:  // Its samples have their own.
             break;
     }
     return "";
@@ -70,17 +73,32 @@ void render_family(const Family& family, Exposition exposition, std::string& out
     if (const std::string_view unit = unit_of(family.name); open && !unit.empty())
         out += fmt::format("# UNIT {} {}\n", named, unit);
     for (const MetricSample& sample : family.samples)
-        out += fmt::format("{}{} {}\n", full, label_text(sample.labels), sample.value);
+        out += fmt::format("{}{}{} {}\n", full, sample.suffix, label_text(sample.labels),
+                           sample.value);
 }
 
 }  // namespace
 
 void Family::add(Labels labels, std::uint64_t value) {
-    samples.push_back({std::move(labels), std::to_string(value)});
+    samples.push_back({std::move(labels), std::to_string(value), ""});
 }
 
 void Family::add(Labels labels, double value) {
-    samples.push_back({std::move(labels), fmt::format("{}", value)});
+    samples.push_back({std::move(labels), fmt::format("{}", value), ""});
+}
+
+// Buckets have what all before them have too, as both formats want it.
+void Family::add(const Labels& labels, const Histogram& histogram) {
+    std::uint64_t count = 0;
+    for (std::size_t i = 0; i < histogram.counts.size(); ++i) {
+        count += histogram.counts[i];
+        Labels bucket = labels;
+        bucket.emplace_back(
+            "le", i < histogram.bounds.size() ? fmt::format("{}", histogram.bounds[i]) : "+Inf");
+        samples.push_back({std::move(bucket), std::to_string(count), "_bucket"});
+    }
+    samples.push_back({labels, std::to_string(count), "_count"});
+    samples.push_back({labels, fmt::format("{}", histogram.sum), "_sum"});
 }
 
 std::string render(const std::vector<Family>& families, Exposition exposition) {

@@ -46,5 +46,20 @@ TEST(Exposition, TheOlderFormatNamesSamples) {
               "x_card_info{version=\"1\"} 1\n");
 }
 
+TEST(Exposition, BucketsOfAHistogramAddUp) {
+    Family family{"x_rtt_seconds", MetricKind::Histogram, "Time.", {}};
+    family.add({{"device", "a"}}, Histogram{{1e-6, 0.001024}, {2, 0, 3}, 0.5});
+    EXPECT_EQ(render({family}, Exposition::OpenMetrics),
+              "# HELP x_rtt_seconds Time.\n"
+              "# TYPE x_rtt_seconds histogram\n"
+              "# UNIT x_rtt_seconds seconds\n"
+              "x_rtt_seconds_bucket{device=\"a\",le=\"1e-06\"} 2\n"
+              "x_rtt_seconds_bucket{device=\"a\",le=\"0.001024\"} 2\n"
+              "x_rtt_seconds_bucket{device=\"a\",le=\"+Inf\"} 5\n"
+              "x_rtt_seconds_count{device=\"a\"} 5\n"
+              "x_rtt_seconds_sum{device=\"a\"} 0.5\n"
+              "# EOF\n");
+}
+
 }  // namespace
 }  // namespace feroce::cli::exposition_test

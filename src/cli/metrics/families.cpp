@@ -160,6 +160,28 @@ void add_own(const DeviceCounts& devices, std::vector<Family>& out) {
     }
 }
 
+Histogram round_trips(const Counts& counts) {
+    Histogram out;
+    for (std::size_t i = 0; i < process::kRoundTripBounds; ++i) {
+        const std::uint64_t bound = std::uint64_t{1} << i;
+        out.bounds.push_back(static_cast<double>(bound) / 1e6);
+        out.counts.push_back(count_of(counts, process::kRoundTripPrefix + std::to_string(bound)));
+    }
+    out.counts.push_back(count_of(counts, std::string(process::kRoundTripPrefix) + "inf"));
+    out.sum = static_cast<double>(count_of(counts, process::kRoundTripSum)) / 1e9;
+    return out;
+}
+
+void add_round_trips(const DeviceCounts& devices, std::vector<Family>& out) {
+    Family family{"feroce_rtt_seconds",
+                  MetricKind::Histogram,
+                  "Time from a packet that asks for an acknowledgement to the acknowledgement.",
+                  {}};
+    for (const auto& [device, counts] : devices)
+        family.add(port_labels(device), round_trips(counts));
+    out.push_back(std::move(family));
+}
+
 }  // namespace
 
 std::vector<Family> make_families(const MetricSource& source) {
@@ -171,6 +193,7 @@ std::vector<Family> make_families(const MetricSource& source) {
     const DeviceCounts devices = device_counts(source);
     add_known(devices, out);
     add_own(devices, out);
+    add_round_trips(devices, out);
     add_process_families(source, out);
     return out;
 }

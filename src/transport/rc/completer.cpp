@@ -276,6 +276,7 @@ void Requester::take_sample(Instant now) {
     if (!sample_.running || flight_.una <= sample_.packet) return;
     sample_.running = false;
     qp_.window()->on_rtt(now, now - sample_.sent);
+    qp_.services().counters.round_trips.add(now - sample_.sent);
 }
 
 // The peer is there: all patience starts again.
