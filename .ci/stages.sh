@@ -55,7 +55,7 @@ stages=(
     "soak|function|disks600|disks20 for 10 minutes, and a 1 GiB image there and back"
     "soak|function|crash50|the same 50 times"
     "soak|function|cycles|a disk is attached and detached 1,000 times: none refused, memory flat"
-    "soak|function|exporters|promtool and node_exporter read what feroce metrics gives"
+    "soak|function|exporters|programs of Prometheus read feroce metrics; the dashboard works"
     "soak|function|includes|every source compiles without precompiled headers"
     "soak|function|coverage|lines and branches that unit, golden, script and sim tests run, by room"
     "soak|function|zeroes|write zeroes from the RNBD client of a newer kernel, Debian's backport"
@@ -620,6 +620,7 @@ stage_exporters() {
     set_up exporters
     need_tests
     /usr/bin/python3 "$root/tests/cli/exporters_test.py" "$build/bin"
+    /usr/bin/python3 "$root/tests/cli/dashboard_test.py" "$build/bin"
 }
 
 stage_cross() {

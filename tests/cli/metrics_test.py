@@ -10,6 +10,7 @@ import sys
 import tempfile
 import time
 
+import dashboard
 from prometheus_client import parser
 from prometheus_client.openmetrics import parser as openmetrics_parser
 
@@ -380,6 +381,26 @@ def test_sysfs_of_others(feroce):
         os.symlink(kept, link)
         refused(feroce, link, "this is no folder that you alone can write to")
         assert os.listdir(kept) == ["file"]
+
+
+def test_dashboard(feroce):
+    """Its queries know no metric that is not there; dashboard_test.py asks Prometheus."""
+    programs = Programs(feroce)
+    failing = os.path.join(os.path.dirname(feroce), "bad_access")
+    try:
+        child = programs.start(failing, "--wait", stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        assert child.stdout.readline(), "it says how its work request ended"
+        names = {s.name for s in Metrics(look(feroce)).samples}
+    finally:
+        programs.end()
+    board = dashboard.load()
+    asked = {name for query in dashboard.queries(board) for name in query.metrics()}
+    assert len(asked) > 20, asked
+    # Those of round trips need one that was answered well.
+    missing = asked - names - {"feroce_rtt_min_seconds", "feroce_rtt_max_seconds"}
+    assert not missing, missing
+    identities = [panel["id"] for panel in board["panels"]]
+    assert len(set(identities)) == len(identities)
 
 
 if __name__ == "__main__":
