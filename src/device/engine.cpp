@@ -5,6 +5,7 @@
 #include <cerrno>
 
 #include "base/assert.hpp"
+#include "base/probe.hpp"
 #include "base/ring_tools.hpp"
 #include "base/rollback.hpp"
 
@@ -124,9 +125,10 @@ Result<void> Engine::modify_qp(Instant now, QueuePair& qp, const QpAttributes& a
     const QpState to = mask.has(Attribute::State) ? attributes.state : from;
     if (to == QpState::Reset) {
         to_reset(now, qp);
+        FEROCE_PROBE3(qp_state, qp.qpn().raw, from, to);
         return {};
     }
-    if (to == QpState::Err) {
+    if (to == QpState::Err) {  // Tells tracers itself.
         if (from != QpState::Err) {
             transport::Reason reason;
             reason.rule = transport::Rule::MovedToError;
@@ -137,6 +139,7 @@ Result<void> Engine::modify_qp(Instant now, QueuePair& qp, const QpAttributes& a
     }
     apply_modify(now, qp, attributes, mask);
     settle(now, qp);
+    if (from != to) FEROCE_PROBE3(qp_state, qp.qpn().raw, from, to);
     return {};
 }
 

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "base/assert.hpp"
+#include "base/probe.hpp"
 #include "device/engine.hpp"
 #include "transport/packet_builder.hpp"
 
@@ -58,6 +59,8 @@ void Engine::receive(Instant now, const Datagram& datagram) {
     if (const wire::ParseError error = wire::parse_packet(datagram.bytes, packet);
         error != wire::ParseError::None)
         return counters_.drop(drop_reason(error));
+    FEROCE_PROBE4(pkt_rx, packet.bth.destination.raw, packet.bth.opcode, datagram.bytes.size(),
+                  packet.bth.psn.raw());
     if (!datagram.sealed) return receive_unsealed(now, packet, datagram);
     if (datagram.destination.is_zero()) return receive_somewhere(now, packet, datagram);
     examine(now, packet, datagram);

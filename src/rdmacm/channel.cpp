@@ -7,6 +7,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/probe.hpp"
 #include "process/undisturbed.hpp"
 
 namespace feroce::rdmacm {
@@ -90,6 +91,13 @@ std::unique_ptr<Event> take_first(Channel& channel, bool counted) {
     return event;
 }
 
+void tell_tracers(const rdma_cm_event& event) {
+    const rdma_addr* ends = event.id == nullptr ? nullptr : &event.id->route.addr;
+    const void* local = ends == nullptr ? nullptr : &ends->src_addr;
+    const void* remote = ends == nullptr ? nullptr : &ends->dst_addr;
+    FEROCE_PROBE4(cm_event, event.event, event.status, local, remote);
+}
+
 // The next event that is one for the program.
 bool take_event(Channel& channel, bool counted, rdma_cm_event*& out) {
     while (std::unique_ptr<Event> event = take_first(channel, std::exchange(counted, false))) {
@@ -98,6 +106,7 @@ bool take_event(Channel& channel, bool counted, rdma_cm_event*& out) {
             !event->from_peer || within_memory("rdma_get_cm_event", [&] { return digest(*event); });
         if (good) {
             out = &event.release()->base;
+            tell_tracers(*out);
             return true;
         }
         discard(std::move(event));

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/probe.hpp"
 #include "mem/scatter.hpp"
 #include "transport/queue_pair.hpp"
 
@@ -26,6 +27,7 @@ ByteSpan fill(ByteSpan packet, const PacketSpec& spec) {
                         .destination = spec.destination,
                         .ack_request = spec.ack_request,
                         .psn = spec.psn};
+    FEROCE_PROBE4(pkt_tx, spec.destination.raw, spec.opcode, packet.size(), spec.psn.raw());
     const std::size_t header = wire::emit_headers(packet, bth, spec.extensions);
     std::fill_n(packet.begin() + static_cast<std::ptrdiff_t>(header + spec.payload_size), pad,
                 std::byte{0});

@@ -5,6 +5,7 @@
 #include <span>
 
 #include "base/assert.hpp"
+#include "base/probe.hpp"
 #include "transport/memory_names.hpp"
 #include "transport/rc/rc_machine.hpp"
 #include "transport/uc/uc_machine.hpp"
@@ -110,6 +111,7 @@ Result<void> QueuePair::post_send(Instant now, const SendWr& wr) {
     const Result<std::uint64_t> length = check_send(wr);
     if (!length) return length.error();
     TRY(send_queue_.post(wr, static_cast<std::uint32_t>(*length)));
+    FEROCE_PROBE4(post_send, hot_.qpn.raw, wr.op, *length, wr.wr_id);
     if (state() == QpState::Err || state() == QpState::Sqe) flush_sends(now);
     return {};
 }
@@ -184,6 +186,7 @@ std::uint32_t QueuePair::record(const Reason& reason) {
 void QueuePair::enter_error(Instant now) {
     const QpState from = hot_.attributes.state;
     hot_.attributes.state = QpState::Err;
+    FEROCE_PROBE3(qp_state, hot_.qpn.raw, from, QpState::Err);
     hot_.machine->on_modify(now, from);
     hot_.flush_waits = delivers();
     flush_sends(now);

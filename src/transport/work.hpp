@@ -17,19 +17,19 @@ inline constexpr std::uint32_t kSgeMax = 32;
 // The longest message (IBTA 9.7.2). At the smallest path MTU it has 2^23 packets, half of all PSNs.
 inline constexpr std::uint64_t kMessageBytesMax = std::uint64_t{1} << 31;
 
-enum class SendOp : std::uint8_t {
-    Send,
-    SendImmediate,
-    SendInvalidate,
-    Write,
-    WriteImmediate,
-    Read,
-    CompareSwap,
-    FetchAdd,
-    AtomicWrite,
-    Flush,
-    LocalInvalidate,
-    BindWindow,
+enum class SendOp : std::uint8_t {  // libibverbs' numbers, which tracers see.
+    Write = 0,
+    WriteImmediate = 1,
+    Send = 2,
+    SendImmediate = 3,
+    Read = 4,
+    CompareSwap = 5,
+    FetchAdd = 6,
+    LocalInvalidate = 7,
+    BindWindow = 8,
+    SendInvalidate = 9,
+    Flush = 14,
+    AtomicWrite = 15,
 };
 
 constexpr bool is_send(SendOp op) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/probe.hpp"
 #include "process/waiting.hpp"
 #include "verbs/common.hpp"
 #include "verbs/events.hpp"
@@ -32,6 +33,7 @@ void fill(const Completion& c, ibv_wc& wc) {
     wc.slid = 0;
     wc.sl = service_level(c);
     wc.dlid_path_bits = 0;
+    FEROCE_PROBE5(poll_cq, wc.qp_num, wc.opcode, wc.byte_len, wc.wr_id, wc.status);
 }
 
 }  // namespace

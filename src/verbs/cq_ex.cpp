@@ -2,6 +2,7 @@
 
 #include <ctime>
 
+#include "base/probe.hpp"
 #include "transport/reason.hpp"
 #include "verbs/common.hpp"
 #include "verbs/lint.hpp"
@@ -21,6 +22,8 @@ constexpr int kEmpty = ENOENT;  // The queue is; no error, so errno stays.
     if (cq.queue->poll({&cq.current, 1}) == 0) return kEmpty;
     cq.base.status = static_cast<ibv_wc_status>(cq.current.status);
     cq.base.wr_id = cq.current.wr_id;
+    FEROCE_PROBE5(poll_cq, cq.current.qpn.raw, cq.current.opcode, cq.current.byte_length,
+                  cq.base.wr_id, cq.base.status);
     if (cq.current.reason != 0)
         process_of(cq.base.context).note_failure(cq.current.qpn, cq.current.reason);
     return 0;

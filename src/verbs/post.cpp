@@ -11,6 +11,17 @@ namespace {
 
 using transport::SendOp;
 
+static_assert(static_cast<int>(SendOp::Write) == IBV_WR_RDMA_WRITE &&
+              static_cast<int>(SendOp::WriteImmediate) == IBV_WR_RDMA_WRITE_WITH_IMM &&
+              static_cast<int>(SendOp::Send) == IBV_WR_SEND &&
+              static_cast<int>(SendOp::SendImmediate) == IBV_WR_SEND_WITH_IMM &&
+              static_cast<int>(SendOp::Read) == IBV_WR_RDMA_READ &&
+              static_cast<int>(SendOp::CompareSwap) == IBV_WR_ATOMIC_CMP_AND_SWP &&
+              static_cast<int>(SendOp::FetchAdd) == IBV_WR_ATOMIC_FETCH_AND_ADD &&
+              static_cast<int>(SendOp::LocalInvalidate) == IBV_WR_LOCAL_INV &&
+              static_cast<int>(SendOp::BindWindow) == IBV_WR_BIND_MW &&
+              static_cast<int>(SendOp::SendInvalidate) == IBV_WR_SEND_WITH_INV);
+
 std::optional<SendOp> operation(ibv_wr_opcode opcode) {
     switch (opcode) {
         case IBV_WR_RDMA_WRITE:

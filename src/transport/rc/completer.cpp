@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/assert.hpp"
+#include "base/probe.hpp"
 #include "mem/scatter.hpp"
 #include "transport/rc/credits.hpp"
 #include "transport/rc/nak_status.hpp"
@@ -99,6 +100,7 @@ void Requester::update_credits(wire::Aeth aeth) {
 void Requester::on_nak(Instant now, PacketNumber number, wire::Syndrome syndrome) {
     // A sequence NAK names the packet that is missing, which may be one we sent long ago.
     if (!was_sent(number)) return qp_.services().counters.drop(DropReason::StaleAck);
+    FEROCE_PROBE3(nak, qp_.qpn().raw, syndrome.raw, number.psn().raw());
     const PacketNumber reach = first_unanswered_before(number);
     advance(now, reach);
     if (qp_.state() == QpState::Err) return;
@@ -354,6 +356,7 @@ void Requester::on_timer(Instant now) {
     gap_reported_ = false;
     if (timed_out) {
         qp_.services().counters.add(Counter::AckTimeouts);
+        FEROCE_PROBE3(timeout, qp_.qpn().raw, retries_left_, flight_.una.psn().raw());
         qp_.window()->on_loss(now);
         return go_back(now, Counter::ResentByTimeout, Rule::RetryLimit, 0);
     }
