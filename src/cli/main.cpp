@@ -190,7 +190,12 @@ void add_commands(CLI::App& app, Arguments& arguments, int& status) {
     packets->fallthrough();
     packets->add_option("what", traced.what, "a pcapng file; or a pid or QPN, to look at it live")
         ->required();
-    packets->add_option("--comment", traced.commented, "a copy of the file with the remarks in it");
+    CLI::Option* copy = packets->add_option("--comment", traced.commented,
+                                            "a copy of the file with the remarks in it");
+    packets
+        ->add_option("--perfetto", traced.perfetto,
+                     "write a trace that https://ui.perfetto.dev opens")
+        ->excludes(copy);
     packets->add_option("--lines", traced.lines, "live: end after so many");
     packets->add_option("--every", traced.every, "live: milliseconds between looks; 50");
     packets->callback([&] { status = trace(traced, arguments.options); });

@@ -46,7 +46,7 @@ std::string Remarks::on_request(const Flow& flow, const wire::Packet& packet) {
         return fmt::format("{} packet{} from PSN {} on not in this capture", ahead,
                            ahead == 1 ? "" : "s", expected.raw());
     }
-    return "sent again";
+    return kSentAgain;
 }
 
 std::string Remarks::on(const wire::RoceDatagram& datagram, const wire::Packet& packet) {

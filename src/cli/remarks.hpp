@@ -16,6 +16,8 @@ namespace feroce::cli {
 
 class Remarks {
 public:
+    static constexpr char kSentAgain[] = "sent again";
+
     // Empty if there is nothing to remark.
     std::string on(const wire::RoceDatagram& datagram, const wire::Packet& packet);
 

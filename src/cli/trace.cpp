@@ -13,6 +13,7 @@
 #include <optional>
 #include <vector>
 
+#include "cli/perfetto/capture_trace.hpp"
 #include "cli/remarks.hpp"
 #include "wire/icrc.hpp"
 #include "wire/packet.hpp"
@@ -71,10 +72,31 @@ private:
     std::optional<wire::PcapngWriter> writer_;
 };
 
+std::vector<char> bytes_of(const std::string& path) {
+    std::ifstream file(path, std::ios::binary);
+    if (!file) throw UsageError(fmt::format("{}: {}", path, std::strerror(errno)));
+    return {std::istreambuf_iterator<char>(file), {}};
+}
+
+int trace_to_perfetto(const TraceOptions& trace) {
+    const std::vector<char> bytes = bytes_of(trace.what);
+    const ByteView capture = std::as_bytes(std::span(bytes));
+    wire::PcapngReader reader(capture);
+    if (!reader.next() && reader.damaged() && !reader.is_capture())
+        throw UsageError(fmt::format("{} is not a pcapng file", trace.what));
+    TraceFile file(trace.perfetto);
+    CaptureTrace made(capture, file);
+    const bool is_whole = made.write();
+    file.finish();
+    fmt::print("{}: packets {}, work requests {}, queue pairs {}\n", trace.perfetto, made.packets(),
+               made.requests(), made.queue_pairs());
+    if (is_whole) return 0;
+    fmt::print(stderr, "feroce: {} is damaged, the rest is left out\n", trace.what);
+    return 1;
+}
+
 int trace_file(const TraceOptions& trace, const OutputOptions& options) {
-    std::ifstream file(trace.what, std::ios::binary);
-    if (!file) throw UsageError(fmt::format("{}: {}", trace.what, std::strerror(errno)));
-    const std::vector<char> bytes{std::istreambuf_iterator<char>(file), {}};
+    const std::vector<char> bytes = bytes_of(trace.what);
     wire::PcapngReader reader(std::as_bytes(std::span(bytes)));
     std::size_t packets = 0;
     Duration first{};
@@ -118,7 +140,7 @@ int trace(const TraceOptions& trace, const OutputOptions& options) {
     const std::optional<std::uint32_t> which = number(trace.what);
     if (which && !std::filesystem::exists(trace.what, error))
         return trace_live(*which, trace, options);
-    return trace_file(trace, options);
+    return trace.perfetto.empty() ? trace_file(trace, options) : trace_to_perfetto(trace);
 }
 
 }  // namespace feroce::cli

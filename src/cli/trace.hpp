@@ -1,5 +1,6 @@
 // `feroce trace`: the packets of a capture, one line each, with what a person would remark on them;
-// or how far the queue pairs of live processes are, a line whenever one has moved.
+// or how far the queue pairs of live processes are, a line whenever one has moved. Either can be
+// written as a trace for Perfetto's UI instead.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +13,7 @@ namespace feroce::cli {
 struct TraceOptions {
     std::string what;          // A pcapng file, or a pid or QPN.
     std::string commented;     // A copy of the capture with the remarks; empty: none.
+    std::string perfetto;      // Where a trace for Perfetto is written; empty: none.
     std::uint32_t lines = 0;   // Of a live trace; 0: until the queue pairs are gone.
     std::uint32_t every = 50;  // Milliseconds between looks.
 };

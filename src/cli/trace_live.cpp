@@ -5,8 +5,11 @@
 
 #include <chrono>
 #include <map>
+#include <optional>
+#include <set>
 #include <thread>
 
+#include "cli/perfetto/trace_file.hpp"
 #include "cli/state.hpp"
 #include "cli/trace.hpp"
 
@@ -66,11 +69,43 @@ auto progress(const StateQp& qp) {
                            qp.receives_posted);
 }
 
-}  // namespace
+// Counters of one look, in the group of the queue pair's process.
+void add_counters(double seconds, const StateSnapshot& process, const StateQp& qp,
+                  TraceFile& file) {
+    const double us = seconds * 1e6;
+    const auto add = [&](const char* what, const char* unit, double value) {
+        file.count(process.pid, us, fmt::format("QP 0x{:06x} {}", qp.qpn, what), unit, value);
+    };
+    add("outstanding sends", "work requests", qp.sends_outstanding);
+    add("in flight", "bytes", qp.in_flight_bytes);
+    add("window", "bytes", qp.window_bytes);
+    add("packets sent", "packets", static_cast<double>(qp.packets_sent));
+    add("packets received", "packets", static_cast<double>(qp.packets_received));
+    if (qp.rtt_ns > 0) add("round trip", "us", static_cast<double>(qp.rtt_ns) / 1000);
+}
 
-int trace_live(std::uint32_t which, const TraceOptions& trace, const OutputOptions& options) {
+void tell_moved(double seconds, const StateSnapshot& process, const StateQp& qp,
+                const OutputOptions& options) {
+    const Json record = record_of(seconds, process, qp);
+    if (options.json)
+        print_json(record, options);  // One a line: it has no end.
+    else
+        fmt::print("{}\n", progress_line(record));
+    std::fflush(stdout);
+}
+
+std::optional<TraceFile> file_for(const TraceOptions& trace) {
+    if (trace.perfetto.empty()) return std::nullopt;
+    return std::optional<TraceFile>(std::in_place, trace.perfetto);
+}
+
+// Looks until the queue pairs are gone, or as many lines as are wanted were told. False: there
+// never was one.
+bool watch(std::uint32_t which, const TraceOptions& trace, const OutputOptions& options,
+           std::optional<TraceFile>& file) {
     const Clock::time_point start = Clock::now();
     std::map<std::pair<std::uint32_t, std::uint32_t>, decltype(progress(StateQp{}))> seen;
+    std::set<std::uint32_t> named;
     std::uint32_t lines = 0;
     for (bool first = true;; first = false) {
         bool found = false;
@@ -82,22 +117,30 @@ int trace_live(std::uint32_t which, const TraceOptions& trace, const OutputOptio
                 const auto [at, is_new] = seen.try_emplace({process.pid, qp.qpn}, progress(qp));
                 if (!is_new && at->second == progress(qp)) continue;
                 at->second = progress(qp);
-                const Json record = record_of(seconds, process, qp);
-                if (options.json)
-                    print_json(record, options);  // One a line: it has no end.
+                if (file && named.insert(process.pid).second)
+                    file->name_group(process.pid, process.command);
+                if (file)
+                    add_counters(seconds, process, qp, *file);
                 else
-                    fmt::print("{}\n", progress_line(record));
-                std::fflush(stdout);
-                if (++lines == trace.lines) return 0;
+                    tell_moved(seconds, process, qp, options);
+                if (++lines == trace.lines) return true;
             }
         }
-        if (!found && !first) return 0;
-        if (!found) {
-            fmt::print(stderr, "feroce: no live process or queue pair has the number {}\n", which);
-            return 1;
-        }
+        if (file) file->flush();
+        if (!found) return !first;
         std::this_thread::sleep_for(std::chrono::milliseconds(trace.every));
     }
+}
+
+}  // namespace
+
+int trace_live(std::uint32_t which, const TraceOptions& trace, const OutputOptions& options) {
+    std::optional<TraceFile> file = file_for(trace);
+    const bool any = watch(which, trace, options, file);
+    if (file) file->finish();
+    if (any) return 0;
+    fmt::print(stderr, "feroce: no live process or queue pair has the number {}\n", which);
+    return 1;
 }
 
 }  // namespace feroce::cli

@@ -568,6 +568,17 @@ test_trace() {
     equal "$("$feroce" trace "$scratch/remarks.pcapng")" "$out" "the copy"
     contains "$(tshark -r "$scratch/remarks.pcapng" -T fields -e frame.comment 2>/dev/null)" \
         "refused at PSN 1000: NAK remote access error"
+    # For Perfetto: the WRITE and its refusal on the tracks of both queue pairs.
+    call "$feroce" trace --perfetto "$scratch/trace.json" "$scratch/file.pcapng"
+    equal "$status" 0 "$err"
+    contains "$out" "$scratch/trace.json: packets "
+    contains "$out" ", work requests 1, queue pairs 2"
+    json 'sorted({e["ph"] for e in d if e["ph"] != "n"}),
+        [e["args"]["outcome"] for e in d if e["ph"] == "e"]' <"$scratch/trace.json" >"$scratch/seen"
+    equal "$(cat "$scratch/seen")" "['M', 'b', 'e', 'i'] ['NAK remote access error']"
+    refused trace --perfetto "$scratch/trace.json" /etc/passwd
+    refused trace --perfetto "$scratch/none/trace.json" "$scratch/file.pcapng"
+    refused trace --perfetto "$scratch/x" --comment "$scratch/y" "$scratch/file.pcapng"
     call "$feroce" trace 0xfffffe
     equal "$status" 1
     contains "$err" "no live process or queue pair has the number"

@@ -5,17 +5,15 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <istream>
 #include <map>
 #include <optional>
 #include <span>
-#include <tuple>
 #include <utility>
 
-#include "base/psn.hpp"
+#include "cli/flows.hpp"
 #include "cli/remarks.hpp"
 #include "wire/icrc.hpp"
 #include "wire/packet.hpp"
@@ -25,50 +23,22 @@
 namespace feroce::cli {
 namespace {
 
-// How far an answer's PSN may be from the last request it can belong to.
-constexpr std::int32_t kNear = 8'192;
-
-using Flow = std::tuple<Gid, Gid, std::uint32_t>;  // Source, destination, queue pair.
-
 Flow flow_of(const LadderPacket& packet) {
     return {packet.source, packet.destination, packet.qpn};
 }
 
-bool are_opposite(const Flow& a, const Flow& b) {
-    return std::get<0>(a) == std::get<1>(b) && std::get<1>(a) == std::get<0>(b);
-}
-
 // For each flow that is known to answer another: that one.
 std::map<Flow, Flow> partners(const std::vector<LadderPacket>& packets) {
-    std::map<Flow, std::uint32_t> requests;  // The last PSN.
-    std::map<Flow, std::map<Flow, std::size_t>> votes;
+    FlowPairs pairs;
     for (const LadderPacket& packet : packets) {
-        const Flow own = flow_of(packet);
-        if (packet.from_qpn != 0) {
-            const Flow back{packet.destination, packet.source, packet.from_qpn};
-            if (back != own) ++votes[own][back];
-            continue;
-        }
-        if (!packet.answers) {
-            requests[own] = packet.psn;
-            continue;
-        }
-        std::int32_t nearest = kNear;
-        const Flow* found = nullptr;
-        for (const auto& [flow, psn] : requests) {
-            const std::int32_t away = std::abs(distance(Psn(packet.psn), Psn(psn)));
-            if (!are_opposite(flow, own) || flow == own || away >= nearest) continue;
-            nearest = away;
-            found = &flow;
-        }
-        if (found != nullptr) ++votes[own][*found];
+        if (packet.from_qpn != 0)
+            pairs.datagram(flow_of(packet), packet.from_qpn);
+        else if (packet.answers)
+            pairs.answer(flow_of(packet), packet.psn);
+        else
+            pairs.request(flow_of(packet), packet.psn);
     }
-    std::map<Flow, Flow> out;
-    for (const auto& [flow, candidates] : votes)
-        out[flow] = std::max_element(candidates.begin(), candidates.end(), [](auto& a, auto& b) {
-                        return a.second < b.second;
-                    })->first;
-    return out;
+    return pairs.partners();
 }
 
 Json end_of_ladder(const Gid& address, std::uint32_t qpn) {

@@ -1,8 +1,5 @@
-// The packets of a capture, connection by connection, for a picture with one line an end.
-//
-// A datagram names both queue pairs, any other packet only the one that gets it. Which two belong
-// together is learnt from answers there: an answer has the PSN of a request that went the other way
-// shortly before.
+// The packets of a capture, connection by connection, for a picture with one line an end
+// (flows.hpp tells which belong together).
 #pragma once
 
 #include <cstddef>

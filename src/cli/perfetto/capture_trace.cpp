@@ -1,0 +1,132 @@
+#include "cli/perfetto/capture_trace.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <optional>
+#include <utility>
+
+#include "wire/print.hpp"
+
+namespace feroce::cli {
+namespace {
+
+enum Row : std::uint32_t { kRequests = 1, kSent, kReceived, kAgain };
+
+Flow flow_of(const wire::RoceDatagram& datagram, const wire::Packet& packet) {
+    return {datagram.address.source, datagram.address.destination, packet.bth.destination.raw};
+}
+
+bool is_answer(const wire::Packet& packet) {
+    return packet.info->verb == wire::Verb::Ack || packet.info->verb == wire::Verb::AtomicAck ||
+           packet.info->verb == wire::Verb::ReadResponse;
+}
+
+// Calls `use` with every RoCE packet and its time in microseconds since the first. False: damaged.
+template <class Use>
+bool each_packet(ByteView capture, Use use) {
+    wire::PcapngReader reader(capture);
+    std::optional<Duration> first;
+    while (const auto frame = reader.next()) {
+        const auto datagram = wire::find_datagram(*frame);
+        wire::Packet packet;
+        if (!datagram ||
+            wire::parse_packet(datagram->udp_payload, packet) != wire::ParseError::None)
+            continue;
+        if (!first) first = frame->since_epoch;
+        const std::chrono::duration<double, std::micro> since = frame->since_epoch - *first;
+        use(since.count(), *datagram, packet);
+    }
+    return !reader.damaged();
+}
+
+}  // namespace
+
+void CaptureTrace::learn() {
+    FlowPairs pairs;
+    (void)each_packet(capture_,
+                      [&](double, const wire::RoceDatagram& datagram, const wire::Packet& packet) {
+                          const Flow flow = flow_of(datagram, packet);
+                          if (packet.info->has(wire::Header::Deth))
+                              pairs.datagram(flow, packet.deth().source.raw);
+                          else if (is_answer(packet))
+                              pairs.answer(flow, packet.bth.psn.raw());
+                          else if (packet.info->verb != wire::Verb::Cnp)
+                              pairs.request(flow, packet.bth.psn.raw());
+                      });
+    for (const auto& [answers, requests] : pairs.partners()) {
+        other_way_.emplace(answers, requests);
+        other_way_.emplace(requests, answers);
+    }
+}
+
+CaptureTrace::End CaptureTrace::sender_of(const Flow& flow, const wire::Packet& packet) const {
+    const Gid& address = std::get<0>(flow);
+    if (packet.info->has(wire::Header::Deth)) return {address, packet.deth().source.raw, {}};
+    if (const auto back = other_way_.find(flow); back != other_way_.end())
+        return {address, std::get<2>(back->second), {}};
+    return {address, 0, flow};
+}
+
+std::uint32_t CaptureTrace::group_of(const End& end) {
+    const auto [found, is_new] =
+        groups_.try_emplace(end, static_cast<std::uint32_t>(groups_.size() + 1));
+    const std::uint32_t group = found->second;
+    if (!is_new) return group;
+    const auto& [address, qpn, flow] = end;
+    file_.name_group(group, qpn != 0 ? fmt::format("QP 0x{:06x} of {}", qpn, to_string(address))
+                                     : fmt::format("a queue pair of {}, to QP 0x{:06x} of {}",
+                                                   to_string(address), std::get<2>(flow),
+                                                   to_string(std::get<1>(flow))));
+    file_.name_row({group, kRequests}, "work requests");
+    file_.name_row({group, kSent}, "packets sent");
+    file_.name_row({group, kReceived}, "packets received");
+    file_.name_row({group, kAgain}, "sent again");
+    return group;
+}
+
+WorkRequests& CaptureTrace::requests_of(const Flow& flow, std::uint32_t group) {
+    std::unique_ptr<WorkRequests>& requests = requests_[flow];
+    if (requests == nullptr)
+        requests = std::make_unique<WorkRequests>(file_, TracePlace{group, kRequests}, next_id_);
+    return *requests;
+}
+
+void CaptureTrace::add(double us, const wire::RoceDatagram& datagram, const wire::Packet& packet) {
+    ++packets_;
+    last_us_ = std::max(last_us_, us);
+    const Flow flow = flow_of(datagram, packet);
+    const std::uint32_t sender = group_of(sender_of(flow, packet));
+    const std::uint32_t receiver = group_of({std::get<1>(flow), std::get<2>(flow), {}});
+    Json details{{"psn", packet.bth.psn.raw()},
+                 {"bytes", datagram.udp_payload.size()},
+                 {"packet", wire::describe(packet)}};
+    const std::string remark = remarks_.on(datagram, packet);
+    if (!remark.empty()) details["remark"] = remark;
+    file_.instant({sender, kSent}, us, packet.info->name, details);
+    file_.instant({receiver, kReceived}, us, packet.info->name, details);
+    if (remark == Remarks::kSentAgain)
+        file_.instant({sender, kAgain}, us, packet.info->name, std::move(details));
+    if (packet.info->verb == wire::Verb::Cnp) return;
+    if (!is_answer(packet)) return requests_of(flow, sender).request(us, packet);
+    if (const auto asked = other_way_.find(flow); asked != other_way_.end())
+        requests_of(asked->second, receiver).answer(us, packet);
+}
+
+bool CaptureTrace::write() {
+    learn();
+    const bool is_whole =
+        each_packet(capture_, [this](double us, const wire::RoceDatagram& datagram,
+                                     const wire::Packet& packet) { add(us, datagram, packet); });
+    for (const auto& [flow, requests] : requests_) requests->finish(last_us_);
+    return is_whole;
+}
+
+std::size_t CaptureTrace::requests() const {
+    std::size_t sum = 0;
+    for (const auto& [flow, requests] : requests_) sum += requests->count();
+    return sum;
+}
+
+}  // namespace feroce::cli

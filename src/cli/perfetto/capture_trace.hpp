@@ -1,0 +1,53 @@
+// A capture as a trace for Perfetto: a group of tracks for each queue pair, with its work requests
+// from first packet to answer, the packets it sent and received, and what was sent again.
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <memory>
+#include <tuple>
+
+#include "base/bytes.hpp"
+#include "cli/flows.hpp"
+#include "cli/perfetto/trace_file.hpp"
+#include "cli/perfetto/work_requests.hpp"
+#include "cli/remarks.hpp"
+#include "wire/packet.hpp"
+#include "wire/pcapng.hpp"
+
+namespace feroce::cli {
+
+class CaptureTrace {
+public:
+    // Of the whole file, which is read twice: first for which queue pairs are connected.
+    CaptureTrace(ByteView capture, TraceFile& file) : capture_(capture), file_(file) {}
+
+    // False if the capture is damaged: the rest of it is left out.
+    bool write();
+
+    std::size_t packets() const { return packets_; }
+    std::size_t requests() const;
+    std::size_t queue_pairs() const { return groups_.size(); }
+
+private:
+    // An address and a queue pair number. 0: its own is unknown, so it has that of its peer.
+    using End = std::tuple<Gid, std::uint32_t, Flow>;
+
+    void learn();
+    End sender_of(const Flow& flow, const wire::Packet& packet) const;
+    std::uint32_t group_of(const End& end);
+    WorkRequests& requests_of(const Flow& flow, std::uint32_t group);
+    void add(double us, const wire::RoceDatagram& datagram, const wire::Packet& packet);
+
+    ByteView capture_;
+    TraceFile& file_;
+    Remarks remarks_;
+    std::map<Flow, Flow> other_way_;
+    std::map<End, std::uint32_t> groups_;
+    std::map<Flow, std::unique_ptr<WorkRequests>> requests_;
+    std::uint64_t next_id_ = 1;
+    std::size_t packets_ = 0;
+    double last_us_ = 0;
+};
+
+}  // namespace feroce::cli
