@@ -8,9 +8,10 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 
 from own_network import run_named_test
-from top_test import PATIENCE, await_true, running, running_pair
+from top_test import PATIENCE, await_true, cpu_ticks, running, running_pair
 
 
 class Server:
@@ -186,7 +187,20 @@ def test_crowd(feroce, crowd):
         assert state["graph"]["nodes_more"] == 190, state["graph"]["nodes_more"]
         print(f"{len(body)} bytes a look")
         assert len(body) < 500_000, len(body)
+        print_cost(server)
         server.end()
+
+
+def print_cost(server, looks=5):
+    """Of an open page, which looks once a second."""
+    ticks, began, waited = cpu_ticks(server.process.pid), time.monotonic(), 0.0
+    for number in range(looks):
+        asked = time.monotonic()
+        server.state()
+        waited = max(waited, time.monotonic() - asked)
+        time.sleep(max(0.0, began + number + 1 - time.monotonic()))
+    used = (cpu_ticks(server.process.pid) - ticks) / os.sysconf("SC_CLK_TCK")
+    print(f"answers within {waited:.2f} s, {used / (time.monotonic() - began):.0%} of a core")
 
 
 def refused(feroce, *options):
