@@ -8,6 +8,7 @@
 #include <array>
 
 #include "base/ids.hpp"
+#include "port/inet_socket.hpp"
 #include "port/socket_calls.hpp"
 
 // In <linux/udp.h>, which cannot be included beside <netinet/udp.h>.
@@ -40,7 +41,7 @@ void set_v6_options(int fd) {
 }  // namespace
 
 Fd make_group_socket(int family) {
-    Fd fd(::socket(family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    Fd fd = inet_socket(family, SOCK_NONBLOCK);
     if (!fd.valid() || !set_option(fd.get(), SOL_SOCKET, SO_REUSEPORT, 1)) return Fd();
     // The rest is for speed and counting; without it things still work.
     set_option(fd.get(), SOL_SOCKET, SO_RCVBUF, kReceiveBufferBytes);

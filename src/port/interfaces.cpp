@@ -25,6 +25,7 @@
 #include "base/uncancelled.hpp"
 #include "port/address.hpp"
 #include "port/fd.hpp"
+#include "port/inet_socket.hpp"
 
 namespace feroce::port {
 namespace {
@@ -65,7 +66,7 @@ std::string default_route_interface() {
 }
 
 void ask_kernel(Interface& interface) {
-    const Fd fd(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+    const Fd fd = inet_socket(AF_INET);
     ifreq request{};
     std::strncpy(request.ifr_name, interface.name.c_str(), IFNAMSIZ - 1);
     if (!fd.valid()) return;

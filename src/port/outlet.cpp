@@ -8,6 +8,7 @@
 
 #include "port/address.hpp"
 #include "port/error_queue.hpp"
+#include "port/inet_socket.hpp"
 #include "port/socket_calls.hpp"
 
 namespace feroce::port {
@@ -59,8 +60,7 @@ Result<Outlet> Outlet::open(const Gid& address, std::uint32_t scope, RandomSourc
     Outlet out;
     out.v4_ = address.is_v4();
     out.scope_ = scope;
-    out.fd_ =
-        Fd(::socket(out.v4_ ? AF_INET : AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    out.fd_ = inet_socket(out.v4_ ? AF_INET : AF_INET6, SOCK_NONBLOCK);
     if (!out.is_open()) return Error{errno, "no socket to send from"};
     set_options(out.fd(), out.v4_, scope);
     // RoCE v2 asks for source ports from 0xc000 up; any other works if those are taken.

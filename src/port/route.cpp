@@ -4,13 +4,14 @@
 
 #include "port/address.hpp"
 #include "port/fd.hpp"
+#include "port/inet_socket.hpp"
 
 namespace feroce::port {
 
 Result<Gid> route_source(const Gid& destination, std::uint32_t scope) {
     constexpr std::uint16_t kAnyPort = 4791;  // Nothing is sent.
     const SocketAddress to = socket_address(destination, kAnyPort, scope);
-    const Fd fd(::socket(to.any.sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+    const Fd fd = inet_socket(to.any.sa_family);
     if (fd.get() < 0) return Error{errno, "no socket to look up a route with"};
     SocketAddress name;
     name.length = sizeof name.v6;

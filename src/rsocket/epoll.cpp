@@ -18,8 +18,8 @@
 #include <utility>
 #include <vector>
 
+#include "rsocket/endpoint.hpp"
 #include "rsocket/poll.hpp"
-#include "rsocket/socket.hpp"
 
 namespace feroce::rsockets {
 namespace {

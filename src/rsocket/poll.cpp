@@ -49,7 +49,7 @@ private:
         Sleepers(const Sleepers&) = delete;
         Sleepers& operator=(const Sleepers&) = delete;
 
-        bool join(Socket& socket) {
+        bool join(Endpoint& socket) {
             entries_.reserve(entries_.size() + 1);
             const std::size_t first = on.size();
             if (!socket.begin_sleep(on)) return false;
@@ -61,7 +61,7 @@ private:
 
     private:
         struct Entry {
-            Socket* socket;
+            Endpoint* socket;
             std::size_t first;
             std::size_t last;
         };
@@ -102,7 +102,7 @@ private:
 
     // False: a signal.
     bool sleep() {
-        Socket* stale = nullptr;
+        Endpoint* stale = nullptr;
         std::optional<std::chrono::seconds> ask;
         int count = 0;
         int code = 0;
@@ -119,7 +119,7 @@ private:
             }
             if (ask && (!until || Clock::now() + *ask < *until)) until = Clock::now() + *ask;
             if (stale == nullptr)
-                count = ::poll(sleepers.on.data(), sleepers.on.size(), milliseconds(until));
+                count = ::poll(sleepers.on.data(), sleepers.on.size(), milliseconds_until(until));
             code = errno;
         }
         if (count < 0) {
@@ -131,19 +131,13 @@ private:
         return true;
     }
 
-    static int milliseconds(Deadline until) {
-        if (!until) return -1;
-        const auto left = std::chrono::ceil<std::chrono::milliseconds>(*until - Clock::now());
-        return static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, 1 << 30));
-    }
-
     void ask_peers() {
-        for (const std::shared_ptr<Socket>& socket : sockets_)
+        for (const std::shared_ptr<Endpoint>& socket : sockets_)
             if (socket && socket->keep_alive_after()) socket->keep_alive();
     }
 
     std::span<pollfd> entries_;
-    std::vector<std::shared_ptr<Socket>> sockets_;  // Null: a descriptor of the kernel's.
+    std::vector<std::shared_ptr<Endpoint>> sockets_;  // Null: a descriptor of the kernel's.
     Deadline deadline_;
 };
 

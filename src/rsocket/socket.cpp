@@ -8,32 +8,16 @@
 #include <new>
 #include <utility>
 
-#include "base/uncancelled.hpp"
-
 namespace feroce::rsockets {
 namespace {
 
 // While data flows, the event channel is looked at only now and then.
 constexpr std::uint32_t kLooksBetweenEvents = 64;
 
-Result<void> copy_name(const sockaddr* from, sockaddr* to, socklen_t* length) {
-    if (to == nullptr || length == nullptr) return Error{EFAULT, "no place for the address"};
-    const socklen_t size = from->sa_family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
-    std::memcpy(to, from, std::min(*length, size));
-    *length = size;
-    return {};
-}
-
-int milliseconds_until(Deadline deadline) {
-    if (!deadline) return -1;
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(*deadline - Clock::now());
-    return static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, 1 << 30));
-}
-
 }  // namespace
 
 Socket::Socket(rdma_event_channel* channel, bool blocking)
-    : channel_(channel), blocking_(blocking), options_(default_options()) {}
+    : Endpoint(blocking), channel_(channel) {}
 
 Result<std::shared_ptr<Socket>> Socket::create(bool blocking) {
     using Channel = std::unique_ptr<rdma_event_channel, void (*)(rdma_event_channel*)>;
@@ -53,16 +37,6 @@ Socket::~Socket() {
     link_.reset();
     if (id_ != nullptr) rdma_destroy_id(id_);
     rdma_destroy_event_channel(channel_);
-}
-
-bool Socket::is_blocking() {
-    const Lock lock(mutex_);
-    return blocking_;
-}
-
-void Socket::set_blocking(bool blocking) {
-    const Lock lock(mutex_);
-    blocking_ = blocking;
 }
 
 Result<void> Socket::local_name(sockaddr* address, socklen_t* length) {
@@ -117,7 +91,7 @@ void Socket::progress() {
     if (phase_ == Phase::Open)
         look = !link_->progress() &&
                (!link_->stream().was_opened() || ++looks_ % kLooksBetweenEvents == 0);
-    if (look && sleepers_ == 0 && !stale_) take_events();
+    if (look && !is_asleep()) take_events();
 }
 
 void Socket::take_events() {
@@ -162,83 +136,27 @@ bool Socket::is_quiet() const {
     return failure() != 0 || link_->stream().is_quiet();
 }
 
-int Socket::wait(Lock& lock, bool blocking, Deadline deadline, Done done) {
-    progress();
-    if ((this->*done)()) return 0;
-    if (!blocking) return EAGAIN;
-    for (;;) {
-        for (const auto until = Clock::now() + options_.polling_time; Clock::now() < until;) {
-            lock.unlock();  // Another thread may have something to do.
-            lock.lock();
-            progress();
-            if ((this->*done)()) return 0;
-        }
-        if (link_ != nullptr) link_->arm();
-        progress();
-        if ((this->*done)()) return 0;
-        if (deadline && Clock::now() >= *deadline) return EAGAIN;
-        if (const int code = sleep(lock, deadline); code != 0) return code;
-        progress();
-        if ((this->*done)()) return 0;
-    }
+void Socket::arm() {
+    if (link_ != nullptr) link_->arm();
 }
 
-// One of the sleepers, without the lock. The thread may be cancelled meanwhile.
-class Socket::Sleeping {
-public:
-    Sleeping(Socket& socket, Lock& lock) : socket_(socket), lock_(lock) {
-        ++socket_.sleepers_;
-        lock_.unlock();
-    }
-    ~Sleeping() {
-        lock_.lock();
-        socket_.leave_sleep(woken);
-    }
-    Sleeping(const Sleeping&) = delete;
-    Sleeping& operator=(const Sleeping&) = delete;
-
-    bool woken = false;
-
-private:
-    Socket& socket_;
-    Lock& lock_;
-};
-
-// Returns at least whenever something has changed, with 0; EINTR at a signal.
-int Socket::sleep(Lock& lock, Deadline deadline) {
-    if (stale_) {  // The sleepers there are get up now.
-        drained_.wait(lock, [this] { return !stale_; });
-        return 0;
-    }
-    std::array<pollfd, 2> on{{{channel_->fd, POLLIN, 0}, {-1, POLLIN, 0}}};
-    if (link_ != nullptr) on[1].fd = link_->descriptor();
-    Deadline until = deadline;
-    if (options_.keep_alive && phase_ == Phase::Open) {
-        const Clock::time_point ask = Clock::now() + options_.keep_idle;
-        until = deadline ? std::min(*deadline, ask) : ask;
-    }
-    int count = 0;
-    int code = 0;
-    {
-        Sleeping sleeping(*this, lock);
-        count = ::poll(on.data(), on.size(), milliseconds_until(until));
-        code = count < 0 ? errno : 0;
-        sleeping.woken = count > 0;
-    }
-    if (count == 0 && until != deadline) link_->stream().keep_alive(link_->outlet());
-    return code;
-}
-
-// Called by destructors, which a cancellation must not leave.
-void Socket::leave_sleep(bool woken) {
-    const Uncancelled part;
-    --sleepers_;
-    stale_ = stale_ || woken;
-    if (!stale_ || sleepers_ != 0) return;
-    stale_ = false;
+void Socket::drain() {
     take_events();
     if (link_ != nullptr) link_->take_notice();
-    drained_.notify_all();
+}
+
+void Socket::append_descriptors(std::vector<pollfd>& to) const {
+    to.push_back({channel_->fd, POLLIN, 0});
+    if (link_ != nullptr) to.push_back({link_->descriptor(), POLLIN, 0});
+}
+
+std::optional<std::chrono::seconds> Socket::ask_after() const {
+    if (!options_.keep_alive || phase_ != Phase::Open) return std::nullopt;
+    return options_.keep_idle;
+}
+
+void Socket::ask() {
+    if (phase_ == Phase::Open) link_->stream().keep_alive(link_->outlet());
 }
 
 // ---- for rpoll()
@@ -271,50 +189,15 @@ short Socket::ready_now() const {
     return static_cast<short>(events);
 }
 
-short Socket::ready(short wanted, bool arm) {
+short Socket::ready(short wanted, bool arm_first) {
     const Lock lock(mutex_);
-    if (arm && link_ != nullptr) link_->arm();
+    if (arm_first) arm();
     progress();
     // An end is told when what came before it was read: many programs take POLLHUP for the end of
     // their input, and here a peer's close comes right behind its data.
     const bool unread = phase_ == Phase::Open && link_->stream().has_data();
     const int always = unread && (wanted & POLLIN) != 0 ? 0 : POLLERR | POLLHUP;
     return static_cast<short>(ready_now() & (wanted | always));
-}
-
-bool Socket::begin_sleep(std::vector<pollfd>& on) {
-    const Lock lock(mutex_);
-    if (stale_) return false;
-    on.push_back({channel_->fd, POLLIN, 0});
-    if (link_ != nullptr) on.push_back({link_->descriptor(), POLLIN, 0});
-    ++sleepers_;
-    return true;
-}
-
-void Socket::end_sleep(bool woken) {
-    const Lock lock(mutex_);
-    leave_sleep(woken);
-}
-
-void Socket::await_drained() {
-    Lock lock(mutex_);
-    drained_.wait(lock, [this] { return !stale_; });
-}
-
-std::chrono::microseconds Socket::polling_time() {
-    const Lock lock(mutex_);
-    return options_.polling_time;
-}
-
-std::optional<std::chrono::seconds> Socket::keep_alive_after() {
-    const Lock lock(mutex_);
-    if (!options_.keep_alive || phase_ != Phase::Open) return std::nullopt;
-    return options_.keep_idle;
-}
-
-void Socket::keep_alive() {
-    const Lock lock(mutex_);
-    if (phase_ == Phase::Open) link_->stream().keep_alive(link_->outlet());
 }
 
 }  // namespace feroce::rsockets

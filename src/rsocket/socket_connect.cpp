@@ -107,7 +107,7 @@ void Socket::drop_requests() {
     requests_.clear();
 }
 
-Result<std::shared_ptr<Socket>> Socket::accept() {
+Result<std::shared_ptr<Endpoint>> Socket::accept() {
     Lock lock(mutex_);
     const Deadline deadline = deadline_of(options_.receive_timeout);
     for (;;) {
@@ -117,7 +117,8 @@ Result<std::shared_ptr<Socket>> Socket::accept() {
         if (requests_.empty()) continue;
         Result<std::shared_ptr<Socket>> made = take_request();
         // One that speaks something else is no connection, and no failure of this call.
-        if (made || made.error().code != EPROTO) return made;
+        if (made) return std::shared_ptr<Endpoint>(std::move(*made));
+        if (made.error().code != EPROTO) return made.error();
     }
 }
 

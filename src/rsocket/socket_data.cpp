@@ -13,7 +13,7 @@ constexpr Error kOutOfBand{EOPNOTSUPP, "rsockets have no out-of-band data"};
 
 }  // namespace
 
-Result<std::size_t> Socket::send(Places from, int flags) {
+Result<std::size_t> Socket::send(Places from, int flags, const Destination&) {
     if ((flags & MSG_OOB) != 0) return kOutOfBand;
     Lock lock(mutex_);
     if (Result<void> open = check_open(); !open) return open.error();
@@ -34,7 +34,15 @@ Result<std::size_t> Socket::send(Places from, int flags) {
     return sent;
 }
 
-Result<std::size_t> Socket::receive(std::span<const iovec> to, int flags) {
+Result<std::size_t> Socket::receive(std::span<const iovec> to, int flags, const Sender& sender) {
+    Result<std::size_t> got = receive_bytes(to, flags);
+    if (got && sender.flags != nullptr) *sender.flags = 0;
+    if (got && sender.address != nullptr)
+        static_cast<void>(peer_name(sender.address, sender.length));
+    return got;
+}
+
+Result<std::size_t> Socket::receive_bytes(std::span<const iovec> to, int flags) {
     if ((flags & MSG_OOB) != 0) return kOutOfBand;
     Lock lock(mutex_);
     if (Result<void> open = check_open(); !open) return open.error();

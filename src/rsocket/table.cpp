@@ -11,7 +11,7 @@ namespace {
 
 struct Table {
     std::mutex mutex;
-    std::map<int, std::shared_ptr<Socket>> sockets;
+    std::map<int, std::shared_ptr<Endpoint>> sockets;
 };
 
 // Replaced in a forked child. The parent's stays in memory: a thread that is not here may have held
@@ -30,26 +30,26 @@ Table& table() {
 
 }  // namespace
 
-void enter(std::shared_ptr<Socket> socket) {
+void enter(std::shared_ptr<Endpoint> socket) {
     Table& t = table();
     const std::lock_guard held(t.mutex);
     const int descriptor = socket->descriptor();
     t.sockets.insert_or_assign(descriptor, std::move(socket));
 }
 
-std::shared_ptr<Socket> find(int descriptor) {
+std::shared_ptr<Endpoint> find(int descriptor) {
     Table& t = table();
     const std::lock_guard held(t.mutex);
     const auto it = t.sockets.find(descriptor);
     return it == t.sockets.end() ? nullptr : it->second;
 }
 
-std::shared_ptr<Socket> remove(int descriptor) {
+std::shared_ptr<Endpoint> remove(int descriptor) {
     Table& t = table();
     const std::lock_guard held(t.mutex);
     const auto it = t.sockets.find(descriptor);
     if (it == t.sockets.end()) return nullptr;
-    std::shared_ptr<Socket> out = std::move(it->second);
+    std::shared_ptr<Endpoint> out = std::move(it->second);
     t.sockets.erase(it);
     return out;
 }

@@ -5,12 +5,12 @@
 
 #include <memory>
 
-#include "rsocket/socket.hpp"
+#include "rsocket/endpoint.hpp"
 
 namespace feroce::rsockets {
 
-void enter(std::shared_ptr<Socket> socket);
-std::shared_ptr<Socket> find(int descriptor);  // Null if it is none.
-std::shared_ptr<Socket> remove(int descriptor);
+void enter(std::shared_ptr<Endpoint> socket);
+std::shared_ptr<Endpoint> find(int descriptor);  // Null if it is none.
+std::shared_ptr<Endpoint> remove(int descriptor);
 
 }  // namespace feroce::rsockets

@@ -274,7 +274,7 @@ TEST(RsocketCalls, MappedMemoryIsWritten) {
 TEST(RsocketCalls, RefusesWithTheCauses) {
     EXPECT_EQ(rsocket(AF_UNIX, SOCK_STREAM, 0), -1);
     EXPECT_EQ(errno, EAFNOSUPPORT);
-    EXPECT_EQ(rsocket(AF_INET, SOCK_DGRAM, 0), -1);
+    EXPECT_EQ(rsocket(AF_INET, SOCK_SEQPACKET, 0), -1);
     EXPECT_EQ(errno, EPROTONOSUPPORT);
     EXPECT_EQ(rsend(9999, "x", 1, 0), -1);
     EXPECT_EQ(errno, EBADF);
