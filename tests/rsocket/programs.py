@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Copies a file by rcopy, and fetches one over HTTP by programs that know only sockets.
+"""Copies a file by rcopy, fetches one over HTTP by programs that know only sockets, and streams by
+a server that forks.
 
-programs.py --library DIR. The second runs under Debian's librspreload: its r* calls are ours. That
+programs.py --library DIR. The last two run under Debian's librspreload: its r* calls are ours. That
 the bytes went by rsockets is seen from the kernel, which has no TCP socket of the port.
 """
 import argparse
@@ -71,6 +72,25 @@ def fetch_over_http(folder, environment, preload, client):
             assert got == (folder / "file").read_bytes(), f"{len(got)} other bytes"
 
 
+def stream_with_fork(environment, preload):
+    """rstream -T f: the server forks for its connection. librspreload then accepts by the kernel's
+    TCP and the child makes it an rsocket."""
+    port = next(PORTS)
+    preloaded = dict(environment, LD_PRELOAD=preload, RDMAV_FORK_SAFE="1")
+    words = ["rstream", "-T", "f", "-p", str(port), "-S", "5000", "-C", "20", "-I", "2"]
+    server = subprocess.Popen([*words, "-b", "127.0.0.1"], env=preloaded)
+    try:
+        deadline = time.monotonic() + LIMIT
+        while not kernel_has_port(port):
+            assert server.poll() is None and time.monotonic() < deadline, "no listener"
+            time.sleep(0.01)
+        subprocess.run([*words, "-s", "127.0.0.1"], env=preloaded, timeout=LIMIT, check=True)
+        assert server.wait(timeout=LIMIT) == 0
+    finally:
+        server.kill()
+        server.wait()
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--library", required=True)
@@ -91,6 +111,7 @@ def main():
         copy_by_rcopy(folder, environment)
         for client in clients:
             fetch_over_http(folder, environment, preload[0], client)
+    stream_with_fork(environment, preload[0])
 
 
 if __name__ == "__main__":
