@@ -7,9 +7,9 @@ operation once and compares what both sides see, cuts an idle connection, holds 
 kernel's RTRS and disks with its RNBD, runs clusters of the global address space on rxe and on both
 devices, then unmodified programs in pairs, and storage over iSER: all in both directions, over IPv4
 and IPv6, and tshark reads what was on the wire. Writes WORK/results.md. NAME runs only the pairs
-whose name has that text (wireprobe, keep_alive, sessions, rnbd, gas and iser are such, and restarts
-is a part of rnbd); --keep leaves the guest up for the next run; --suite backports takes the kernel
-from there, and the name zeroes runs what needs it.
+whose name has that text (wireprobe, keep_alive, sessions, rnbd, gas, rcopy and iser are such, and
+restarts is a part of rnbd); --keep leaves the guest up for the next run; --suite backports takes
+the kernel from there, and the name zeroes runs what needs it.
 Needs root, and the packages of .ci/packages/interop*.txt.
 """
 import argparse
@@ -27,6 +27,7 @@ import probes
 import qp_table
 import rnbd
 import rnbd_restarts
+import rsockets
 import sessions
 import wire
 from lab import ADDRESS, DEVICES, GUEST, HERE, TAP, Failure, Lab, Vm, require_host
@@ -174,6 +175,8 @@ def run_all(lab, chosen):
         for family in program.families:
             for client in program.clients:
                 run_pair(lab, table, program, client, family)
+    if not chosen or "rcopy" in chosen:
+        rsockets.run(lab, table)
     if not chosen or "iser" in chosen:
         iser.run(lab, table)
     table.write(lab.work / "results.md", (time.monotonic() - began) / 60)
