@@ -8,6 +8,7 @@
 #include <exception>
 #include <iterator>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cli/attach.hpp"
@@ -161,7 +162,9 @@ void add_web(CLI::App& app, Arguments& arguments, int& status) {
 
 void add_commands(CLI::App& app, Arguments& arguments, int& status) {
     app.add_subcommand(
-        "run", "run [--lint[=abort]] -- CMD ARGS: an unmodified RDMA program on the soft device");
+        "run",
+        "run [--lint[=abort] [--card NAME] [--any-order]] -- CMD ARGS: an unmodified RDMA program "
+        "on the soft device");
     app.add_subcommand(
         "launch", "launch [-n N] [--address A] -- CMD ARGS: a cluster of N such programs here");
     app.add_subcommand("env", "print the export lines that do what run does")->callback([&status] {
@@ -245,6 +248,30 @@ bool only_looks(const std::vector<std::string>& words) {
            std::find(std::begin(kOthers), std::end(kOthers), *command) == std::end(kOthers);
 }
 
+// Takes the options of `run` that are about lint off the front, in FEROCE_LINT's words: mistakes
+// are told of, or end the program. The device refuses a card that it does not know.
+std::string take_lint_options(std::vector<std::string>& words) {
+    constexpr std::string_view kCard = "--card";
+    std::string mode, more;
+    while (!words.empty()) {
+        const std::string word = words[0];
+        if (word == "--lint")
+            mode = "warn";
+        else if (word == "--lint=abort")
+            mode = "abort";
+        else if (word == "--any-order")
+            more += ",order";
+        else if (word == kCard && words.size() > 1)
+            more += ",card=" + words[1], words.erase(words.begin());
+        else if (word.rfind("--card=", 0) == 0)
+            more += ",card=" + word.substr(kCard.size() + 1);
+        else
+            break;
+        words.erase(words.begin());
+    }
+    return mode.empty() && more.empty() ? "" : (mode.empty() ? "warn" : mode) + more;
+}
+
 }  // namespace
 }  // namespace feroce::cli
 
@@ -265,11 +292,8 @@ int main(int argc, char** argv) {
     if ((!runs && !launches) || asks_help) return parse_and_do(argc, argv);
     words.erase(words.begin());
     if (launches) return launch(words);
-    // Mistakes are told of, or end the program.
-    if (!words.empty() && (words[0] == "--lint" || words[0] == "--lint=abort")) {
-        ::setenv("FEROCE_LINT", words[0] == "--lint" ? "warn" : "abort", 1);
-        words.erase(words.begin());
-    }
+    if (const std::string lint = take_lint_options(words); !lint.empty())
+        ::setenv("FEROCE_LINT", lint.c_str(), 1);
     if (!words.empty() && words[0] == "--") {
         words.erase(words.begin());
     } else if (!words.empty() && words[0].rfind('-', 0) == 0) {

@@ -9,8 +9,22 @@ void Linter::cq_made(Handle cq, Handle channel, std::uint32_t entries) {
     made.entries = entries;
 }
 
+void Linter::asks_cq(std::uint32_t entries, Place place) {
+    if (card_ != nullptr) check_card_cq(*card_, entries, place, reporter_);
+}
+
+void Linter::asks_qp(const QpAsked& asked, Place place) {
+    if (card_ != nullptr) check_card_qp(*card_, asked, place, reporter_);
+}
+
+void Linter::asks_srq(std::uint32_t requests, std::uint32_t sges, Place place) {
+    if (card_ != nullptr) check_card_srq(*card_, requests, sges, place, reporter_);
+}
+
 void Linter::modified(const Modify& modify) {
     check_modify(modify, reporter_);
+    if (card_ != nullptr)
+        check_card_reads(*card_, modify.reads, modify.served, modify.place, reporter_);
     QueuePair* qp = ledger_.qp(modify.qpn);
     if (modify.refused || qp == nullptr) return;
     if (modify.to == QpState::Reset) ledger_.clear(*qp);
@@ -40,6 +54,7 @@ void Linter::posts(std::uint32_t qpn, std::span<Request> requests) {
         check_datagram(*qp, request, reporter_);
         check_sges(qpn, request, reporter_);
         check_poison(qpn, request, reporter_);
+        if (card_ != nullptr) check_card_request(*card_, qpn, request, reporter_);
     }
     ledger_.enter(*qp, requests);
 }

@@ -15,9 +15,17 @@ class Linter {
 public:
     Linter(Memory& memory, Reporter::Tell tell) : memory_(memory), reporter_(std::move(tell)) {}
 
+    // Whose limits the program is held to as well; null: no card's.
+    void hold_to(const Card* card) { card_ = card; }
+    bool has_card() const { return card_ != nullptr; }
+
     void cq_made(Handle cq, Handle channel, std::uint32_t entries);
     void cq_resized(Handle cq, std::uint32_t entries) { ledger_.cq(cq).entries = entries; }
     void qp_made(const QpMade& qp, Place place) { ledger_.made(qp, place); }
+    // What the program asks for, if it is held to a card.
+    void asks_cq(std::uint32_t entries, Place place);
+    void asks_qp(const QpAsked& asked, Place place);
+    void asks_srq(std::uint32_t requests, std::uint32_t sges, Place place);
     void modified(const Modify& modify);
     void registration_refused(const Registration& r) { check_registration(r, reporter_); }
     void used_after_fork(const char* call, Place place) { check_fork(call, place, reporter_); }
@@ -44,6 +52,8 @@ public:
     void event_taken(Handle cq, Place place);
     void events_acknowledged(Handle cq, std::uint32_t count);
     void noticed(const Notice& notice);
+    void cm_destroys(const CmEvents& e, Place p) { check_cm_acknowledged(e, p, reporter_); }
+    void trusts_order(Place place) { report_order(place, reporter_); }
 
     const QueuePair* qp(std::uint32_t qpn) { return ledger_.qp(qpn); }
 
@@ -51,6 +61,7 @@ private:
     Memory& memory_;
     Ledger ledger_;
     Reporter reporter_;
+    const Card* card_ = nullptr;
 };
 
 }  // namespace feroce::lint

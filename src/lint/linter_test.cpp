@@ -5,6 +5,9 @@
 
 #include <vector>
 
+#include "base/random.hpp"
+#include "lint/order_trial.hpp"
+
 namespace feroce::lint {
 namespace {
 
@@ -278,6 +281,86 @@ TEST_F(LinterTest, TellsWhatAModifyLacks) {
 TEST_F(LinterTest, TellsAChildWhoseObjectsItUses) {
     linter.used_after_fork("ibv_post_send", 3);
     EXPECT_TRUE(told_once(Kind::ForkedObject));
+}
+
+TEST_F(LinterTest, HoldsAProgramToACard) {
+    const QpAsked asked{.type = QpType::Rc,
+                        .sends = 16,
+                        .receives = 16,
+                        .send_sges = 31,
+                        .receive_sges = 1,
+                        .inline_max = 913};
+    linter.asks_qp(asked, 1);
+    linter.asks_cq(5'000'000, 2);
+    EXPECT_TRUE(found.empty()) << "no card was named";
+    linter.hold_to(find_card("mlx5"));
+    linter.asks_qp(asked, 1);
+    ASSERT_TRUE(told_once(Kind::CardLimit));
+    EXPECT_NE(found[0].sentence.find("max_inline_data 913 (mlx5 has 912), max_send_sge 31"),
+              std::string::npos);
+    found.clear();
+    QpAsked fits = asked;
+    fits.send_sges = 30;
+    fits.inline_max = 912;
+    linter.asks_qp(fits, 3);
+    linter.asks_cq(4'194'303, 4);
+    linter.asks_srq(1024, 31, 5);
+    EXPECT_TRUE(found.empty());
+    linter.asks_cq(4'194'304, 6);
+    EXPECT_TRUE(told_once(Kind::CardLimit));
+}
+
+TEST_F(LinterTest, KnowsWhatACardDoesNotHave) {
+    linter.hold_to(find_card("efa"));
+    linter.asks_qp({}, 1);
+    ASSERT_TRUE(told_once(Kind::CardLimit));
+    EXPECT_NE(found[0].sentence.find("type RC (efa has UD"), std::string::npos);
+    found.clear();
+    linter.asks_srq(1, 1, 2);
+    EXPECT_TRUE(told_once(Kind::CardLimit));
+    found.clear();
+    post(request(Op::Atomic, 1));
+    EXPECT_TRUE(told_once(Kind::CardLimit));
+    EXPECT_EQ(find_card("none"), nullptr);
+}
+
+TEST_F(LinterTest, HoldsReadsToACard) {
+    linter.hold_to(find_card("mlx5"));
+    Modify modify;
+    modify.qpn = kQpn;
+    modify.to = QpState::Connected;
+    modify.reads = modify.served = 16;
+    linter.modified(modify);
+    EXPECT_TRUE(found.empty());
+    modify.reads = 17;
+    linter.modified(modify);
+    EXPECT_TRUE(told_once(Kind::CardLimit));
+}
+
+TEST_F(LinterTest, CountsEventsOfTheConnectionManager) {
+    linter.cm_destroys({.fetched = 2, .acknowledged = 2}, 1);
+    EXPECT_TRUE(found.empty());
+    linter.cm_destroys({.fetched = 2, .acknowledged = 1}, 1);
+    EXPECT_TRUE(told_once(Kind::Unacknowledged));
+}
+
+TEST(OrderTrial, IsConvincedByReactionsToLastBytesOnly) {
+    OrderTrial trial;
+    for (std::uint32_t i = 1; i < OrderTrial::kConvincing; ++i)
+        EXPECT_FALSE(trial.reacted(OrderTrial::Hold::AllButLast));
+    EXPECT_TRUE(trial.reacted(OrderTrial::Hold::AllButLast));
+    EXPECT_FALSE(trial.reacted(OrderTrial::Hold::AllButLast)) << "it is said once";
+    EXPECT_EQ(trial.next(1), OrderTrial::Hold::Nothing);
+}
+
+TEST(OrderTrial, IsNotConvincedByAProgramThatPostsAnyway) {
+    OrderTrial trial;
+    Prng random(1);
+    std::uint32_t held = 0;
+    for (OrderTrial::Hold hold{}; (hold = trial.next(random.next())) != OrderTrial::Hold::Nothing;
+         ++held)
+        EXPECT_FALSE(trial.reacted(hold));
+    EXPECT_EQ(held, OrderTrial::kTrialsMax) << "and ends";
 }
 
 TEST_F(LinterTest, ReportsAPlaceOnceAndNoMoreThanItsLimit) {

@@ -2,6 +2,7 @@
 // nothing. None keeps state of its own; none reports what a correct program may do.
 #pragma once
 
+#include "lint/cards.hpp"
 #include "lint/ledger.hpp"
 #include "lint/reporter.hpp"
 #include "lint/words.hpp"
@@ -37,6 +38,7 @@ void check_notice(Ledger& ledger, const QueuePair& qp, const Notice& notice, Rep
 // rules_events.cpp
 void check_sleep(Ledger& ledger, Handle channel, Reporter& out);
 void check_acknowledged(const CompletionQueue& cq, Reporter& out);
+void check_cm_acknowledged(const CmEvents& events, Place place, Reporter& out);
 void check_field(const Completion& done, const char* field, Place place, Reporter& out);
 
 // rules_setup.cpp
@@ -44,5 +46,17 @@ void check_registration(const Registration& registration, Reporter& out);
 void check_modify(const Modify& modify, Reporter& out);
 void check_fork(const char* call, Place place, Reporter& out);
 void check_deregistration(Ledger& ledger, std::uint32_t key, Place place, Reporter& out);
+
+// rules_card.cpp
+void check_card_qp(const Card& card, const QpAsked& asked, Place place, Reporter& out);
+void check_card_cq(const Card& card, std::uint32_t entries, Place place, Reporter& out);
+void check_card_srq(const Card& card, std::uint32_t requests, std::uint32_t sges, Place place,
+                    Reporter& out);
+void check_card_reads(const Card& card, std::uint32_t reads, std::uint32_t served, Place place,
+                      Reporter& out);
+void check_card_request(const Card& card, std::uint32_t qpn, const Request& request, Reporter& out);
+
+// rules_order.cpp: the program went on when only the last bytes of a WRITE were there.
+void report_order(Place place, Reporter& out);
 
 }  // namespace feroce::lint

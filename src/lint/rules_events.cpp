@@ -30,6 +30,17 @@ void check_acknowledged(const CompletionQueue& cq, Reporter& out) {
                "call ibv_ack_cq_events for every event, at the latest before ibv_destroy_cq"});
 }
 
+void check_cm_acknowledged(const CmEvents& events, Place place, Reporter& out) {
+    if (events.fetched <= events.acknowledged) return;
+    out.found(
+        {Kind::Unacknowledged,
+         "rdma_destroy_id waits for ever: " + std::to_string(events.fetched - events.acknowledged) +
+             " of " + std::to_string(events.fetched) +
+             " events of the id that rdma_get_cm_event gave were not acknowledged",
+         "called", place,
+         "call rdma_ack_cm_event for every event, before rdma_destroy_id of its id"});
+}
+
 void check_field(const Completion& done, const char* field, Place place, Reporter& out) {
     if (done.status == 0) return;
     out.found({Kind::ErrorIgnored,

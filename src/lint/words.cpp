@@ -37,6 +37,10 @@ const char* name(Kind kind) {
             return "disagreement";
         case Kind::ForkedObject:
             return "forked-object";
+        case Kind::CardLimit:
+            return "card-limit";
+        case Kind::ByteOrder:
+            return "byte-order";
     }
     return "";
 }

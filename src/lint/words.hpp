@@ -30,6 +30,8 @@ enum class Kind : std::uint8_t {
     Datagram,
     Disagreement,
     ForkedObject,
+    CardLimit,
+    ByteOrder,
 };
 const char* name(Kind kind);  // As reports and docs/lint.md call it.
 
@@ -104,6 +106,15 @@ struct QpMade {
     Handle srq = nullptr;
 };
 
+struct QpAsked {  // Before the device has settled what it grants.
+    QpType type = QpType::Rc;
+    std::uint32_t sends = 0;
+    std::uint32_t receives = 0;
+    std::uint32_t send_sges = 0;
+    std::uint32_t receive_sges = 0;
+    std::uint32_t inline_max = 0;
+};
+
 // States of a queue pair as far as a rule asks.
 enum class QpState : std::uint8_t { Reset, Quiet, Connected, Error };
 
@@ -114,6 +125,8 @@ struct Modify {
     std::string from_name, to_name;
     std::string missing, unwanted;  // Names of attributes, if the mask was wrong.
     std::string why;
+    std::uint32_t reads = 0;   // READs and atomics that it may have outstanding, and
+    std::uint32_t served = 0;  // those that it serves; 0 if the call does not set them.
     Place place = 0;
 };
 
@@ -131,6 +144,12 @@ struct Notice {
     NoticeKind kind = NoticeKind::NoReceive;
     std::uint32_t qpn = 0;
     std::string sentence;
+};
+
+// Events of the connection manager that the program fetched of an id that it destroys.
+struct CmEvents {
+    std::uint64_t fetched = 0;
+    std::uint64_t acknowledged = 0;
 };
 
 struct Finding {

@@ -38,6 +38,8 @@ extern const FixUp __stop_feroce_fix_ups[] __attribute__((visibility("hidden")))
 
 std::atomic<std::uint32_t> guard_epoch{1};
 constinit thread_local std::uint32_t guard_thread_epoch = 0;
+std::atomic<const Watch*> guard_watch{nullptr};
+constinit thread_local std::uint32_t guard_watched_epoch = 0;
 
 namespace {
 
@@ -141,14 +143,22 @@ void guard_install() noexcept {
     [[maybe_unused]] static const bool installed = install();
 }
 
+void set_watch(const Watch& watch) noexcept {
+    guard_watch.store(&watch, std::memory_order_relaxed);
+    // As in guard_recheck(): threads that are remembered as Direct look again.
+    guard_epoch.fetch_add(2, std::memory_order_release);
+}
+
 GuardMode guard_look() noexcept {
     guard_install();
     // Before the look: if another thread finds the handler lost meanwhile, ours does not count.
     const std::uint32_t epoch = guard_epoch.load(std::memory_order_acquire);
-    guard_thread_epoch = 0;
+    guard_thread_epoch = guard_watched_epoch = 0;
     if (!handlers_are_ours()) return GuardMode::Kernel;
     if (thread_blocks_signals()) return GuardMode::Unmasked;
-    guard_thread_epoch = epoch;
+    // relaxed: a watch is set before a device is opened.
+    const bool watched = guard_watch.load(std::memory_order_relaxed) != nullptr;
+    (watched ? guard_watched_epoch : guard_thread_epoch) = epoch;
     return GuardMode::Direct;
 }
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "mem/guard.hpp"
+#include "mem/watch.hpp"
 
 namespace feroce::mem {
 
@@ -19,6 +20,12 @@ inline bool guard_is_direct() noexcept {
     // relaxed: a stale epoch only delays what guard_recheck() found by one access.
     return guard_thread_epoch == guard_epoch.load(std::memory_order_relaxed);
 }
+
+// Null unless lint or a sanitizer watches: see watch.hpp.
+extern std::atomic<const Watch*> guard_watch;
+// The epoch in which this thread was found to be in Direct mode while it is watched.
+extern constinit thread_local std::uint32_t guard_watched_epoch
+    __attribute__((tls_model("initial-exec")));
 
 // Installs if need be and looks; remembers Direct.
 GuardMode guard_look() noexcept;

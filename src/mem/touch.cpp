@@ -14,6 +14,7 @@
 
 #include "base/assert.hpp"
 #include "mem/guard_thread.hpp"
+#include "mem/unreported.hpp"
 #include "mem/word.hpp"
 
 namespace feroce::mem {
@@ -140,6 +141,7 @@ bool copy_by_kernel(KernelCopy copy, void* own, void* registered, std::size_t si
 // All but Direct mode. `by_kernel` stands in when the handler is not ours.
 template <class Access, class ByKernel>
 bool touch_slowly(Access access, ByKernel by_kernel) {
+    if (guard_watched_epoch == guard_epoch.load(std::memory_order_relaxed)) return access();
     switch (guard_look()) {
         case GuardMode::Direct:
             break;
@@ -158,9 +160,25 @@ bool touch_slowly(Access access, ByKernel by_kernel) {
                         [=] { return copy_by_kernel(process_vm_readv, into, at, size); });
 }
 
+void tell_written(const void* at, std::size_t size) {
+    const Watch* watch = guard_watch.load(std::memory_order_relaxed);
+    if (watch != nullptr && watch->written != nullptr) watch->written(at, size);
+}
+
+bool write_watched(std::byte* at, const std::byte* from, std::size_t size) {
+    const Watch* watch = guard_watch.load(std::memory_order_relaxed);
+    if (watch == nullptr || watch->place == nullptr) {
+        if (!write_guarded(at, from, size)) return false;
+    } else if (!watch->place(at, from, size, write_guarded)) {
+        return false;
+    }
+    tell_written(at, size);
+    return true;
+}
+
 [[gnu::noinline, gnu::cold]] bool write_slowly(std::byte* at, const std::byte* from,
                                                std::size_t size) {
-    return touch_slowly([=] { return write_guarded(at, from, size); },
+    return touch_slowly([=] { return write_watched(at, from, size); },
                         [=] {
                             auto* const own = const_cast<std::byte*>(from);  // Only read.
                             return copy_by_kernel(process_vm_writev, own, at, size);
@@ -189,10 +207,15 @@ constinit thread_local std::uintptr_t unmapped_at = 0;
 
 // Atomics are rare enough to go without the split that copies have.
 template <class Access>
+[[gnu::noinline, gnu::cold]] bool touch_word_slowly(std::byte* at, Access access) {
+    if (!touch_slowly(access, [&] { return can_write(at) && access(); })) return false;
+    tell_written(at, 8);
+    return true;
+}
+
+template <class Access>
 bool touch_word(std::byte* at, Access access) {
-    const bool good = guard_is_direct()
-                          ? access()
-                          : touch_slowly(access, [&] { return can_write(at) && access(); });
+    const bool good = guard_is_direct() ? access() : touch_word_slowly(at, access);
     return good || note_unmapped(at);
 }
 
@@ -260,6 +283,7 @@ void order_before_read() noexcept {
 
 bool probe_memory(void* address, std::uint64_t length, bool writable) noexcept {
     ASSERT(length > 0);
+    const Unreported probes_pages;
     const std::uintptr_t page = page_size();
     const auto first = reinterpret_cast<std::uintptr_t>(address);
     const std::uintptr_t last = first + length - 1;

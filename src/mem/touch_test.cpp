@@ -13,6 +13,7 @@
 
 #include "mem/guard.hpp"
 #include "mem/test_pages.hpp"
+#include "mem/watch.hpp"
 // Under another name: the linker keeps one copy of a function, but the fix-ups of both.
 #define word word_of_the_test
 #include "mem/word.hpp"
@@ -150,6 +151,33 @@ TEST(Touch, AlignedWord) {
     EXPECT_TRUE(is_aligned_word({bytes, 8}));
     EXPECT_FALSE(is_aligned_word({bytes + 4, 8}));
     EXPECT_FALSE(is_aligned_word({bytes, 4}));
+}
+
+// What a watch is told of, by the length of each piece.
+std::vector<std::size_t> placed, heard;
+
+TEST(Touch, AWatchChoosesTheOrderAndHearsWhatWasWritten) {
+    static const Watch watch{
+        .place =
+            [](std::byte* at, const std::byte* from, std::size_t size, Watch::Store store) {
+                placed.push_back(size);
+                return store(at + 1, from + 1, size - 1) && store(at, from, 1);
+            },
+        .written = [](const void*, std::size_t size) { heard.push_back(size); }};
+    static const Watch nothing{};
+    test::Pages pages(2);
+    const std::vector<std::byte> from(100, std::byte{7});
+    set_watch(watch);
+    EXPECT_TRUE(write_memory({pages.at(0), 100}, from));
+    EXPECT_EQ(fetch_add({pages.at(0) + 200, 8}, 3), 0u);
+    pages.unmap(1, 1);
+    EXPECT_FALSE(write_memory({pages.at(0) + pages.page() - 10, 100}, from));
+    set_watch(nothing);
+    EXPECT_TRUE(write_memory({pages.at(0) + 300, 100}, from));
+    EXPECT_EQ(placed, (std::vector<std::size_t>{100, 100}));
+    EXPECT_EQ(heard, (std::vector<std::size_t>{100, 8}));
+    EXPECT_EQ(std::memcmp(pages.at(0), from.data(), from.size()), 0);
+    EXPECT_EQ(pages.at(0)[200], std::byte{3});
 }
 
 TEST(Probe, SeesHolesAndProtection) {

@@ -8,6 +8,8 @@
 
 #include <cstdint>
 
+#include "base/annotate.hpp"
+
 namespace feroce::port {
 namespace {
 
@@ -49,6 +51,7 @@ int Thread::start() {
 void* Thread::enter(void* self) {
     ::pthread_setname_np(::pthread_self(), "feroce");
     ask_for_short_slices();
+    const annotate::OwnCalls all;
     static_cast<Thread*>(self)->body_();
     return nullptr;
 }

@@ -9,6 +9,7 @@
 #include <stdexcept>
 #include <type_traits>
 
+#include "base/annotate.hpp"
 #include "base/result.hpp"
 #include "base/uncancelled.hpp"
 #include "process/log.hpp"
@@ -24,6 +25,7 @@ enum class FailAs : std::uint8_t { Code, NegativeCode, MinusOne };
 template <FailAs kFailAs = FailAs::Code, class Body>
 auto within_memory(const char* call, Body&& body) -> std::invoke_result_t<Body&> {
     using Answer = std::invoke_result_t<Body&>;
+    const annotate::OwnCalls part;
     try {
         return body();
     } catch (const std::bad_alloc&) {

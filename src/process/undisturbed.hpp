@@ -7,6 +7,7 @@
 #include <pthread.h>
 #include <signal.h>
 
+#include "base/annotate.hpp"
 #include "process/waiting.hpp"
 
 namespace feroce::process {
@@ -49,6 +50,7 @@ private:
         ::pthread_sigmask(SIG_BLOCK, &most, &mask_);
     }
 
+    annotate::OwnCalls own_;
     bool real_;
     bool blocks_;  // Without it there is no sleep().
     int state_ = PTHREAD_CANCEL_ENABLE;

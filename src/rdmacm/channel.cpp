@@ -185,7 +185,9 @@ int rdma_get_cm_event(rdma_event_channel* base, rdma_cm_event** out) {
         return fail("rdma_get_cm_event", {ENODEV, "the channel is of the process that forked"});
     // Does not fail for want of memory but in digest().
     const auto take = [&channel, out](bool counted) { return take_event(channel, counted, *out); };
-    return process::fetch_event(channel.counter, base->fd, take) ? 0 : -1;
+    if (!process::fetch_event(channel.counter, base->fd, take)) return -1;
+    annotate::defined(out);
+    return 0;
 }
 
 int rdma_ack_cm_event(rdma_cm_event* base) {

@@ -1,8 +1,11 @@
 #include "rdmacm/id.hpp"
 
 #include <cerrno>
+#include <chrono>
 #include <cstring>
+#include <mutex>
 #include <new>
+#include <thread>
 #include <utility>
 
 #include "process/undisturbed.hpp"
@@ -10,7 +13,10 @@
 #include "rdmacm/devices.hpp"
 #include "rdmacm/events.hpp"
 
-extern "C" feroce::process::CmService* feroce_cm_service(bool start);  // In libibverbs, FEROCE_1.
+// In libibverbs, FEROCE_1.
+extern "C" feroce::process::CmService* feroce_cm_service(bool start);
+extern "C" bool feroce_lint_is_on();
+extern "C" void feroce_lint_cm_events(std::uint32_t fetched, std::uint32_t acknowledged);
 
 namespace feroce::rdmacm {
 namespace {
@@ -138,6 +144,24 @@ void set_path_record(CmId& id) {
 
 namespace {
 
+// Lint tells of a wait that would not end. Another thread may be about to acknowledge.
+void lint_events(CmId& id) {
+    constexpr int kLooks = 100;
+    const Uncancelled call;
+    if (!is_current(*id.library) || id.synchronous) return;
+    std::uint32_t fetched = 0, acknowledged = 0;
+    for (int i = 0; i < kLooks; ++i) {
+        {
+            const std::lock_guard lock(id.library->mutex);
+            fetched = id.delivered;
+            acknowledged = id.acknowledged;
+        }
+        if (fetched == acknowledged) return;
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    feroce_lint_cm_events(fetched, acknowledged);
+}
+
 int set_id_option(CmId& id, int name, const void* value, std::size_t length) {
     if (name == RDMA_OPTION_ID_TOS || name == RDMA_OPTION_ID_ACK_TIMEOUT) {
         if (length != sizeof(std::uint8_t))
@@ -181,11 +205,13 @@ int rdma_create_id(rdma_event_channel* channel, rdma_cm_id** out, void* context,
                           datagrams ? IBV_QPT_UD : IBV_QPT_RC);
         if (id == nullptr) return -1;
         *out = &id->base;
+        annotate::defined(out);
         return 0;
     });
 }
 
 int rdma_destroy_id(rdma_cm_id* base) {
+    if (feroce_lint_is_on()) lint_events(id_of(base));
     destroy(id_of(base));
     return 0;
 }

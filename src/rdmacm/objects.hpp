@@ -18,6 +18,7 @@
 #include <optional>
 #include <vector>
 
+#include "base/annotate.hpp"
 #include "base/rollback.hpp"
 #include "base/uncancelled.hpp"
 #include "process/abi_call.hpp"
@@ -52,7 +53,7 @@ struct Library final : process::CmUser {
 };
 
 // What rdma_get_cm_event hands out; freed by rdma_ack_cm_event.
-struct Event {
+struct Event : annotate::ReadByPrograms {
     rdma_cm_event base{};
     CmId* account = nullptr;  // Whose events count this one: the listener's for a request.
     bool from_peer = false;   // `source` says what happened; digest() makes `base` of it.
@@ -64,7 +65,7 @@ struct Event {
 // A list, so that events move from one to another without memory.
 using Events = std::list<std::unique_ptr<Event>>;
 
-struct Channel {
+struct Channel : annotate::ReadByPrograms {
     rdma_event_channel base{};
     Library* library = nullptr;
     process::EventCounter counter;
@@ -82,7 +83,7 @@ struct Group {
     bool attached = false;
 };
 
-struct CmId {
+struct CmId : annotate::ReadByPrograms {
     rdma_cm_id base{};
     StageKeeper stage{Stage::Idle};
     Library* library = nullptr;

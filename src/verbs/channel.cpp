@@ -1,4 +1,5 @@
 // Completion channels.
+#include "verbs/annotated.hpp"
 #include "verbs/common.hpp"
 #include "verbs/instance.hpp"
 #include "verbs/lint.hpp"
@@ -45,6 +46,9 @@ int ibv_get_cq_event(ibv_comp_channel* base, ibv_cq** cq, void** cq_context) {
     if (!object_of<Channel>(base).events.take(base->fd, found)) return -1;
     *cq = public_cq(*found);
     *cq_context = found->base.cq_context;
+    note_completion();
+    annotate::defined(cq);
+    annotate::defined(cq_context, sizeof *cq_context);
     if (lint != nullptr)
         lint->tell(
             [cq](lint::Linter& linter, lint::Place place) { linter.event_taken(*cq, place); });

@@ -7,6 +7,19 @@
 using namespace feroce;
 using namespace feroce::verbs;
 
+// Whether lint looks at the program, and what an id that it destroys has left of its events.
+extern "C" [[gnu::visibility("default")]] bool feroce_lint_is_on() {
+    const Instance* instance = Instance::current();
+    return instance != nullptr && instance->lint != nullptr;
+}
+extern "C" [[gnu::visibility("default")]] void feroce_lint_cm_events(std::uint32_t fetched,
+                                                                     std::uint32_t acknowledged) {
+    if (!feroce_lint_is_on()) return;
+    Instance::current()->lint->tell([&](lint::Linter& linter, lint::Place place) {
+        linter.cm_destroys({.fetched = fetched, .acknowledged = acknowledged}, place);
+    });
+}
+
 // Starts the connection manager if `start`; else null if it does not run in this process. Null with
 // errno set if it cannot be started.
 extern "C" [[gnu::visibility("default")]] process::CmService* feroce_cm_service(bool start) {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "verbs/annotated.hpp"
 #include "verbs/common.hpp"
 #include "verbs/contexts.hpp"
 #include "verbs/instance.hpp"
@@ -56,14 +57,18 @@ void fill_basic_operations(verbs_context& v) {
     ops.alloc_mw = alloc_mw;
     ops.bind_mw = bind_mw;
     ops.dealloc_mw = dealloc_mw;
+    fill_data_operations(ops);
+}
+
+}  // namespace
+
+void fill_data_operations(ibv_context_ops& ops) {
     ops.poll_cq = poll_cq;
     ops.req_notify_cq = req_notify_cq;
     ops.post_send = post_send;
     ops.post_recv = post_recv;
     ops.post_srq_recv = post_srq_recv;
 }
-
-}  // namespace
 
 void make_dead(Context& context) {
     fill_basic_operations(context.base);
@@ -95,6 +100,7 @@ ibv_context* feroce::verbs::open_device(ibv_device* base, int cmd_fd) {
     context->mtu = ib_mtu(interface->mtu);
     fill_basic_operations(context->base);
     if (Instance::get().lint != nullptr) fill_linted_operations(context->base.context.ops);
+    if (wants_annotations()) fill_annotated_operations(context->base.context.ops);
     fill_operations(context->base);
     ibv_context& out = context->base.context;
     out.device = base;

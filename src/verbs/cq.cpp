@@ -140,7 +140,8 @@ ibv_cq_ex* make_cq(ibv_context* context, const ibv_cq_init_attr_ex& attributes) 
     context_of(context).objects.fetch_add(1);
     context_of(context).cqs.fetch_add(1);
     if (Lint* lint = lint_of(context))
-        lint->tell_quickly([&](lint::Linter& linter) {
+        lint->tell([&](lint::Linter& linter, lint::Place place) {
+            linter.asks_cq(attributes.cqe, place);
             linter.cq_made(public_cq(*cq), attributes.channel, attributes.cqe);
         });
     return &cq.release()->base;

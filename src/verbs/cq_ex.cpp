@@ -4,6 +4,7 @@
 
 #include "base/probe.hpp"
 #include "transport/reason.hpp"
+#include "verbs/annotated.hpp"
 #include "verbs/common.hpp"
 #include "verbs/lint.hpp"
 #include "verbs/ops.hpp"
@@ -130,6 +131,25 @@ auto linted_read(ibv_cq_ex* base) {
     return kRead(base);
 }
 
+// With a sanitizer in the program.
+int annotated_start_poll(ibv_cq_ex* base, ibv_poll_cq_attr* attributes) {
+    const bool linted = lint_of(base->context) != nullptr;
+    const int error = linted ? linted_start_poll(base, attributes) : start_poll(base, attributes);
+    if (error == 0) note_completion();
+    return error;
+}
+
+int annotated_next_poll(ibv_cq_ex* base) {
+    const int error = lint_of(base->context) != nullptr ? linted_next_poll(base) : next_poll(base);
+    if (error == 0) note_completion();
+    return error;
+}
+
+void annotate_extended_operations(ibv_cq_ex& out) {
+    out.start_poll = annotated_start_poll;
+    out.next_poll = annotated_next_poll;
+}
+
 void lint_extended_operations(ibv_cq_ex& out) {
     out.start_poll = linted_start_poll;
     out.next_poll = linted_next_poll;
@@ -173,6 +193,7 @@ void fill_extended_operations(Cq& cq, std::uint64_t flags) {
         cq.wall_clock_offset_ns = wall_clock_offset(process_of(out.context));
     }
     if (lint_of(out.context) != nullptr) lint_extended_operations(out);
+    if (wants_annotations()) annotate_extended_operations(out);
 }
 
 ibv_cq_ex* create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* attributes) {

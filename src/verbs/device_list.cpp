@@ -50,6 +50,7 @@ Device& device_for(Instance& instance, const host::Interface& interface, int pos
     std::snprintf(base.dev_path, sizeof base.dev_path, "/sys/class/infiniband_verbs/uverbs%d",
                   number);
     std::snprintf(base.ibdev_path, sizeof base.ibdev_path, "/sys/class/infiniband/%s", base.name);
+    annotate::defined(&device);
     return device;
 }
 
@@ -71,6 +72,8 @@ ibv_device** ibv_get_device_list(int* count) {
         for (std::size_t i = 0; i < interfaces.size(); ++i)
             list[i] = &device_for(instance, interfaces[i], static_cast<int>(i)).base;
         if (count != nullptr) *count = static_cast<int>(interfaces.size());
+        annotate::defined(count);
+        annotate::defined(list, (interfaces.size() + 1) * sizeof *list);
         give_back.keep();
         return list;
     });

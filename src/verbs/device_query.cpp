@@ -98,6 +98,7 @@ int query_port(ibv_context* context, std::uint8_t port, ibv_port_attr* out, std:
         a.link_layer = IBV_LINK_LAYER_ETHERNET;
         a.flags = IBV_QPF_GRH_REQUIRED;
         std::memcpy(out, &a, std::min(size, sizeof a));
+        annotate::defined(out, std::min(size, sizeof a));
         return 0;
     });
 }
@@ -121,6 +122,7 @@ int query_device_ex(ibv_context* context, const ibv_query_device_ex_input* input
         a.max_dm_size = limits::kDeviceMemoryBytes;
         a.phys_port_cnt_ex = 1;
         std::memset(out, 0, size);
+        annotate::defined(out, size);
         std::memcpy(out, &a, std::min(size, sizeof a));
         return 0;
     });
@@ -134,6 +136,7 @@ int query_rt_values(ibv_context* context, ibv_values_ex* values) {
                           {EINVAL, "only the raw clock can be asked for"});
         const auto now = process_of(context).host().now().time_since_epoch().count();
         values->raw_clock = {now / 1'000'000'000, now % 1'000'000'000};
+        annotate::defined(&values->raw_clock);
         return 0;
     });
 }
@@ -147,6 +150,7 @@ int ibv_query_device(ibv_context* context, ibv_device_attr* attributes) {
     return abi_call("ibv_query_device", [&]() -> int {
         if (!can_query(context)) return refuse("ibv_query_device", kDead);
         fill(context_of(context), *attributes);
+        annotate::defined(attributes);
         return 0;
     });
 }
@@ -165,6 +169,7 @@ int ibv_query_port_speed(ibv_context* context, std::uint32_t port, std::uint64_t
         const Context& c = context_of(context);
         const std::optional<host::Interface> interface = interface_of(*c.process, *c.device);
         *speed = interface ? interface->speed_mbps / 100 : 0;
+        annotate::defined(speed);
         return 0;
     });
 }
@@ -179,6 +184,7 @@ int ibv_query_gid(ibv_context* context, std::uint8_t port, int index, ibv_gid* o
         }
         const Gid gid = context_of(context).gids.at(static_cast<std::size_t>(index));
         std::memcpy(out->raw, gid.raw.data(), sizeof out->raw);
+        annotate::defined(out);
         return 0;
     });
 }
@@ -195,6 +201,7 @@ int _ibv_query_gid_ex(ibv_context* context, std::uint32_t port, std::uint32_t in
         if (gid.is_zero()) return refuse("ibv_query_gid_ex", {ENODATA, "the entry is empty"});
         const ibv_gid_entry entry = entry_for(c, gid, index);
         std::memcpy(out, &entry, std::min(size, sizeof entry));
+        annotate::defined(out, std::min(size, sizeof entry));
         return 0;
     });
 }
@@ -214,6 +221,7 @@ ssize_t _ibv_query_gid_table(ibv_context* context, ibv_gid_entry* entries, std::
             const ibv_gid_entry entry = entry_for(c, gids[i], i);
             auto* to = reinterpret_cast<char*>(entries) + static_cast<std::size_t>(count) * size;
             std::memcpy(to, &entry, std::min(size, sizeof entry));
+            annotate::defined(to, std::min(size, sizeof entry));
             ++count;
         }
         return count;
@@ -225,6 +233,7 @@ int ibv_query_pkey(ibv_context*, std::uint8_t port, int index, __be16* pkey) {
         return refuse_minus("ibv_query_pkey", {EINVAL, "the P_Key table has one entry"});
     }
     *pkey = htobe16(kDefaultPkey.raw);
+    annotate::defined(pkey);
     return 0;
 }
 

@@ -101,7 +101,9 @@ using namespace feroce::verbs;
 
 int ibv_get_async_event(ibv_context* context, ibv_async_event* event) {
     if (!alive(context)) return refuse_minus("ibv_get_async_event", kDead);
-    return context_of(context).events.take(context->async_fd, *event) ? 0 : -1;
+    if (!context_of(context).events.take(context->async_fd, *event)) return -1;
+    annotate::defined(event);
+    return 0;
 }
 
 void ibv_ack_async_event(ibv_async_event* event) {

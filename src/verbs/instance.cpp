@@ -7,11 +7,14 @@
 #include <cstdlib>
 #include <utility>
 
+#include "base/annotate.hpp"
 #include "base/rollback.hpp"
 #include "base/shortage.hpp"
+#include "mem/watch.hpp"
 #include "port/real_host.hpp"
 #include "verbs/common.hpp"
 #include "verbs/contexts.hpp"
+#include "verbs/lint_order.hpp"
 #include "verbs/settings.hpp"
 
 namespace feroce::verbs {
@@ -47,6 +50,7 @@ void after_fork_in_child() {
 }
 
 void at_exit() {
+    const annotate::OwnCalls part;
     if (Instance* instance = Instance::current()) instance->at_exit();
 }
 
@@ -92,6 +96,19 @@ Instance* make_real() {
     return instance.release();
 }
 
+// Once for the process, before a device is opened. Without lint and sanitizers nothing is watched.
+void watch_memory(bool any_order) {
+    static mem::Watch watch{};
+    if (any_order)
+        watch.place = [](std::byte* at, const std::byte* from, std::size_t size,
+                         mem::Watch::Store store) {
+            return AnyOrder::get().place(at, from, size, store);
+        };
+    if (annotate::has_msan())
+        watch.written = [](const void* at, std::size_t size) { annotate::defined(at, size); };
+    if (watch.place != nullptr || watch.written != nullptr) mem::set_watch(watch);
+}
+
 }  // namespace
 
 Instance::Instance(std::unique_ptr<host::Host> host, const Wishes& wishes)
@@ -103,7 +120,9 @@ Instance::Instance(std::unique_ptr<host::Host> host, const Wishes& wishes)
                .refusal = wishes.refusal,
                .interfaces_changed = [this] { on_interfaces_changed(); },
                .suspects_told = [this](const cm::Suspects& peers) { on_suspects(peers); }}),
-      lint(wishes.lint == LintMode::Off ? nullptr : std::make_unique<Lint>(*this, wishes.lint)) {
+      lint(wishes.lint.mode == LintMode::Off ? nullptr
+                                             : std::make_unique<Lint>(*this, wishes.lint)) {
+    watch_memory(wishes.lint.any_order);
     make_dead(dead);
 }
 

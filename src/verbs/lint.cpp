@@ -18,6 +18,7 @@
 #include "verbs/common.hpp"
 #include "verbs/explain.hpp"
 #include "verbs/instance.hpp"
+#include "verbs/lint_order.hpp"
 #include "verbs/parts.hpp"
 
 namespace feroce::verbs {
@@ -85,8 +86,9 @@ std::optional<lint::NoticeKind> kind_of(transport::NoticeKind kind) {
 
 }  // namespace
 
-Lint::Lint(process::Process& process, LintMode mode)
-    : process_(process), mode_(mode), linter_(*this, [this](const auto& f) { report(f); }) {
+Lint::Lint(process::Process& process, const LintWishes& wishes)
+    : process_(process), wishes_(wishes), linter_(*this, [this](const auto& f) { report(f); }) {
+    linter_.hold_to(wishes.card);
     (void)trace_here();  // The first loads the unwinder; not within a call of the data path.
 }
 
@@ -102,7 +104,7 @@ void Lint::report(const lint::Finding& finding) {
         text += std::string("  ") + finding.verb + " by\n" + places_.describe(finding.place) +
                 "  mend: " + finding.mend + "\n";
     ::syscall(SYS_write, STDERR_FILENO, text.data(), text.size());
-    if (mode_ == LintMode::Abort) std::abort();
+    if (wishes_.mode == LintMode::Abort) std::abort();
 }
 
 // Read without a shard's lock: if another thread deregisters the memory meanwhile, that is the
@@ -135,6 +137,23 @@ lint::Fingerprint Lint::look(std::uint32_t pd, const lint::Request& request) {
         out.parts[i] = static_cast<std::uint32_t>(hashes[i] ^ hashes[i] >> 32);
     out.known = true;
     return out;
+}
+
+void Lint::asks_qp(const ibv_qp_init_attr_ex& asked) {
+    tell([&](lint::Linter& linter, lint::Place place) {
+        linter.asks_qp({.type = type_of(asked.qp_type),
+                        .sends = asked.cap.max_send_wr,
+                        .receives = asked.srq == nullptr ? asked.cap.max_recv_wr : 0,
+                        .send_sges = asked.cap.max_send_sge,
+                        .receive_sges = asked.srq == nullptr ? asked.cap.max_recv_sge : 0,
+                        .inline_max = asked.cap.max_inline_data},
+                       place);
+    });
+}
+
+void Lint::look_at_order() {
+    if (!wishes_.any_order || !AnyOrder::get().posts()) return;
+    tell([](lint::Linter& linter, lint::Place place) { linter.trusts_order(place); });
 }
 
 void Lint::qp_made(Qp& qp) {
@@ -173,6 +192,8 @@ void Lint::modified(Qp& qp, const ibv_qp_attr& attributes, int mask, transport::
         to = static_cast<transport::QpState>(attributes.qp_state);
     told.to = state_of(to);
     told.refused = why.code != 0;
+    if ((mask & IBV_QP_MAX_QP_RD_ATOMIC) != 0) told.reads = attributes.max_rd_atomic;
+    if ((mask & IBV_QP_MAX_DEST_RD_ATOMIC) != 0) told.served = attributes.max_dest_rd_atomic;
     if (told.refused) {
         told.from_name = transport::name_of(from);
         told.to_name = transport::name_of(to);

@@ -25,9 +25,15 @@ namespace feroce::verbs {
 
 enum class LintMode : std::uint8_t { Off, Warn, Abort };
 
+struct LintWishes {
+    LintMode mode = LintMode::Off;
+    const lint::Card* card = nullptr;  // Whose limits programs are held to as well.
+    bool any_order = false;            // The device places bytes in an order of its own.
+};
+
 class Lint final : private lint::Memory {
 public:
-    Lint(process::Process& process, LintMode mode);
+    Lint(process::Process& process, const LintWishes& wishes);
 
     // Tells the linter something: body(linter, place). The errno of the call that it is about
     // stays. Where memory is wanting, it is not told.
@@ -63,7 +69,11 @@ public:
     Requests requests_of(ibv_pd* pd, const ibv_recv_wr* list);
     Requests requests_of(Qp& qp, const Builder& builder);
 
+    // What a program asks for, before the device settles what it grants.
+    void asks_qp(const ibv_qp_init_attr_ex& asked);
     void qp_made(Qp& qp);
+    // Before the program posts sends.
+    void look_at_order();
     void qp_destroyed(std::uint32_t qpn);
     // `why` has a code if the call was refused.
     void modified(Qp& qp, const ibv_qp_attr& attributes, int mask, transport::QpState from,
@@ -88,7 +98,7 @@ private:
     void take_notices(const Notices& all);  // With the lock held.
 
     process::Process& process_;
-    const LintMode mode_;
+    const LintWishes wishes_;
     std::mutex mutex_;  // Guards the next four.
     Places places_;
     lint::Linter linter_;

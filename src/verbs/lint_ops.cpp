@@ -37,6 +37,7 @@ template <class Post, class Accepted>
 int around_post(Lint& lint, Lint::Requests& requests, std::uint32_t qpn, Post post,
                 Accepted accepted) {
     const bool sends = !requests.empty() && requests[0].op != lint::Op::Receive;
+    if (sends) lint.look_at_order();
     lint.tell([&](lint::Linter& linter, lint::Place place) {
         for (lint::Request& request : requests) request.place = place;
         linter.posts(qpn, requests);

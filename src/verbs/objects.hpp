@@ -11,6 +11,7 @@
 #include <optional>
 #include <vector>
 
+#include "base/annotate.hpp"
 #include "device/completion_queue.hpp"
 #include "host/host.hpp"
 #include "port/dma_buffer.hpp"
@@ -60,7 +61,7 @@ struct SameAsyncEvent {  // Of one object, or of the port.
 using AsyncEvents = process::EventQueue<ibv_async_event, SameAsyncEvent>;
 using ChannelEvents = process::EventQueue<struct Cq*>;
 
-struct Context {
+struct Context : annotate::ReadByPrograms {
     verbs_context base{};
     Device* device = nullptr;
     process::Process* process = nullptr;
@@ -74,7 +75,7 @@ struct Context {
     bool port_up = true;  // Guarded by the Instance's mutex.
 };
 
-struct Pd {
+struct Pd : annotate::ReadByPrograms {
     ibv_pd base{};
     PdId id;
     Pd* parent = nullptr;                 // Of a parent domain: the domain it stands for.
@@ -82,7 +83,7 @@ struct Pd {
     std::atomic<std::uint32_t> users{0};  // Parent domains and address handles.
 };
 
-struct Mr {
+struct Mr : annotate::ReadByPrograms {
     ibv_mr base{};
     std::uint64_t iova = 0;
     std::uint32_t access = 0;
@@ -91,35 +92,35 @@ struct Mr {
     std::shared_ptr<mem::FarMemory> far;          // Null: memory that the CPU reaches.
 };
 
-struct Mw {
+struct Mw : annotate::ReadByPrograms {
     ibv_mw base{};
 };
 
-struct Dm {
+struct Dm : annotate::ReadByPrograms {
     ibv_dm base{};
     std::shared_ptr<process::DeviceBlock> block;  // An imported Dm has that of the original.
     std::atomic<std::uint32_t> users{0};
 };
 
-struct Td {
+struct Td : annotate::ReadByPrograms {
     ibv_td base{};
 };
 
-struct Xrcd {
+struct Xrcd : annotate::ReadByPrograms {
     ibv_xrcd base{};
     std::uint32_t domain = 0;
 };
 
 struct Cq;
 
-struct Channel {
+struct Channel : annotate::ReadByPrograms {
     ibv_comp_channel base{};
     // Guards base.refcnt, how many completion queues use it, and their comp_events_completed.
     std::mutex mutex;
     ChannelEvents events;
 };
 
-struct Cq {
+struct Cq : annotate::ReadByPrograms {
     ibv_cq_ex base{};
     std::unique_ptr<device::CompletionQueue> queue;
     std::atomic<std::uint32_t> users{0};
@@ -138,7 +139,7 @@ struct SharedQueue final : transport::ReceiveQueue {
     struct Srq& owner;
 };
 
-struct Srq {
+struct Srq : annotate::ReadByPrograms {
     ibv_srq base{};
     std::unique_ptr<SharedQueue> queue;
     SrqNumber number;  // XRC only.
@@ -148,7 +149,7 @@ struct Srq {
     AsyncEvents::AccountFor<2> async_events;  // SRQ_ERR, SRQ_LIMIT_REACHED.
 };
 
-struct Ah {
+struct Ah : annotate::ReadByPrograms {
     ibv_ah base{};
     transport::Path path;
 };
@@ -170,7 +171,7 @@ struct Builder {
     int error = 0;  // The first mistake; complete reports it and posts nothing.
 };
 
-struct Qp {
+struct Qp : annotate::ReadByPrograms {
     ibv_qp_ex base{};
     transport::QueuePair* machine = nullptr;
     process::Shard* shard = nullptr;

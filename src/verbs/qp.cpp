@@ -148,6 +148,7 @@ void purge_completions(const ibv_qp& qp) {
 ibv_qp* make_qp(ibv_context* context, ibv_qp_init_attr_ex& a) {
     if (!alive(context)) return refuse_null("ibv_create_qp", kDead);
     if (Result<void> good = check(a); !good) return refuse_null("ibv_create_qp", good.error());
+    if (Lint* lint = lint_of(context)) lint->asks_qp(a);
     settle_capabilities(a);
     process::Quota& quota = process_of(context).quotas().queue_pairs;
     if (!quota.take())
@@ -256,6 +257,7 @@ ibv_qp* ibv_create_qp(ibv_pd* pd, ibv_qp_init_attr* attributes) {
         extended.pd = pd;
         ibv_qp* qp = make_qp(pd->context, extended);
         if (qp != nullptr) attributes->cap = extended.cap;
+        annotate::defined(&attributes->cap);
         return qp;
     });
 }
@@ -281,6 +283,8 @@ int ibv_query_qp(ibv_qp* base, ibv_qp_attr* attributes, int, ibv_qp_init_attr* i
             *attributes = qp_attr(*qp.machine, qp.capabilities);
         }
         base->state = attributes->qp_state;
+        annotate::defined(attributes);
+        annotate::defined(init);
         if (init == nullptr) return 0;
         init->qp_context = base->qp_context;
         init->send_cq = base->send_cq;

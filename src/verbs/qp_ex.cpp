@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "verbs/annotated.hpp"
 #include "verbs/common.hpp"
 #include "verbs/lint.hpp"
 
@@ -202,6 +203,11 @@ int linted_wr_complete(ibv_qp_ex* base) {
     return lint_builder(base, wr_complete);
 }
 
+int annotated_wr_complete(ibv_qp_ex* base) {
+    note_post();
+    return lint_of(base->qp_base.context) != nullptr ? linted_wr_complete(base) : wr_complete(base);
+}
+
 void wr_abort(ibv_qp_ex* base) {
     qp_of(base).builder.mutex.unlock();
 }
@@ -235,6 +241,7 @@ void fill_builder_operations(Qp& qp) {
     qp.extended = true;
     out.wr_start = wr_start;
     out.wr_complete = lint_of(out.qp_base.context) != nullptr ? linted_wr_complete : wr_complete;
+    if (wants_annotations()) out.wr_complete = annotated_wr_complete;
     out.wr_abort = wr_abort;
     out.wr_send = wr_send;
     out.wr_send_imm = wr_send_imm;

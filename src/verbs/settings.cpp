@@ -8,6 +8,7 @@
 #include <chrono>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "base/environment.hpp"
 #include "port/interfaces.hpp"
@@ -98,14 +99,35 @@ Error read_log(Settings&) {
     return {EINVAL, "FEROCE_LOG is none of off, error, warn, info and debug"};
 }
 
+Error read_lint_word(std::string_view word, LintWishes& out) {
+    constexpr std::string_view kCard = "card=";
+    if (word == "warn")
+        out.mode = LintMode::Warn;
+    else if (word == "abort")
+        out.mode = LintMode::Abort;
+    else if (word == "order")
+        out.any_order = true;
+    else if (word.starts_with(kCard))
+        out.card = lint::find_card(word.substr(kCard.size()));
+    else
+        return {EINVAL, "FEROCE_LINT is none of off, warn, abort, order and card=NAME"};
+    if (word.starts_with(kCard) && out.card == nullptr)
+        return {EINVAL, "FEROCE_LINT knows the cards mlx5, rxe and efa"};
+    return {};
+}
+
+// Words with commas between them: warn,card=mlx5.
 Error read_lint(Settings& out) {
     const std::string wanted = setting("FEROCE_LINT");
-    if (wanted == "warn")
-        out.wishes.lint = LintMode::Warn;
-    else if (wanted == "abort")
-        out.wishes.lint = LintMode::Abort;
-    else if (!wanted.empty() && wanted != "off")
-        return {EINVAL, "FEROCE_LINT is none of off, warn and abort"};
+    if (wanted.empty() || wanted == "off") return {};
+    LintWishes& lint = out.wishes.lint;
+    for (std::size_t at = 0; at <= wanted.size();) {
+        const std::size_t end = std::min(wanted.find(',', at), wanted.size());
+        const Error refused = read_lint_word(std::string_view(wanted).substr(at, end - at), lint);
+        if (refused.code != 0) return refused;
+        at = end + 1;
+    }
+    if (lint.mode == LintMode::Off) lint.mode = LintMode::Warn;
     return {};
 }
 

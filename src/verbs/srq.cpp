@@ -15,6 +15,10 @@ Srq* make_srq(ibv_pd* pd, void* srq_context, ibv_srq_attr& attributes) {
     if (!alive(pd->context)) return refuse_null("ibv_create_srq", kDead);
     if (attributes.max_wr > limits::kWorkRequests || attributes.max_sge > limits::kSges)
         return refuse_null("ibv_create_srq", {EINVAL, "beyond max_srq_wr or max_srq_sge"});
+    if (Lint* lint = lint_of(pd->context))
+        lint->tell([&](lint::Linter& linter, lint::Place place) {
+            linter.asks_srq(attributes.max_wr, attributes.max_sge, place);
+        });
     auto srq = std::make_unique<Srq>();
     attributes.max_wr = std::max(attributes.max_wr, 1u);
     attributes.max_sge = std::max(attributes.max_sge, 1u);
@@ -117,6 +121,7 @@ int ibv_query_srq(ibv_srq* base, ibv_srq_attr* attributes) {
         attributes->max_wr = srq.queue->wr_max();
         attributes->max_sge = srq.queue->sge_max();
         attributes->srq_limit = srq.queue->limit();
+        annotate::defined(attributes);
         return 0;
     });
 }

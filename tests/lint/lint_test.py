@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Lint finds the mistakes of small programs, and none in programs of others:
-lint_test.py mistakes|modes|silence FOLDER_OF_FEROCE LINT_MISTAKES."""
+"""Lint finds the mistakes of small programs, and none in programs of others; sanitizers understand
+what the device does:
+lint_test.py mistakes|modes|silence|sanitized FOLDER_OF_FEROCE LINT_MISTAKES SANITIZED_C."""
 import os
 import pathlib
 import re
@@ -9,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 
 SKIPPED = 77
@@ -45,16 +47,29 @@ FOUND = [
     ("forked", "forked-object", "ibv_post_send on an object that the process before fork()"),
     ("mtu_mismatch", "access-flags", "the two ends have different path MTUs"),
 ]
+# The same with more words in FEROCE_LINT. The twin that follows each must bring no report.
+HELD = [
+    ("order", "polled_memory", "byte-order", "when only the last bytes of a peer's WRITE were"),
+    ("order", "polled_completion", None, ""),
+    ("card=mlx5", "long_inline", "card-limit", "max_inline_data 1000 (mlx5 has 912)"),
+    ("card=mlx5", "short_inline", None, ""),
+    ("card=rxe", "large_cq", "card-limit", "cqe 40000 (rxe has 32767)"),
+    ("card=mlx5", "large_cq", None, ""),
+    ("card=efa", "atomic", "card-limit", "efa has no atomics"),
+    ("card=rxe", "atomic", None, ""),
+]
 # These wait for ever where they err, as on a card: lint ends them.
 ABORTED = [
     ("unacknowledged", "unacknowledged", "1 of 1 events"),
     ("missed_event", "missed-event", "completions (1) were in the queue before it was armed"),
+    ("cm_unacknowledged", "unacknowledged", "1 of 1 events of the id that rdma_get_cm_event gave"),
 ]
 # What else such a program must be told.
 OTHERS = {"length_of_failure": {"access-flags"}, "status_ignored": {"access-flags"},
           "field_of_failure": {"access-flags"}, "rnr_exceeded": {"no-receive"}}
 
-CORRECT = ["clean", "late_acknowledgement", "exit_in_handler"]
+CORRECT = ["clean", "late_acknowledgement", "exit_in_handler", "polled_memory", "polled_completion",
+           "long_inline", "large_cq", "atomic", "cm_acknowledged"]
 SILENT = [
     ["ibv_rc_pingpong", "-g", "0", "-n", "200"],
     ["ibv_rc_pingpong", "-g", "0", "-n", "200", "-e"],
@@ -62,13 +77,27 @@ SILENT = [
     ["ibv_uc_pingpong", "-g", "0", "-n", "200"],
     ["ibv_ud_pingpong", "-g", "0", "-n", "200"],
     ["ibv_srq_pingpong", "-g", "0", "-n", "200"],
+    ["ibv_xsrq_pingpong", "-g", "0", "-n", "200"],
     ["ib_send_bw", "-x", "0", "-n", "200"],
     ["ib_send_bw", "-x", "0", "-n", "200", "-e"],
     ["ib_send_lat", "-x", "0", "-n", "200"],
     ["ib_write_bw", "-x", "0", "-n", "200", "-q", "4", "-b"],
     ["ib_write_lat", "-x", "0", "-n", "200"],
     ["ib_read_bw", "-x", "0", "-n", "200"],
+    ["ib_read_lat", "-x", "0", "-n", "200"],
     ["ib_atomic_bw", "-x", "0", "-n", "200"],
+    ["ib_atomic_lat", "-x", "0", "-n", "200"],
+    ["ib_send_bw", "-x", "0", "-n", "200", "-c", "UD"],
+    ["ib_send_lat", "-x", "0", "-n", "200", "-c", "UD"],
+    ["ib_send_bw", "-x", "0", "-n", "200", "-r", "16", "--use-srq"],
+]
+# A server and a client each, which find each other by the connection manager.
+BY_ADDRESS = [
+    (["rping", "-s", "-a", "127.0.0.1", "-C", "9"], ["rping", "-c", "-a", "127.0.0.1", "-C", "9"]),
+    (["ucmatose", "-b", "127.0.0.1"], ["ucmatose", "-s", "127.0.0.1"]),
+    (["udaddy", "-b", "127.0.0.1"], ["udaddy", "-s", "127.0.0.1"]),
+    (["rdma_server", "-p", str(PORT)], ["rdma_client", "-s", "127.0.0.1", "-p", str(PORT)]),
+    (["rdma_xserver", "-p", str(PORT)], ["rdma_xclient", "-s", "127.0.0.1", "-p", str(PORT)]),
 ]
 
 
@@ -93,7 +122,7 @@ def check_report(name, kind, words, text):
     strange = {what for what, _ in reports(text)} - {kind} - OTHERS.get(name, set())
     if strange:
         fail(f"{name}: also reported {strange}:\n{text}")
-    place = rf"#\d+ .*{name}\(\) \(lint_mistakes\+0x[0-9a-f]+\)"
+    place = rf"#\d+ .*{name}\(\).* \(lint_mistakes\+0x[0-9a-f]+\)"
     if not re.search(place, text) or "  mend: " not in text:
         fail(f"{name}: no backtrace with {name}(), or no mend:\n{text}")
 
@@ -112,6 +141,13 @@ def mistakes(feroce, program):
     done = run([feroce, "run", "--lint", "--", program, "destroyed_while_polled"])
     if done.returncode != 0:
         fail(f"destroyed_while_polled ended with {done.returncode}:\n{done.stderr}")
+    for word, name, kind, words in HELD:
+        option = "--any-order" if word == "order" else "--" + word
+        done = run([feroce, "run", "--lint", option, "--", program, name])
+        if done.returncode != 0 or (kind is None and reports(done.stderr)):
+            fail(f"{name} with {word} ended with {done.returncode}:\n{done.stderr}")
+        if kind is not None:
+            check_report(name, kind, words, done.stderr)
     for option in ["--lint", "--lint=abort"]:
         for name in CORRECT:
             done = run([feroce, "run", option, "--", program, name])
@@ -127,8 +163,11 @@ def modes(feroce, program):
         if done.returncode != 0 or "lint" in done.stderr:
             fail(f"FEROCE_LINT={value}: {done.returncode}:\n{done.stderr}")
     done = run([feroce, "run", "--", program, "clean"], env={**os.environ, "FEROCE_LINT": "yes"})
-    if done.returncode == 0 or "FEROCE_LINT is none of off, warn and abort" not in done.stderr:
+    if done.returncode == 0 or "FEROCE_LINT is none of off, warn, abort" not in done.stderr:
         fail(f"FEROCE_LINT=yes: {done.returncode}:\n{done.stderr}")
+    done = run([feroce, "run", "--card", "cx9", "--", program, "clean"])
+    if done.returncode == 0 or "FEROCE_LINT knows the cards mlx5, rxe and efa" not in done.stderr:
+        fail(f"--card cx9: {done.returncode}:\n{done.stderr}")
     done = run([feroce, "run", "--", program, "buffer_changed"],
                env={**os.environ, "FEROCE_LINT": "abort"})
     if done.returncode != -signal.SIGABRT:
@@ -146,29 +185,86 @@ def wait_for_listener(server):
     fail(f"{server.args} does not listen")
 
 
+def check_silence(server_words, client_words, ready):
+    with subprocess.Popen(server_words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                          text=True) as server:
+        try:
+            client = ready(server)
+            said, _ = server.communicate(timeout=PATIENCE)
+        finally:
+            server.kill()
+    text = said + client.stdout + client.stderr
+    if client.returncode != 0 or server.returncode != 0 or "feroce: lint" in text:
+        fail(f"{' '.join(client_words)}: {server.returncode} {client.returncode}\n{text}")
+
+
+def client_of_listener(words):
+    def ready(server):
+        wait_for_listener(server)
+        return run(words)
+    return ready
+
+
+def client_that_tries(words):
+    """Nothing of the system's tables shows that a connection manager listens."""
+    def ready(server):
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            client = run(words)
+            if client.returncode == 0 or time.monotonic() > deadline or server.poll() is not None:
+                return client
+            time.sleep(0.1)  # Between tries, with an end.
+    return ready
+
+
 def silence(feroce, _):
-    if not all(shutil.which(command[0]) for command in SILENT):
+    commands = [*SILENT, *(server for server, _ in BY_ADDRESS)]
+    if not all(shutil.which(command[0]) for command in commands):
         sys.exit(SKIPPED)
+    lint = [feroce, "run", "--lint", "--"]
     for command in SILENT:
-        words = [feroce, "run", "--lint", "--", *command, "-d", "feroce_lo", "-p", str(PORT)]
-        with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                              text=True) as server:
-            try:
-                wait_for_listener(server)
-                client = run([*words, "localhost"])
-                said, _ = server.communicate(timeout=PATIENCE)
-            finally:
-                server.kill()
-        text = said + client.stdout + client.stderr
-        if client.returncode != 0 or server.returncode != 0 or "feroce: lint" in text:
-            fail(f"{' '.join(command)}: {server.returncode} {client.returncode}\n{text}")
+        words = [*lint, *command, "-d", "feroce_lo", "-p", str(PORT)]
+        client = [*words, "localhost"]
+        check_silence(words, client, client_of_listener(client))
+    for server, client in BY_ADDRESS:
+        check_silence([*lint, *server], client, client_that_tries([*lint, *client]))
+
+
+# How sanitized.c is built and run, the mistake that the tool must still find, and its words.
+SANITIZERS = [
+    (["clang-14", "-fsanitize=memory"], [], "unset", "use-of-uninitialized-value"),
+    (["clang-14", "-fsanitize=thread"], [], "race", "ThreadSanitizer: data race"),
+    (["gcc", "-fsanitize=thread"], [], "race", "ThreadSanitizer: data race"),
+    (["gcc"], ["valgrind", "-q", "--fair-sched=yes", "--error-exitcode=9"], "unset", "uninitialised value"),
+]
+
+
+def sanitized(feroce, source):
+    """No report about a correct program, with lint and without; one about a mistake."""
+    if not all(shutil.which((run_by or build)[0]) for build, run_by, _, _ in SANITIZERS):
+        sys.exit(SKIPPED)
+    with tempfile.TemporaryDirectory() as folder:
+        for build, run_by, mistake, words in SANITIZERS:
+            program = folder + "/sanitized"
+            built = run([*build, "-g", "-O1", "-o", program, source, "-libverbs", "-lpthread"])
+            if built.returncode != 0:
+                fail(f"{build}: {built.stderr}")
+            for option in [[], ["--lint"]]:
+                done = run([feroce, "run", *option, "--", *run_by, program])
+                if done.returncode != 0 or done.stdout != "done\n" or "WARNING: Th" in done.stderr:
+                    fail(f"{build} {option}: {done.returncode}\n{done.stderr}")
+            done = run([feroce, "run", "--", *run_by, program, mistake])
+            if done.returncode == 0 or words not in done.stderr:
+                fail(f"{build} does not find {mistake}: {done.returncode}\n{done.stderr}")
 
 
 def main():
     test, folder, program = sys.argv[1:4]
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     os.environ["FEROCE_DEVICES"] = "lo"
-    {"mistakes": mistakes, "modes": modes, "silence": silence}[test](folder + "/feroce", program)
+    tests = {"mistakes": mistakes, "modes": modes, "silence": silence,
+             "sanitized": lambda feroce, _: sanitized(feroce, sys.argv[4])}
+    tests[test](folder + "/feroce", program)
 
 
 main()

@@ -1,10 +1,13 @@
 // Small programs with one mistake each, and a correct one: lint_mistakes NAME. Each ends with
 // status 0 if it could make its mistake; lint_test.py expects that lint has found it.
+#include <arpa/inet.h>
+#include <rdma/rdma_cma.h>
 #include <signal.h>
 #include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
@@ -180,6 +183,38 @@ void unacknowledged() {
     ibv_wc wc{};
     need(ends.a.poll(wc), "write");
     ends.close();  // Does not return: lint_test.py has lint abort it.
+}
+
+// An id whose event was not acknowledged cannot be destroyed.
+struct Resolved {
+    Resolved() {
+        need(channel != nullptr, "rdma_create_event_channel");
+        need(::rdma_create_id(channel, &id, nullptr, RDMA_PS_TCP) == 0, "rdma_create_id");
+        sockaddr_in there{};
+        there.sin_family = AF_INET;
+        there.sin_port = htons(7471);
+        there.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+        auto* address = reinterpret_cast<sockaddr*>(&there);
+        need(::rdma_resolve_addr(id, nullptr, address, 1000) == 0, "rdma_resolve_addr");
+        need(::rdma_get_cm_event(channel, &event) == 0, "rdma_get_cm_event");
+    }
+
+    rdma_event_channel* channel = ::rdma_create_event_channel();
+    rdma_cm_id* id = nullptr;
+    rdma_cm_event* event = nullptr;
+};
+
+void cm_unacknowledged() {
+    const Resolved made;
+    need(::rdma_destroy_id(made.id) == 0, "rdma_destroy_id");  // For ever, but for lint.
+    ::rdma_destroy_event_channel(made.channel);
+}
+
+void cm_acknowledged() {
+    const Resolved made;
+    need(::rdma_ack_cm_event(made.event) == 0, "rdma_ack_cm_event");
+    need(::rdma_destroy_id(made.id) == 0, "rdma_destroy_id");
+    ::rdma_destroy_event_channel(made.channel);
 }
 
 // Correct: another thread is between the event and its acknowledgement.
@@ -384,6 +419,108 @@ void long_datagram() {
     ends.close();
 }
 
+// --- 14
+// The far end answers as soon as it finds the message: by its last byte, or by a completion.
+struct Answers {
+    Ends ends;
+    static constexpr std::uint32_t kBytes = 64;
+    static constexpr std::uint8_t kRounds = 200;
+    static constexpr std::size_t kAnswer = 1024;  // Where the answer is in both memories.
+
+    volatile std::uint8_t* seen(End& end, std::size_t at) const { return &end.memory[at]; }
+    void await(End& end, std::size_t at, std::uint8_t wanted) const {
+        const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+        while (*seen(end, at) != wanted) {
+            need(std::chrono::steady_clock::now() < deadline, "the peer's bytes");
+            std::this_thread::yield();
+        }
+    }
+    void write(End& from, End& to, ibv_sge what, ibv_wr_opcode opcode) const {
+        ibv_send_wr wr = write_to(to);
+        wr.opcode = opcode;
+        wr.wr.rdma.remote_addr += what.addr - from.sge(0).addr;  // At the same place there.
+        need(from.send(wr, what) == 0, "ibv_post_send");
+    }
+    static void poll(End& end) {
+        ibv_wc wc{};
+        need(end.poll(wc) && wc.status == IBV_WC_SUCCESS, "a completion");
+    }
+    // A message from a, an answer of one word from b.
+    template <class Wait>
+    void run(ibv_wr_opcode opcode, Wait wait) {
+        std::thread far([&] {
+            for (std::uint8_t i = 1; i <= kRounds; ++i) {
+                wait(ends.b, i);
+                ends.b.memory[kAnswer] = i;
+                write(ends.b, ends.a, ends.b.sge(8, kAnswer), IBV_WR_RDMA_WRITE);
+                poll(ends.b);
+            }
+        });
+        for (std::uint8_t i = 1; i <= kRounds; ++i) {
+            std::fill_n(ends.a.memory.begin(), kBytes, i);
+            write(ends.a, ends.b, ends.a.sge(kBytes), opcode);
+            poll(ends.a);
+            await(ends.a, kAnswer, i);
+        }
+        far.join();
+        ends.close();
+    }
+};
+
+void polled_memory() {
+    Answers answers;
+    answers.run(IBV_WR_RDMA_WRITE,
+                [&](End& end, std::uint8_t i) { answers.await(end, Answers::kBytes - 1, i); });
+}
+
+void polled_completion() {
+    Answers answers;
+    need(answers.ends.b.receive(answers.ends.b.sge(8, 4096)) == 0, "ibv_post_recv");
+    answers.run(IBV_WR_RDMA_WRITE_WITH_IMM, [&](End& end, std::uint8_t i) {
+        Answers::poll(end);
+        need(end.memory[0] == i && end.memory[Answers::kBytes - 1] == i, "what arrived");
+        need(end.receive(end.sge(8, 4096)) == 0, "ibv_post_recv");
+    });
+}
+
+// --- limits of cards
+void make_qp(ibv_qp_type type, const ibv_qp_cap& capabilities) {
+    Ends ends;
+    ibv_qp_init_attr init{};
+    init.send_cq = init.recv_cq = ends.a.cq;
+    init.qp_type = type;
+    init.cap = capabilities;
+    ibv_qp* qp = ::ibv_create_qp(ends.a.pd, &init);
+    need(qp != nullptr, "ibv_create_qp");
+    need(::ibv_destroy_qp(qp) == 0, "ibv_destroy_qp");
+    ends.close();
+}
+
+void long_inline() {
+    make_qp(IBV_QPT_RC, {16, 16, 1, 1, 1000});
+}
+void short_inline() {
+    make_qp(IBV_QPT_RC, {16, 16, 1, 1, 220});
+}
+
+void large_cq() {
+    Wishes large;
+    large.cqe = 40'000;
+    Ends ends(large);
+    ends.close();
+}
+
+void atomic() {
+    Ends ends;
+    ibv_send_wr wr = signaled(IBV_WR_ATOMIC_FETCH_AND_ADD);
+    wr.wr.atomic.remote_addr = reinterpret_cast<std::uintptr_t>(ends.b.memory.data());
+    wr.wr.atomic.rkey = ends.b.mr->rkey;
+    need(ends.a.send(wr, ends.a.sge(8, 64)) == 0, "ibv_post_send");
+    ibv_wc wc{};
+    need(ends.a.poll(wc) && wc.status == IBV_WC_SUCCESS, "atomic");
+    ends.close();
+}
+
 // --- 15
 void first_psn() {
     Wishes other;
@@ -451,6 +588,14 @@ constexpr Program kPrograms[] = {
     {"grh_not_counted", grh_not_counted},
     {"wrong_qkey", wrong_qkey},
     {"long_datagram", long_datagram},
+    {"polled_memory", polled_memory},
+    {"polled_completion", polled_completion},
+    {"long_inline", long_inline},
+    {"short_inline", short_inline},
+    {"large_cq", large_cq},
+    {"atomic", atomic},
+    {"cm_unacknowledged", cm_unacknowledged},
+    {"cm_acknowledged", cm_acknowledged},
     {"first_psn", first_psn},
     {"mtu_mismatch", mtu_mismatch},
     {"forked", forked},
