@@ -235,7 +235,8 @@ SANITIZERS = [
     (["clang-14", "-fsanitize=memory"], [], "unset", "use-of-uninitialized-value"),
     (["clang-14", "-fsanitize=thread"], [], "race", "ThreadSanitizer: data race"),
     (["gcc", "-fsanitize=thread"], [], "race", "ThreadSanitizer: data race"),
-    (["gcc"], ["valgrind", "-q", "--fair-sched=yes", "--error-exitcode=9"], "unset", "uninitialised value"),
+    (["gcc"], ["valgrind", "-q", "--fair-sched=yes", "--error-exitcode=9"], "unset",
+     "uninitialised value"),
 ]
 
 
