@@ -24,6 +24,7 @@ struct QueuePair {
     std::uint64_t receives_posted = 0;  // Since RESET.
     bool failed = false;                // A failed completion was polled since RESET.
     std::uint32_t sends_after_failure = 0;
+    std::uint64_t heard = 0;  // Requests before this number may have been answered.
     Place made_at = 0;
     Place connected_at = 0;
 };
@@ -68,6 +69,7 @@ public:
     using Retired = std::function<void(const Request&)>;
     void complete(QueuePair& qp, const Completion& completion, const Retired& retired);
 
+    std::uint64_t next_sequence() const { return next_sequence_; }
     void clear(QueuePair& qp);  // RESET.
     void forget_qp(std::uint32_t qpn);
     void forget_cq(Handle handle) { cqs_.erase(handle); }

@@ -87,6 +87,7 @@ void Linter::completed(const Completion& done) {
     QueuePair* qp = ledger_.qp(done.qpn);
     if (qp == nullptr) return;
     if (done.status != 0) qp->failed = true;
+    if (done.receive) qp->heard = ledger_.next_sequence();
     std::uint64_t last = 0;
     Request failing;
     ledger_.complete(*qp, done, [&](const Request& request) {

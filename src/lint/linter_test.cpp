@@ -283,6 +283,34 @@ TEST_F(LinterTest, TellsAChildWhoseObjectsItUses) {
     EXPECT_TRUE(told_once(Kind::ForkedObject));
 }
 
+// UCX frees the buffer of a datagram when the peer's library has answered it.
+TEST_F(LinterTest, BelievesThatADatagramWasAnswered) {
+    constexpr std::uint32_t kUd = 0x115;
+    linter.qp_made({.qpn = kUd,
+                    .type = QpType::Ud,
+                    .pd = 1,
+                    .send_max = 4,
+                    .inline_max = 0,
+                    .datagram_max = 1024,
+                    .send_cq = &cq,
+                    .receive_cq = &cq,
+                    .srq = nullptr},
+                   1);
+    for (const bool answered : {true, false}) {
+        Request sent = request(Op::Send, 1);
+        sent.print.known = true;
+        sent.print.parts[0] = 99;  // Not what is there now.
+        linter.posts(kUd, {&sent, 1});
+        Completion done{
+            .qpn = kUd, .wr_id = 5, .receive = true, .status = 0, .status_name = "", .why = ""};
+        if (answered) linter.completed(done);
+        done.wr_id = 1;
+        done.receive = false;
+        linter.completed(done);
+        EXPECT_EQ(found.empty(), answered);
+    }
+}
+
 TEST_F(LinterTest, HoldsAProgramToACard) {
     const QpAsked asked{.type = QpType::Rc,
                         .sends = 16,

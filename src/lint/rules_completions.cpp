@@ -57,6 +57,8 @@ std::optional<Advice> advice_for(int status, QpType type) {
 
 void check_buffer(const QueuePair& qp, const Request& request, Memory& memory, Reporter& out) {
     if (!request.print.known) return;
+    // A datagram is not sent again: what the program received since may have told that it arrived.
+    if (qp.made.type == QpType::Ud && request.sequence < qp.heard) return;
     const Fingerprint now = memory.look(qp.made.pd, request);
     if (!now.known) return;  // What is gone the device complains about.
     const auto [was, is] =
