@@ -15,10 +15,11 @@
 #include <cstdlib>
 #include <cstring>
 
+// In our libibverbs, FEROCE_1. Absent from any other.
+extern "C" [[gnu::weak]] const char* feroce_device_interface(ibv_device* device);
+
 namespace feroce::cli {
 namespace {
-
-constexpr char kPrefix[] = "feroce_";
 
 bool gid_from(const sockaddr* address, Gid& out) {
     if (address == nullptr) return false;
@@ -75,15 +76,14 @@ void add_interface(DeviceInfo& device) {
 
 std::vector<DeviceInfo> list_devices() {
     std::vector<DeviceInfo> out;
+    if (feroce_device_interface == nullptr) return out;
     int count = 0;
     ibv_device** list = ::ibv_get_device_list(&count);
     for (int i = 0; list != nullptr && i < count; ++i) {
-        const std::string name = ::ibv_get_device_name(list[i]);
-        if (name.rfind(kPrefix, 0) != 0) continue;
         DeviceInfo device;
-        device.name = name;
+        device.name = ::ibv_get_device_name(list[i]);
         device.verbs_name = list[i]->dev_name;
-        device.interface = name.substr(sizeof kPrefix - 1);
+        device.interface = feroce_device_interface(list[i]);
         device.guid = be64toh(::ibv_get_device_guid(list[i]));
         add_interface(device);
         out.push_back(std::move(device));

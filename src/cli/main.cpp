@@ -19,6 +19,7 @@
 #include "cli/launch.hpp"
 #include "cli/metrics/metrics.hpp"
 #include "cli/output.hpp"
+#include "cli/rdma_command.hpp"
 #include "cli/run.hpp"
 #include "cli/session.hpp"
 #include "cli/show.hpp"
@@ -278,6 +279,7 @@ std::string take_lint_options(std::vector<std::string>& words) {
 int main(int argc, char** argv) {
     using namespace feroce::cli;
     std::vector<std::string> words(argv + 1, argv + argc);
+    if (is_rdma_command(argv[0])) return answer_rdma(words, parse_and_do);
     // `help CMD` is `CMD --help`.
     std::string help = "--help";
     std::vector<char*> asked{argv[0], help.data()};

@@ -11,6 +11,7 @@
 
 #include "cli/complain.hpp"
 #include "cli/elf_check.hpp"
+#include "cli/rdma_command.hpp"
 #include "cli/sysfs_tree.hpp"
 
 namespace feroce::cli {
@@ -29,11 +30,16 @@ struct Variable {
 std::vector<Variable> environment(const std::string& folder) {
     std::vector<Variable> out{{"LD_LIBRARY_PATH", folder, ':'}};
     const std::string shim = folder + "/" + kShim;
-    const Result<std::string> tree = install_tree(describe_tree(list_devices()));
+    Tree described = describe_tree(list_devices());
+    add_rdma_command(described);
+    const Result<std::string> tree = install_tree(described);
     // Without the tree only programs that look at /sys or /dev themselves miss something.
     if (!tree || ::access(shim.c_str(), R_OK) != 0) return out;
     out.push_back({"LD_PRELOAD", shim, ':'});
     out.push_back({"FEROCE_SYSFS_ROOT", *tree, '\0'});
+    // Where it is not set, the system has folders of its own, which would be lost.
+    if (std::getenv("PATH") != nullptr)
+        out.push_back({"PATH", fmt::format("{}/{}", *tree, kRdmaFolder), ':'});
     return out;
 }
 

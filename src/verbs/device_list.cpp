@@ -45,7 +45,9 @@ Device& device_for(Instance& instance, const host::Interface& interface, int pos
     ibv_device& base = device.base;
     base.node_type = IBV_NODE_CA;
     base.transport_type = IBV_TRANSPORT_IB;
-    std::snprintf(base.name, sizeof base.name, "feroce_%s", interface.name.c_str());
+    device.interface_name = interface.name;
+    std::snprintf(base.name, sizeof base.name, "%s",
+                  instance.names.name_of(interface.name, number).c_str());
     std::snprintf(base.dev_name, sizeof base.dev_name, "uverbs%d", number);
     std::snprintf(base.dev_path, sizeof base.dev_path, "/sys/class/infiniband_verbs/uverbs%d",
                   number);
@@ -90,6 +92,11 @@ extern "C" [[gnu::visibility("default")]] ibv_device* feroce_unlisted_device() {
         const std::lock_guard lock(instance.mutex);
         return &device_for(instance, *found, static_cast<int>(interfaces.size()) - 1).base;
     });
+}
+
+// For the command: the interface behind a device, whose name may be any.
+extern "C" [[gnu::visibility("default")]] const char* feroce_device_interface(ibv_device* device) {
+    return object_of<Device>(device).interface_name.c_str();
 }
 
 void ibv_free_device_list(ibv_device** list) {

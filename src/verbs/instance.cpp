@@ -121,7 +121,8 @@ Instance::Instance(std::unique_ptr<host::Host> host, const Wishes& wishes)
                .interfaces_changed = [this] { on_interfaces_changed(); },
                .suspects_told = [this](const cm::Suspects& peers) { on_suspects(peers); }}),
       lint(wishes.lint.mode == LintMode::Off ? nullptr
-                                             : std::make_unique<Lint>(*this, wishes.lint)) {
+                                             : std::make_unique<Lint>(*this, wishes.lint)),
+      names(wishes.names) {
     watch_memory(wishes.lint.any_order);
     make_dead(dead);
 }

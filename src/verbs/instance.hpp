@@ -17,6 +17,7 @@
 #include "process/cm_server.hpp"
 #include "process/graveyard.hpp"
 #include "process/process.hpp"
+#include "verbs/device_names.hpp"
 #include "verbs/events.hpp"
 #include "verbs/lint.hpp"
 #include "verbs/objects.hpp"
@@ -32,6 +33,7 @@ public:
         Duration keepalive{};          // 0: idle peers are not asked.
         Error refusal{};               // Not 0: no device can be opened.
         LintWishes lint;
+        DeviceNames names{};
         bool plays_foreign = false;  // Simulations only: see process::Process::Options.
     };
     Instance(std::unique_ptr<host::Host> host, const Wishes& wishes);
@@ -58,6 +60,7 @@ public:
     device::CompletionListener& completion_listener() { return *this; }  // Of every queue.
 
     const std::unique_ptr<Lint> lint;  // Null: off.
+    const DeviceNames names;
 
     // Null if it does not run and is not started, or cannot be, with errno set.
     process::CmServer* cm_server(bool start);

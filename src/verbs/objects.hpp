@@ -51,6 +51,7 @@ struct Device {
     std::uint32_t interface_index = 0;
     std::uint64_t guid = 0;  // Host order.
     int index = 0;
+    std::string interface_name = {};
 };
 
 struct SameAsyncEvent {  // Of one object, or of the port.

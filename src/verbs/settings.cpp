@@ -131,6 +131,17 @@ Error read_lint(Settings& out) {
     return {};
 }
 
+Error read_names(Settings& out) {
+    const std::string wanted = setting("FEROCE_NAME");
+    if (wanted.empty()) return {};
+    const auto names = DeviceNames::parse(wanted);
+    if (!names)
+        return {EINVAL,
+                "FEROCE_NAME is not a name of letters, digits, _ and - with one %d or %s in it"};
+    out.wishes.names = *names;
+    return {};
+}
+
 }  // namespace
 
 Settings read_settings() {
@@ -139,7 +150,7 @@ Settings read_settings() {
     out.host.loopback_named = port::program_names("feroce_lo");
     out.host.capture_path = setting("FEROCE_PCAP");
     for (const auto read : {read_shards, read_sharing, read_faults, read_keepalive, read_rings,
-                            read_ring_memory, read_log, read_lint})
+                            read_ring_memory, read_log, read_lint, read_names})
         if (const Error refused = read(out); refused.code != 0 && out.wishes.refusal.code == 0)
             out.wishes.refusal = refused;
     return out;

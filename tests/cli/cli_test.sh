@@ -93,6 +93,35 @@ test_devices() {
     "$feroce" statistic -j | json 'd' >/dev/null
 }
 
+# By other names, in the list, in the tree and to every command.
+test_names() {
+    export FEROCE_DEVICES=lo FEROCE_NAME=mlx5_%d
+    contains "$("$feroce" run -- ibv_devices)" mlx5_0
+    contains "$("$feroce" run -- cat /sys/class/infiniband/mlx5_0/ports/1/gid_attrs/ndevs/0)" lo
+    equal "$("$feroce" link -j | json '[(r["ifname"], r["netdev"]) for r in d]')" \
+        "[('mlx5_0', 'lo')]"
+    contains "$("$feroce" doctor)" "mlx5_0 (lo, "
+    call "$feroce" run -- ibv_devinfo -d mlx5_0
+    equal "$status" 0 "$err"
+}
+
+# `rdma` of iproute2 is answered here, as far as we know what it asks.
+test_rdma() {
+    export FEROCE_DEVICES=lo
+    local object
+    for object in dev link res stat; do
+        equal "$("$feroce" run -- rdma "$object" show)" "$("$feroce" "$object" show)" "$object"
+    done
+    equal "$("$feroce" run -- sh -c 'rdma -j dev' | json 'd[0]["ifname"]')" feroce_lo
+    # The rest is the machine's, if it has the command.
+    local other
+    other=$(PATH=$PATH sh -c 'rdma -V 2>/dev/null') || other=
+    equal "$("$feroce" run -- rdma -V 2>/dev/null || true)" "$other" "rdma -V"
+    call env PATH= "$feroce" run -- rdma system
+    equal "$status" 127 "$err"
+    contains "$err" "only dev, link, resource and statistic are answered here"
+}
+
 # Beside another device, feroce_lo is there for programs that name it.
 test_loopback() {
     unshare -rn true 2>/dev/null || exit 77
@@ -478,7 +507,7 @@ test_live() {
 test_settings() {
     local wrong
     for wrong in SHARDS=0 SHARDS=9 SHARDS=2x SHARE=all FAULTS=lose=1 FAULTS=drop=2 KEEPALIVE=-1 \
-        KEEPALIVE=1h SAMEHOST=no RING_MEMORY=1M LOG=loud "PCAP=$scratch/none/x"; do
+        KEEPALIVE=1h SAMEHOST=no RING_MEMORY=1M NAME=mlx5 LOG=loud "PCAP=$scratch/none/x"; do
         call env "FEROCE_$wrong" "$feroce" run -- ibv_devinfo -d feroce_lo
         equal "$status" 1 "FEROCE_$wrong: $out"
         contains "$err" "error: feroce_lo: FEROCE_${wrong%%=*} "
