@@ -55,6 +55,7 @@ stages=(
     "soak|function|disks600|disks20 for 10 minutes, and a 1 GiB image there and back"
     "soak|function|crash50|the same 50 times"
     "soak|function|cycles|a disk is attached and detached 1,000 times: none refused, memory flat"
+    "soak|function|programs|public programs of Debian, a row each, as docs/programs.md has them"
     "soak|function|exporters|programs of Prometheus read feroce metrics; the dashboard works"
     "soak|function|includes|every source compiles without precompiled headers"
     "soak|function|coverage|lines and branches that unit, golden, script and sim tests run, by room"
@@ -614,6 +615,12 @@ stage_action() {
     set_up product dist-tools chroot
     archive=$("$root/tools/dist/dist.sh" "$root/build-dist" "$jobs")
     python3 "$root/tests/ci/bare.py" --work "$root/build-chroot" "$archive" bookworm
+}
+
+stage_programs() {
+    set_up programs
+    need_tests
+    python3 "$root/tests/programs/run.py" "$build"
 }
 
 stage_exporters() {
