@@ -37,7 +37,8 @@ void deliver(Instant now, device::Engine& engine, ByteView parcel, SlotNumber on
             capture->write({.address = {packet.source, packet.destination, packet.source_port},
                             .ipv4_id = packet.id_hint,
                             .traffic_class = packet.traffic_class,
-                            .udp_payload = packet.bytes});
+                            .udp_payload = packet.bytes,
+                            .direction = wire::Direction::Inbound});
         engine.receive(now, packet);
     }
 }

@@ -135,7 +135,8 @@ void UdpReceiver::deliver(Instant now, device::Engine& engine, std::size_t i) {
                                          about.datagram.source_port},
                              .ipv4_id = id,
                              .traffic_class = about.datagram.traffic_class,
-                             .udp_payload = about.datagram.bytes});
+                             .udp_payload = about.datagram.bytes,
+                             .direction = wire::Direction::Inbound});
         rest = rest.subspan(about.datagram.bytes.size());
         engine.expect(rest);
         engine.receive(now, about.datagram);

@@ -350,7 +350,8 @@ void UdpSender::capture(const Outlet& outlet, const Send& send) const {
         capture_->write({.address = wire_address(outlet, *send.run),
                          .ipv4_id = id++,
                          .traffic_class = send.run->path.traffic_class,
-                         .udp_payload = packet});
+                         .udp_payload = packet,
+                         .direction = wire::Direction::Outbound});
     });
 }
 

@@ -1,5 +1,6 @@
 // Reading pcapng. Every length in the file is a stranger's word: it is compared with what is left
 // before it is used, and the first that does not fit ends the reading.
+#include <algorithm>
 #include <cmath>
 
 #include "wire/pcapng.hpp"
@@ -9,7 +10,6 @@ namespace feroce::wire {
 
 namespace {
 
-constexpr std::uint32_t kByteOrderMagic = 0x1a2b'3c4d;
 constexpr std::size_t kBlockFrame = 12;  // Type, length, and the length again at the end.
 constexpr std::size_t kInterfacesMax = 64;
 constexpr std::uint64_t kNanoseconds = 1'000'000'000;
@@ -32,46 +32,6 @@ Duration to_duration(std::uint64_t ticks, std::uint64_t units_per_second) {
         static_cast<double>(ticks % units_per_second) / static_cast<double>(units_per_second);
     const long long nanoseconds = std::llround(fraction * static_cast<double>(kNanoseconds));
     return Duration(static_cast<std::int64_t>(seconds * kNanoseconds) + nanoseconds);
-}
-
-Gid gid_at(ByteView bytes, bool v4) {
-    if (v4) return Gid::from_v4(load_be32(bytes.first<4>()));
-    Gid gid;
-    for (std::size_t i = 0; i < 16; ++i) gid.raw[i] = std::to_integer<std::uint8_t>(bytes[i]);
-    return gid;
-}
-
-// Fills `out` from the UDP header on. `ip_payload` may be longer than the datagram only by
-// Ethernet's padding, which its caller has cut.
-bool read_udp(ByteView ip_payload, RoceDatagram& out) {
-    if (ip_payload.size() < 8) return false;
-    out.address.source_port = load_be16(ip_payload.subspan<0, 2>());
-    out.address.destination_port = load_be16(ip_payload.subspan<2, 2>());
-    out.udp_payload = ip_payload.subspan(8);
-    return out.address.destination_port == kRocePort &&
-           load_be16(ip_payload.subspan<4, 2>()) == ip_payload.size();
-}
-
-bool read_ipv4(ByteView ip, RoceDatagram& out) {
-    if (ip.size() < 20 || byte_at(ip, 0) != 0x45 || byte_at(ip, 9) != 17) return false;
-    const std::size_t length = load_be16(ip.subspan<2, 2>());
-    const bool fragment = (load_be16(ip.subspan<6, 2>()) & 0x3fff) != 0;
-    if (fragment || length < 20 || length > ip.size()) return false;
-    out.traffic_class = std::to_integer<std::uint8_t>(ip[1]);
-    out.ipv4_id = load_be16(ip.subspan<4, 2>());
-    out.address.source = gid_at(ip.subspan(12, 4), true);
-    out.address.destination = gid_at(ip.subspan(16, 4), true);
-    return read_udp(ip.subspan(20, length - 20), out);
-}
-
-bool read_ipv6(ByteView ip, RoceDatagram& out) {
-    if (ip.size() < 40 || byte_at(ip, 0) >> 4 != 6 || byte_at(ip, 6) != 17) return false;
-    const std::size_t length = load_be16(ip.subspan<4, 2>());
-    if (length > ip.size() - 40) return false;
-    out.traffic_class = static_cast<std::uint8_t>(load_be16(ip.subspan<0, 2>()) >> 4 & 0xff);
-    out.address.source = gid_at(ip.subspan(8, 16), false);
-    out.address.destination = gid_at(ip.subspan(24, 16), false);
-    return read_udp(ip.subspan(40, length), out);
 }
 
 }  // namespace
@@ -108,33 +68,61 @@ bool PcapngReader::read_section(ByteView block) {
 
 bool PcapngReader::read_interface(ByteView body) {
     if (body.size() < 8 || interfaces_.size() == kInterfacesMax) return false;
-    interfaces_.push_back({static_cast<LinkType>(u16(body, 0)), time_units(body.subspan(8))});
+    interfaces_.push_back(
+        {static_cast<LinkType>(u16(body, 0)), time_units(body.subspan(8)), u32(body, 4)});
     return true;
 }
 
-std::uint64_t PcapngReader::time_units(ByteView options) const {
+std::optional<ByteView> PcapngReader::option(ByteView options, std::uint16_t wanted) const {
     while (options.size() >= 4) {
         const std::uint16_t code = u16(options, 0);
         const std::size_t length = u16(options, 2);
         const std::size_t padded = 4 + (length + 3) / 4 * 4;
         if (code == 0 || padded > options.size()) break;
-        if (code == kTimeResolutionOption && length == 1)
-            return units_of(std::to_integer<std::uint8_t>(options[4]));
+        if (code == wanted) return options.subspan(4, length);
         options = options.subspan(padded);
     }
-    return 1'000'000;  // pcapng's default.
+    return std::nullopt;
 }
 
-std::optional<CapturedFrame> PcapngReader::read_packet(ByteView body) const {
+std::uint64_t PcapngReader::time_units(ByteView options) const {
+    const auto resolution = option(options, kTimeResolutionOption);
+    if (!resolution || resolution->size() != 1) return 1'000'000;  // pcapng's default.
+    return units_of(std::to_integer<std::uint8_t>(resolution->front()));
+}
+
+Direction PcapngReader::direction_of(ByteView options) const {
+    const auto flags = option(options, kFlagsOption);
+    if (!flags || flags->size() != 4) return Direction::Unknown;
+    const std::uint32_t direction = u32(*flags, 0) & 3;
+    if (direction == kInboundFlag) return Direction::Inbound;
+    return direction == kOutboundFlag ? Direction::Outbound : Direction::Unknown;
+}
+
+std::optional<CapturedFrame> PcapngReader::read_packet(std::uint32_t type, ByteView body) const {
     if (body.size() < 20) return std::nullopt;
-    const std::size_t interface = u32(body, 0);
+    // In the older block the second half of that word is another field.
+    const std::size_t interface = type == kOldPacketBlock ? u16(body, 0) : u32(body, 0);
     const std::size_t captured = u32(body, 12);
     if (interface >= interfaces_.size() || captured > body.size() - 20) return std::nullopt;
     const std::uint64_t ticks = std::uint64_t{u32(body, 4)} << 32 | u32(body, 8);
+    const std::size_t padded = std::min((captured + 3) / 4 * 4, body.size() - 20);
     return CapturedFrame{.since_epoch = to_duration(ticks, interfaces_[interface].units_per_second),
                          .link = interfaces_[interface].link,
                          .bytes = body.subspan(20, captured),
-                         .original_size = u32(body, 16)};
+                         .original_size = u32(body, 16),
+                         .direction = direction_of(body.subspan(20 + padded))};
+}
+
+// It has no time, and is of the first interface.
+std::optional<CapturedFrame> PcapngReader::read_simple_packet(ByteView body) const {
+    if (body.size() < 4 || interfaces_.empty()) return std::nullopt;
+    const std::uint32_t original = u32(body, 0);
+    const std::uint32_t kept_max = interfaces_[0].kept_max;
+    const std::size_t captured = kept_max == 0 ? original : std::min(original, kept_max);
+    if (captured > body.size() - 4) return std::nullopt;
+    return CapturedFrame{
+        .link = interfaces_[0].link, .bytes = body.subspan(4, captured), .original_size = original};
 }
 
 std::optional<CapturedFrame> PcapngReader::next() {
@@ -145,24 +133,13 @@ std::optional<CapturedFrame> PcapngReader::next() {
         const std::uint32_t type = u32(*block, 0);
         const ByteView body = block->subspan(8, block->size() - kBlockFrame);
         if (type == kInterfaceBlock) damaged_ = !read_interface(body);
-        if (type != kPacketBlock) continue;
-        const std::optional<CapturedFrame> frame = read_packet(body);
+        const bool simple = type == kSimplePacketBlock;
+        if (!simple && type != kPacketBlock && type != kOldPacketBlock) continue;
+        const std::optional<CapturedFrame> frame =
+            simple ? read_simple_packet(body) : read_packet(type, body);
         damaged_ = !frame.has_value();
         return frame;
     }
-    return std::nullopt;
-}
-
-std::optional<RoceDatagram> find_datagram(const CapturedFrame& frame) {
-    ByteView ip = frame.bytes;
-    if (frame.link == LinkType::Ethernet) {
-        if (ip.size() < 14) return std::nullopt;
-        ip = ip.subspan(14);  // The IP version below is proof enough of the Ethernet type.
-    } else if (frame.link != LinkType::RawIp) {
-        return std::nullopt;
-    }
-    RoceDatagram found;
-    if (read_ipv4(ip, found) || read_ipv6(ip, found)) return found;
     return std::nullopt;
 }
 

@@ -64,7 +64,7 @@ void put_ip(Buffer& out, const RoceDatagram& d, std::size_t udp_length) {
         put_be(out, d.traffic_class, 1);
         put_be(out, 20 + udp_length, 2);
         put_be(out, d.ipv4_id, 2);
-        put_be(out, 0x4000, 2);        // DF.
+        put_be(out, d.dont_fragment ? 0x4000 : 0, 2);
         put_be(out, 64 << 8 | 17, 2);  // TTL, UDP.
         put_be(out, 0, 2);
         put_gid(out, d.address.source);
@@ -100,7 +100,7 @@ void put_udp(Buffer& out, const RoceDatagram& d, std::size_t udp_length) {
 
 PcapngWriter::PcapngWriter(Sink sink, LinkType link) : sink_(std::move(sink)), link_(link) {
     begin_block(block_, kSectionBlock);
-    put_le(block_, 0x1a2b'3c4d, 4);        // Tells the byte order.
+    put_le(block_, kByteOrderMagic, 4);
     put_le(block_, 1, 4);                  // Version 1.0.
     put_le(block_, ~std::uint64_t{0}, 8);  // Section length unknown.
     end_block(block_);
@@ -124,7 +124,8 @@ PcapngWriter::Sink PcapngWriter::file_sink(std::FILE* file) {
     };
 }
 
-void PcapngWriter::write_frame(Duration since_epoch, ByteView frame, std::string_view comment) {
+void PcapngWriter::write_frame(Duration since_epoch, ByteView frame, std::string_view comment,
+                               Direction direction) {
     const auto time = static_cast<std::uint64_t>(since_epoch.count());
     begin_block(block_, kPacketBlock);
     put_le(block_, 0, 4);  // Interface.
@@ -133,16 +134,22 @@ void PcapngWriter::write_frame(Duration since_epoch, ByteView frame, std::string
     put_le(block_, frame.size(), 4);
     put_le(block_, frame.size(), 4);
     block_.insert(block_.end(), frame.begin(), frame.end());
+    block_.resize((block_.size() + 3) / 4 * 4);
     if (!comment.empty()) {
         constexpr std::uint16_t kComment = 1;
-        block_.resize((block_.size() + 3) / 4 * 4);
         put_le(block_, kComment, 2);
         put_le(block_, comment.size(), 2);
         const ByteView text = std::as_bytes(std::span(comment));
         block_.insert(block_.end(), text.begin(), text.end());
         block_.resize((block_.size() + 3) / 4 * 4);
-        put_le(block_, 0, 4);  // End of options.
     }
+    if (direction != Direction::Unknown) {
+        put_le(block_, kFlagsOption, 2);
+        put_le(block_, 4, 2);
+        put_le(block_, direction == Direction::Inbound ? kInboundFlag : kOutboundFlag, 4);
+    }
+    if (!comment.empty() || direction != Direction::Unknown)
+        put_le(block_, 0, 4);  // End of options.
     end_block(block_);
     sink_(block_);
 }
@@ -156,7 +163,7 @@ void PcapngWriter::write_datagram(Duration since_epoch, const RoceDatagram& data
     const std::size_t udp_length = kUdpHeaderSize + datagram.udp_payload.size();
     put_ip(frame_, datagram, udp_length);
     put_udp(frame_, datagram, udp_length);
-    write_frame(since_epoch, frame_);
+    write_frame(since_epoch, frame_, {}, datagram.direction);
 }
 
 }  // namespace feroce::wire
