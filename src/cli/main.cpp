@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "cli/attach.hpp"
+#include "cli/capture/explain_capture.hpp"
 #include "cli/doctor.hpp"
 #include "cli/explain.hpp"
 #include "cli/export.hpp"
@@ -37,6 +38,7 @@ struct Arguments {
     std::vector<std::string> words;
     TraceOptions traced;
     std::string which;
+    std::string capture;
     std::string config;
     ExportConfig exports;
     AttachOptions attached;
@@ -157,7 +159,7 @@ void add_web(CLI::App& app, Arguments& arguments, int& status) {
     command->add_option("--listen", arguments.shown.listen,
                         "[ADDRESS:]PORT of this machine's loopback; 127.0.0.1:8791 if left out");
     command->add_option("--pcap", arguments.shown.capture,
-                        "a pcapng file: its packets as a ladder for each connection");
+                        "a pcapng or pcap file: its packets as a ladder for each connection");
     command->callback([&] { status = web(arguments.shown); });
 }
 
@@ -187,12 +189,21 @@ void add_commands(CLI::App& app, Arguments& arguments, int& status) {
     CLI::App* why = app.add_subcommand("explain", "why work requests failed, in words");
     why->fallthrough();
     why->add_option("which", arguments.which, "a pid or a QPN; all if left out");
-    why->callback([&] { status = explain(number(arguments.which), arguments.options); });
+    why->add_option("--pcap", arguments.capture,
+                    "from a capture of port 4791 of any machines, a pcapng or pcap file");
+    why->callback([&arguments, &status, why] {
+        const std::optional<std::uint32_t> which = number(arguments.which);
+        status = why->count("--pcap") > 0
+                     ? explain_capture(arguments.capture, which, arguments.options)
+                     : explain(which, arguments.options);
+    });
     TraceOptions& traced = arguments.traced;
     CLI::App* packets = app.add_subcommand(
         "trace", "the packets of a capture, or how far live queue pairs are, a line each");
     packets->fallthrough();
-    packets->add_option("what", traced.what, "a pcapng file; or a pid or QPN, to look at it live")
+    packets
+        ->add_option("what", traced.what,
+                     "a pcapng or pcap file; or a pid or QPN, to look at it live")
         ->required();
     CLI::Option* copy = packets->add_option("--comment", traced.commented,
                                             "a copy of the file with the remarks in it");

@@ -50,6 +50,7 @@ std::string Remarks::on_request(const Flow& flow, const wire::Packet& packet) {
 }
 
 std::string Remarks::on(const wire::RoceDatagram& datagram, const wire::Packet& packet) {
+    if (twins_.is_second_sight(datagram)) return "the same packet, as it is received";
     const wire::Service service = packet.info->service;
     if (service != wire::Service::Rc && service != wire::Service::Uc &&
         service != wire::Service::Xrc)

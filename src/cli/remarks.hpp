@@ -1,4 +1,5 @@
-// What a person would remark on the packets of a capture: sent again, missing before it, refused.
+// What a person would remark on the packets of a capture: sent again, missing before it, refused,
+// there twice.
 // Remembers where each flow is; packets are given in the order of the capture.
 #pragma once
 
@@ -9,6 +10,7 @@
 
 #include "base/gid.hpp"
 #include "base/psn.hpp"
+#include "cli/capture/twins.hpp"
 #include "wire/packet.hpp"
 #include "wire/pcapng.hpp"
 
@@ -33,6 +35,7 @@ private:
     std::string on_request(const Flow& flow, const wire::Packet& packet);
 
     std::map<Flow, Place> places_;
+    Twins twins_;
 };
 
 }  // namespace feroce::cli

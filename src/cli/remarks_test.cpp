@@ -20,7 +20,10 @@ public:
         if (opcode == wire::Opcode::RcAck) bytes_[wire::Bth::kSize] = std::byte{syndrome};
         EXPECT_EQ(wire::parse_packet(bytes_, packet_), wire::ParseError::None);
     }
-    std::string remark(Remarks& remarks) const { return remarks.on({}, packet_); }
+    std::string remark(Remarks& remarks,
+                       wire::Direction direction = wire::Direction::Unknown) const {
+        return remarks.on({.udp_payload = bytes_, .direction = direction}, packet_);
+    }
 
 private:
     std::vector<std::byte> bytes_;
@@ -38,6 +41,17 @@ TEST(Remarks, ARepeatedPacketAndAGapAreToldApart) {
     // How many PSNs a READ takes depends on a path MTU that the capture does not show.
     EXPECT_EQ(Sample(wire::Opcode::RcReadRequest, 5).remark(remarks), "");
     EXPECT_EQ(Sample(write, 9).remark(remarks), "");
+}
+
+// A process that talks to itself captures what it sends and what it receives.
+TEST(Remarks, APacketThatIsThereTwiceWasNotSentAgain) {
+    Remarks remarks;
+    const auto write = wire::Opcode::RcWriteOnly;
+    const auto out = wire::Direction::Outbound, in = wire::Direction::Inbound;
+    EXPECT_EQ(Sample(write, 1).remark(remarks, out), "");
+    EXPECT_EQ(Sample(write, 1).remark(remarks, in), "the same packet, as it is received");
+    EXPECT_EQ(Sample(write, 2).remark(remarks, out), "");
+    EXPECT_EQ(Sample(write, 2).remark(remarks, out), "sent again");
 }
 
 TEST(Remarks, AnswersThatRefuse) {

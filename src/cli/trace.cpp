@@ -7,15 +7,12 @@
 #include <cstring>
 #include <exception>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <memory>
 #include <optional>
-#include <vector>
 
+#include "cli/capture/capture_file.hpp"
 #include "cli/perfetto/capture_trace.hpp"
 #include "cli/remarks.hpp"
-#include "wire/icrc.hpp"
 #include "wire/packet.hpp"
 #include "wire/pcapng.hpp"
 #include "wire/print.hpp"
@@ -38,7 +35,7 @@ Json record_of(double seconds, const wire::RoceDatagram& datagram, Remarks& rema
     out["qpn"] = packet.bth.destination.raw;
     out["psn"] = packet.bth.psn.raw();
     out["packet"] = wire::describe(packet);
-    out["icrc"] = wire::verify(datagram.address, datagram.ipv4_id, datagram.udp_payload);
+    out["icrc"] = wire::verify(datagram);
     const std::string remark = remarks.on(datagram, packet);
     if (!remark.empty()) out["remark"] = remark;
     return out;
@@ -64,7 +61,7 @@ public:
     void add(const wire::CapturedFrame& frame, const std::string& remark) {
         if (file_ == nullptr) return;
         if (!writer_) writer_.emplace(wire::PcapngWriter::file_sink(file_.get()), frame.link);
-        writer_->write_frame(frame.since_epoch, frame.bytes, remark);
+        writer_->write_frame(frame.since_epoch, frame.bytes, remark, frame.direction);
     }
 
 private:
@@ -72,20 +69,10 @@ private:
     std::optional<wire::PcapngWriter> writer_;
 };
 
-std::vector<char> bytes_of(const std::string& path) {
-    std::ifstream file(path, std::ios::binary);
-    if (!file) throw UsageError(fmt::format("{}: {}", path, std::strerror(errno)));
-    return {std::istreambuf_iterator<char>(file), {}};
-}
-
 int trace_to_perfetto(const TraceOptions& trace) {
-    const std::vector<char> bytes = bytes_of(trace.what);
-    const ByteView capture = std::as_bytes(std::span(bytes));
-    wire::PcapngReader reader(capture);
-    if (!reader.next() && reader.damaged() && !reader.is_capture())
-        throw UsageError(fmt::format("{} is not a pcapng file", trace.what));
+    (void)CaptureFile(trace.what).next();  // What is no capture leaves no trace behind.
     TraceFile file(trace.perfetto);
-    CaptureTrace made(capture, file);
+    CaptureTrace made(trace.what, file);
     const bool is_whole = made.write();
     file.finish();
     fmt::print("{}: packets {}, work requests {}, queue pairs {}\n", trace.perfetto, made.packets(),
@@ -96,14 +83,13 @@ int trace_to_perfetto(const TraceOptions& trace) {
 }
 
 int trace_file(const TraceOptions& trace, const OutputOptions& options) {
-    const std::vector<char> bytes = bytes_of(trace.what);
-    wire::PcapngReader reader(std::as_bytes(std::span(bytes)));
+    CaptureFile file(trace.what);
     std::size_t packets = 0;
     Duration first{};
     Remarks remarks;
     Copy copy(trace.commented);
     Json all = Json::array();
-    while (const auto frame = reader.next()) {
+    while (const auto frame = file.next()) {
         const auto datagram = wire::find_datagram(*frame);
         if (!datagram) continue;
         if (packets++ == 0) first = frame->since_epoch;
@@ -115,12 +101,10 @@ int trace_file(const TraceOptions& trace, const OutputOptions& options) {
         else
             fmt::print("{}\n", line(record));
     }
-    const bool is_capture = reader.is_capture() || !reader.damaged();
-    if (options.json && is_capture) print_json(all, options);
-    if (!reader.damaged()) return 0;
-    const char* what = is_capture ? "is damaged, the rest is left out" : "is not a pcapng file";
-    fmt::print(stderr, "feroce: {} {}\n", trace.what, what);
-    return is_capture ? 1 : 2;
+    if (options.json) print_json(all, options);
+    if (!file.is_damaged()) return 0;
+    fmt::print(stderr, "feroce: {} is damaged, the rest is left out\n", trace.what);
+    return 1;
 }
 
 std::optional<std::uint32_t> number(const std::string& text) {

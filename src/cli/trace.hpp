@@ -11,7 +11,7 @@
 namespace feroce::cli {
 
 struct TraceOptions {
-    std::string what;          // A pcapng file, or a pid or QPN.
+    std::string what;          // A capture, or a pid or QPN.
     std::string commented;     // A copy of the capture with the remarks; empty: none.
     std::string perfetto;      // Where a trace for Perfetto is written; empty: none.
     std::uint32_t lines = 0;   // Of a live trace; 0: until the queue pairs are gone.

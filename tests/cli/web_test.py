@@ -221,7 +221,7 @@ def test_usage(feroce, _):
     assert refused(feroce, "--listen", "0", "--pcap", "/nowhere") == \
         (2, "feroce: /nowhere: No such file or directory\n")
     assert refused(feroce, "--listen", "0", "--pcap", "/etc/passwd") == \
-        (2, "feroce: /etc/passwd is not a pcapng file\n")
+        (2, "feroce: /etc/passwd is neither a pcapng nor a pcap file\n")
 
 
 if __name__ == "__main__":

@@ -7,6 +7,8 @@
 #include <optional>
 #include <utility>
 
+#include "cli/capture/capture_file.hpp"
+#include "cli/capture/twins.hpp"
 #include "wire/print.hpp"
 
 namespace feroce::cli {
@@ -25,20 +27,22 @@ bool is_answer(const wire::Packet& packet) {
 
 // Calls `use` with every RoCE packet and its time in microseconds since the first. False: damaged.
 template <class Use>
-bool each_packet(ByteView capture, Use use) {
-    wire::PcapngReader reader(capture);
+bool each_packet(const std::string& capture, Use use) {
+    CaptureFile file(capture);
+    Twins twins;
     std::optional<Duration> first;
-    while (const auto frame = reader.next()) {
+    while (const auto frame = file.next()) {
         const auto datagram = wire::find_datagram(*frame);
         wire::Packet packet;
         if (!datagram ||
-            wire::parse_packet(datagram->udp_payload, packet) != wire::ParseError::None)
+            wire::parse_packet(datagram->udp_payload, packet) != wire::ParseError::None ||
+            twins.is_second_sight(*datagram))
             continue;
         if (!first) first = frame->since_epoch;
         const std::chrono::duration<double, std::micro> since = frame->since_epoch - *first;
         use(since.count(), *datagram, packet);
     }
-    return !reader.damaged();
+    return !file.is_damaged();
 }
 
 }  // namespace

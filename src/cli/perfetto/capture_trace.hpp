@@ -5,9 +5,10 @@
 #include <cstddef>
 #include <map>
 #include <memory>
+#include <string>
 #include <tuple>
+#include <utility>
 
-#include "base/bytes.hpp"
 #include "cli/flows.hpp"
 #include "cli/perfetto/trace_file.hpp"
 #include "cli/perfetto/work_requests.hpp"
@@ -20,7 +21,8 @@ namespace feroce::cli {
 class CaptureTrace {
 public:
     // Of the whole file, which is read twice: first for which queue pairs are connected.
-    CaptureTrace(ByteView capture, TraceFile& file) : capture_(capture), file_(file) {}
+    CaptureTrace(std::string capture, TraceFile& file)
+        : capture_(std::move(capture)), file_(file) {}
 
     // False if the capture is damaged: the rest of it is left out.
     bool write();
@@ -39,7 +41,7 @@ private:
     WorkRequests& requests_of(const Flow& flow, std::uint32_t group);
     void add(double us, const wire::RoceDatagram& datagram, const wire::Packet& packet);
 
-    ByteView capture_;
+    std::string capture_;
     TraceFile& file_;
     Remarks remarks_;
     std::map<Flow, Flow> other_way_;

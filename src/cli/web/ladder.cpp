@@ -3,19 +3,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <chrono>
-#include <cstring>
-#include <fstream>
-#include <istream>
 #include <map>
 #include <optional>
-#include <span>
 #include <utility>
 
+#include "cli/capture/capture_file.hpp"
+#include "cli/capture/twins.hpp"
 #include "cli/flows.hpp"
 #include "cli/remarks.hpp"
-#include "wire/icrc.hpp"
 #include "wire/packet.hpp"
 #include "wire/pcapng.hpp"
 #include "wire/print.hpp"
@@ -57,19 +53,6 @@ std::size_t packets_of(const Json& ladder) {
     return ladder["packets"].size() + ladder["more"].get<std::size_t>();
 }
 
-// The beginning of a file, by pieces: some files have no size, and some no end.
-std::vector<char> beginning_of(std::istream& file, std::size_t bytes_max) {
-    constexpr std::size_t kPiece = 1UL << 20;
-    std::vector<char> out;
-    while (file && out.size() < bytes_max) {
-        const std::size_t had = out.size();
-        out.resize(had + std::min(kPiece, bytes_max - had));
-        file.read(out.data() + had, static_cast<std::streamsize>(out.size() - had));
-        out.resize(had + static_cast<std::size_t>(file.gcount()));
-    }
-    return out;
-}
-
 bool is_answer(wire::Verb verb) {
     return verb == wire::Verb::Ack || verb == wire::Verb::AtomicAck ||
            verb == wire::Verb::ReadResponse;
@@ -87,22 +70,22 @@ LadderPacket ladder_packet(double seconds, const wire::RoceDatagram& datagram,
     if (packet.info->has(wire::Header::Deth)) out.from_qpn = packet.deth().source.raw;
     out.text = wire::describe(packet);
     out.remark = remarks.on(datagram, packet);
-    if (!wire::verify(datagram.address, datagram.ipv4_id, datagram.udp_payload))
-        out.remark = "bad ICRC";
+    if (!wire::verify(datagram)) out.remark = "bad ICRC";
     return out;
 }
 
 // Also whether there are more.
-std::pair<std::vector<LadderPacket>, bool> packets_in(wire::PcapngReader& reader,
-                                                      std::size_t packets_max) {
+std::pair<std::vector<LadderPacket>, bool> packets_in(CaptureFile& file, std::size_t packets_max) {
     std::vector<LadderPacket> out;
     std::optional<Duration> first;
     Remarks remarks;
-    while (const auto frame = reader.next()) {
+    Twins twins;
+    while (const auto frame = file.next()) {
         const auto datagram = wire::find_datagram(*frame);
         wire::Packet packet;
         if (!datagram ||
-            wire::parse_packet(datagram->udp_payload, packet) != wire::ParseError::None)
+            wire::parse_packet(datagram->udp_payload, packet) != wire::ParseError::None ||
+            twins.is_second_sight(*datagram))
             continue;
         if (out.size() == packets_max) return {std::move(out), true};
         if (!first) first = frame->since_epoch;
@@ -153,19 +136,13 @@ Json ladders_of(const std::vector<LadderPacket>& packets) {
 }
 
 Json ladders_in(const std::string& path, std::size_t bytes_max, std::size_t packets_max) {
-    std::ifstream file(path, std::ios::binary);
-    if (!file) throw UsageError(fmt::format("{}: {}", path, std::strerror(errno)));
-    const std::vector<char> bytes = beginning_of(file, bytes_max);
-    const bool is_whole = file.peek() == std::ifstream::traits_type::eof();
-    wire::PcapngReader reader(std::as_bytes(std::span(bytes)));
-    const auto [packets, is_full] = packets_in(reader, packets_max);
-    if (reader.damaged() && !reader.is_capture())
-        throw UsageError(fmt::format("{} is not a pcapng file", path));
+    CaptureFile file(path, bytes_max);
+    const auto [packets, is_full] = packets_in(file, packets_max);
     Json out = ladders_of(packets);
     out["cut"] = "";
     if (is_full)
         out["cut"] = fmt::format("only the first {} packets of the capture are read", packets_max);
-    else if (!is_whole)
+    else if (file.is_cut())
         out["cut"] = fmt::format("only the first {} bytes of the capture are read", bytes_max);
     return out;
 }

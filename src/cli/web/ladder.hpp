@@ -35,7 +35,7 @@ struct LadderPacket {
 //  more}, those with most packets first. A qpn is 0 if no packet goes there.
 Json ladders_of(const std::vector<LadderPacket>& packets);
 
-// Of a pcapng file, and `cut`: what of it was not read, as a sentence; empty if all was. Throws
+// Of a capture, and `cut`: what of it was not read, as a sentence; empty if all was. Throws
 // UsageError if the file cannot be read.
 Json ladders_in(const std::string& path, std::size_t bytes_max = kCaptureBytesMax,
                 std::size_t packets_max = kCapturePacketsMax);

@@ -95,7 +95,8 @@ TEST(Ladder, TheBusiestComeFirstHoweverTheyAreCut) {
 }
 
 // A capture with so many acknowledgements, and its size.
-std::uintmax_t write_capture(const std::string& path, unsigned packets) {
+std::uintmax_t write_capture(const std::string& path, unsigned packets,
+                             bool both_directions = false) {
     std::FILE* file = std::fopen(path.c_str(), "wb");
     if (file == nullptr) return 0;
     wire::PcapngWriter writer(wire::PcapngWriter::file_sink(file), wire::LinkType::RawIp);
@@ -105,7 +106,11 @@ std::uintmax_t write_capture(const std::string& path, unsigned packets) {
     datagram.address.source = kA;
     datagram.address.destination = kB;
     datagram.udp_payload = packet;
-    for (unsigned i = 0; i < packets; ++i) writer.write_datagram(Duration(i), datagram);
+    for (unsigned i = 0; i < packets; ++i) {
+        if (both_directions)
+            datagram.direction = i % 2 == 0 ? wire::Direction::Outbound : wire::Direction::Inbound;
+        writer.write_datagram(Duration(i), datagram);
+    }
     std::fclose(file);
     return std::filesystem::file_size(path);
 }
@@ -130,6 +135,13 @@ TEST(Ladder, OfALargeFileIsItsBeginning) {
     std::filesystem::remove(path);
 }
 
+TEST(Ladder, HasAPacketOnceThatWasSentAndReceivedHere) {
+    const std::string path = testing::TempDir() + "ladder_twice_test.pcapng";
+    ASSERT_GT(write_capture(path, 10, true), 0U);
+    EXPECT_EQ(ladders_in(path)["ladders"][0]["packets"].size(), 5U);
+    std::filesystem::remove(path);
+}
+
 TEST(Ladder, OfAFileWithoutEndIsRefused) {
     EXPECT_THROW(ladders_in("/dev/zero", 4096), UsageError);
 }
@@ -137,6 +149,8 @@ TEST(Ladder, OfAFileWithoutEndIsRefused) {
 TEST(Ladder, OfNoFileIsRefused) {
     EXPECT_THROW(ladders_in("/nowhere/at/all.pcapng"), UsageError);
     EXPECT_THROW(ladders_in("/etc/passwd"), UsageError);
+    EXPECT_THROW(ladders_in("/dev/null"), UsageError);
+    EXPECT_THROW(ladders_in("/etc"), UsageError);
 }
 
 }  // namespace
