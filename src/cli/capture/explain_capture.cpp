@@ -84,6 +84,8 @@ std::vector<std::string> limits(const StoryCounts& c, const CaptureFile& file) {
             fmt::format("{} hold several packets, put together by hardware, which could "
                         "not be taken apart",
                         counted(c.unsplit, "datagram")));
+    if (c.missing > 0)
+        out.push_back(counted(c.missing, "packet") + " are not in the capture, by the PSNs");
     if (c.malformed > 0)
         out.push_back(counted(c.malformed, "datagram") + " to port 4791 make no sense as packets");
     if (c.unanswered > 0)

@@ -291,6 +291,7 @@ void CaptureStory::judge(const Flow& flow) {
     if (connected && flow.from_qpn == 0) ++counts_.half;
     if (flow.requests.any() && flow.requests.answers == 0 && flow.requests.repeated == 0)
         ++counts_.unanswered;
+    if (flow.requests.repeated == 0) counts_.missing += flow.requests.missing;
     for (Finding& finding : verdicts(flow, end_)) add(std::move(finding));
 }
 

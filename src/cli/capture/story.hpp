@@ -79,6 +79,7 @@ struct StoryCounts {
     std::uint64_t cut = 0;      // Of which only the beginning is there.
     std::uint64_t joined = 0;   // Datagrams that held several packets.
     std::uint64_t unsplit = 0;  // Of these, which could not be taken apart.
+    std::uint64_t missing = 0;  // Packets that PSNs leave out and that nobody sent again.
     std::uint64_t connections = 0;
     std::uint64_t half = 0;        // Queue pairs whose other end was not found.
     std::uint64_t unanswered = 0;  // Of these, that got requests, and nothing answered.

@@ -246,6 +246,14 @@ TEST(CaptureStory, LossThatIsMendedIsNoFailure) {
               "before), and went on | \n");
 }
 
+TEST(CaptureStory, CountsPacketsThatTheCaptureMisses) {
+    Teller teller;
+    for (const std::uint32_t psn : {1, 4}) teller.request(Opcode::RcSendOnly, psn);
+    teller.answer(4);
+    EXPECT_EQ(teller.told(), "");
+    EXPECT_EQ(teller.story.counts().missing, 2U);
+}
+
 TEST(CaptureStory, AReadTakesAsManyPsnsAsItsAnswer) {
     Teller teller;
     teller.request(Opcode::RcWriteFirst, 1, memory(0, 1, 2048), 1024);  // Shows the path MTU.
