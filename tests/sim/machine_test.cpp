@@ -2,7 +2,10 @@
 #include "sim/machine.hpp"
 
 #include <gtest/gtest.h>
+#include <unwind.h>
 
+#include <array>
+#include <cstdint>
 #include <memory>
 #include <vector>
 
@@ -65,6 +68,58 @@ TEST(FiberTest, ExceptionsStayInside) {
     fiber.resume();
     fiber.resume();
     EXPECT_EQ(caught, 7);
+}
+
+// More values than there are registers, all of them needed before and after each switch.
+template <class Number>
+std::array<Number, 12> after_switches(Number first, void (*change)()) {
+    volatile Number source = first;
+    Number a = source, b = a * source, c = b + source, d = c * source, e = d + source,
+           f = e * source, g = f + source, h = g * source, i = h + source, j = i * source,
+           k = j + source, l = k * source;
+    for (int round = 0; round < 3; ++round) {
+        change();
+        a += l, b += a, c += b, d += c, e += d, f += e, g += f, h += g, i += h, j += i, k += j,
+            l += k;
+    }
+    return {a, b, c, d, e, f, g, h, i, j, k, l};
+}
+
+template <class Number>
+void expect_both_sides_keep(Number inner_first, Number outer_first) {
+    static Fiber* other;
+    void (*const enter)() = [] { other->resume(); };
+    void (*const stay)() = [] {};
+    std::array<Number, 12> inside{};
+    Fiber fiber([&] {
+        Fiber::suspend();
+        inside = after_switches(inner_first, &Fiber::suspend);
+    });
+    other = &fiber;
+    fiber.resume();
+    const std::array<Number, 12> outside = after_switches(outer_first, enter);
+    fiber.resume();
+    EXPECT_TRUE(fiber.ended());
+    EXPECT_EQ(inside, after_switches(inner_first, stay));
+    EXPECT_EQ(outside, after_switches(outer_first, stay));
+}
+
+TEST(FiberTest, BothSidesKeepTheirRegisters) {
+    expect_both_sides_keep<std::uint64_t>(3, 5);
+    expect_both_sides_keep<double>(0.75, 1.25);
+}
+
+_Unwind_Reason_Code count_frame(_Unwind_Context* /*context*/, void* frames) {
+    const int seen = ++*static_cast<int*>(frames);
+    return seen < 1000 ? _URC_NO_REASON : _URC_NORMAL_STOP;
+}
+
+TEST(FiberTest, ItsStackIsUnwoundToTheFirstFrame) {
+    int frames = 0;
+    Fiber fiber([&] { _Unwind_Backtrace(count_frame, &frames); });
+    fiber.resume();
+    EXPECT_GT(frames, 2);
+    EXPECT_LT(frames, 100);
 }
 
 class MachineTest : public testing::Test {
