@@ -43,13 +43,14 @@ public:
     }
 
     // Around a fork: in the parent both, in the child the first and then abandon(). A thread that
-    // was stopped in the middle of something is not waited for: its descriptors stay open there.
-    void before_fork() {
-        const auto end = std::chrono::steady_clock::now() + kPatience;
+    // was stopped in the middle of something is waited for for `patience`; false: it still holds
+    // the gate, and its descriptors stay open in the child.
+    bool before_fork(std::chrono::milliseconds patience = kPatience) {
+        const auto end = std::chrono::steady_clock::now() + patience;
         // By looks: ThreadSanitizer does not see a lock that waits for a time.
         for (;;) {
             waited_ = mutex_.try_lock();
-            if (waited_ || std::chrono::steady_clock::now() >= end) return;
+            if (waited_ || std::chrono::steady_clock::now() >= end) return waited_;
             std::this_thread::sleep_for(kLook);
         }
     }
@@ -61,7 +62,8 @@ public:
     }
 
 private:
-    static constexpr std::chrono::seconds kPatience{1};
+    // Longer than an overloaded machine lets a thread wait for a processor: 1 s was too short.
+    static constexpr std::chrono::seconds kPatience{10};
     static constexpr std::chrono::microseconds kLook{50};
 
     // Recursive: a thread that holds it may call functions that hold it, too.

@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <semaphore>
 #include <string_view>
 #include <thread>
 #include <vector>
@@ -85,10 +86,10 @@ private:
 TEST(ForkGate, AChildKeepsNoSocketOfTheGroup) {
     const auto gate = std::make_shared<ForkGate>();
     const Restless restless(gate);
-    const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(200);
     int forks = 0;
     while ((forks < 100 || restless.visits() < 20) && std::chrono::steady_clock::now() < give_up) {
-        gate->before_fork();
+        if (!gate->before_fork()) continue;  // The machine is overloaded; a child would keep some.
         const pid_t child = ::fork();
         if (child == 0) {
             gate->abandon();
@@ -102,6 +103,40 @@ TEST(ForkGate, AChildKeepsNoSocketOfTheGroup) {
         ++forks;
     }
     EXPECT_GE(restless.visits(), 20);
+}
+
+TEST(ForkGate, AForkIsToldThatItDidNotGetTheGate) {
+    using std::chrono::milliseconds;
+    ForkGate gate;
+    std::binary_semaphore held(0), end(0);
+    std::thread holder([&] {
+        const ForkGate::Hold hold(gate);
+        held.release();
+        end.acquire();
+    });
+    held.acquire();
+    EXPECT_FALSE(gate.before_fork(milliseconds(1)));
+    gate.after_fork();  // Leaves the gate to the thread that holds it.
+    EXPECT_FALSE(gate.before_fork(milliseconds(1)));
+    end.release();
+    EXPECT_TRUE(gate.before_fork());
+    gate.after_fork();
+    holder.join();
+}
+
+// A thread that waits for a processor is not one that will never go on.
+TEST(ForkGate, AForkWaitsForAThreadThatWasKeptFromItsProcessor) {
+    ForkGate gate;
+    std::binary_semaphore held(0);
+    std::thread holder([&] {
+        const ForkGate::Hold hold(gate);
+        held.release();
+        std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+    });
+    held.acquire();
+    EXPECT_TRUE(gate.before_fork());
+    gate.after_fork();
+    holder.join();
 }
 
 // The number of its connection may be that of a file of the program by then.

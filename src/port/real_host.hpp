@@ -74,7 +74,7 @@ public:
     std::unique_ptr<host::Estate> open_estate(SlotNumber slot) override;
     Result<Gid> source_for(const Gid& destination, std::uint32_t scope) override;
     Result<std::unique_ptr<host::Task>> spawn(std::function<void()> body) override;
-    void before_fork() override { gate_->before_fork(); }
+    void before_fork() override { (void)gate_->before_fork(); }
     void after_fork() override { gate_->after_fork(); }
     void abandon() override;
 
