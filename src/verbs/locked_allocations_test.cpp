@@ -27,23 +27,6 @@ constexpr std::uint32_t kLarge = 30'000;  // Many packets.
 constexpr int kRounds = 400;
 constexpr std::uint32_t kKey = 0x11111111;
 
-// As connect(), but for a machine that has much else to do.
-void connect_patiently(const Endpoint& a, const Endpoint& b) {
-    for (const auto& [own, peer] : {std::pair(&a, &b), std::pair(&b, &a)}) {
-        ASSERT_EQ(own->to_init(), 0);
-        ASSERT_EQ(own->to_rtr(peer->qp->qp_num), 0);
-        ibv_qp_attr attributes{};
-        attributes.qp_state = IBV_QPS_RTS;
-        attributes.timeout = 17;  // Half a second.
-        attributes.retry_cnt = attributes.rnr_retry = 7;
-        attributes.max_rd_atomic = 4;
-        ASSERT_EQ(ibv_modify_qp(own->qp, &attributes,
-                                IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
-                                    IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC),
-                  0);
-    }
-}
-
 class LockedAllocations : public testing::Test {
 protected:
     void SetUp() override {
@@ -140,7 +123,7 @@ TEST_F(LockedAllocations, AreSeen) {
 
 TEST_F(LockedAllocations, NotByAReliableConnection) {
     Endpoint left(context), right(context);
-    connect_patiently(left, right);
+    connect(left, right);
     {
         const DataPath watched;
         exchange_all(left, right);
@@ -152,7 +135,7 @@ TEST_F(LockedAllocations, NotByAReliableConnection) {
 
 TEST_F(LockedAllocations, NotByAReceiverThatIsNotReady) {
     Endpoint left(context), right(context);
-    connect_patiently(left, right);
+    connect(left, right);
     const DataPath watched;
     ASSERT_EQ(left.post(IBV_WR_SEND, left.sge(0, 8), 0, 0), 0);
     ibv_wc wc{};
@@ -164,7 +147,7 @@ TEST_F(LockedAllocations, NotByAReceiverThatIsNotReady) {
 
 TEST_F(LockedAllocations, NotByWhatFails) {
     Endpoint left(context), right(context);
-    connect_patiently(left, right);
+    connect(left, right);
     const DataPath watched;
     ASSERT_EQ(right.post_receive(0, 8), 0);
     ASSERT_EQ(left.post(IBV_WR_RDMA_WRITE, left.sge(0, 8), right.address(0), kKey), 0);
@@ -195,7 +178,7 @@ TEST_F(LockedAllocations, NotByManyMessagesAtOnce) {
         *qp = std::exchange(side->qp, ibv_create_qp(side->pd, &init));
         ASSERT_NE(side->qp, nullptr);
     }
-    connect_patiently(left, right);
+    connect(left, right);
     {
         const DataPath watched;
         for (std::uint32_t i = 0; i < kAtOnce; ++i) ASSERT_EQ(right.post_receive(0, 8), 0);
@@ -335,7 +318,7 @@ TEST_F(SharedQueue, NotByReceivesThatAreShared) {
     init.cap = {16, 0, 1, 0, 0};
     ibv_qp* own = std::exchange(right.qp, ibv_create_qp(right.pd, &init));
     ASSERT_NE(right.qp, nullptr);
-    connect_patiently(left, right);
+    connect(left, right);
     receive_from(srq, left, right, 0);
     EXPECT_EQ(ibv_destroy_qp(std::exchange(right.qp, own)), 0);
     EXPECT_EQ(ibv_destroy_srq(srq), 0);
@@ -417,7 +400,7 @@ TEST_F(SharedQueue, NotByExtendedConnections) {
 // Work that sends nothing: a window is bound and its key taken back.
 TEST_F(LockedAllocations, NotByWindows) {
     Endpoint left(context), right(context);
-    connect_patiently(left, right);
+    connect(left, right);
     std::array<char, 64> bytes{};
     ibv_mr* mr = (ibv_reg_mr)(left.pd, bytes.data(), bytes.size(),
                               IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND);
@@ -448,7 +431,7 @@ TEST_F(LockedAllocations, NotByWindows) {
 // The program sleeps, so our thread receives, acknowledges and tells of it.
 TEST_F(LockedAllocations, NotByEvents) {
     Endpoint left(context), right(context);
-    connect_patiently(left, right);
+    connect(left, right);
     const DataPath watched;
     for (int i = 0; i < kRounds; ++i) {
         ASSERT_EQ(right.post_receive(0, 8), 0);
@@ -467,7 +450,7 @@ TEST_F(LockedAllocations, NotByEvents) {
 
 TEST_F(LockedAllocations, NotByACompletionQueueThatChangesOrOverflows) {
     Endpoint left(context), right(context);
-    connect_patiently(left, right);
+    connect(left, right);
     const DataPath watched;
     for (int i = 0; i < 10; ++i)
         ASSERT_EQ(left.post(IBV_WR_RDMA_WRITE, left.sge(0, 8), right.address(0), right.mr->rkey),

@@ -71,11 +71,12 @@ struct Endpoint {
                              IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
                                  IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
     }
-    int to_rts(std::uint8_t timeout = 10) const {
+    // Half a second, eight times: shards on an overloaded machine wait for a processor that long.
+    int to_rts(std::uint8_t timeout = 17) const {
         ibv_qp_attr a{};
         a.qp_state = IBV_QPS_RTS;
         a.timeout = timeout;
-        a.retry_cnt = 5;
+        a.retry_cnt = 7;
         a.rnr_retry = 7;
         a.max_rd_atomic = 4;
         return ibv_modify_qp(qp, &a,
