@@ -1,6 +1,7 @@
 // Clients that come at the same time: the server takes one connection a round, and all get in.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <atomic>
 #include <memory>
 #include <memory_resource>
@@ -9,9 +10,13 @@
 #include <thread>
 #include <vector>
 
+#include "feroce/rdma.hpp"
 #include "feroce/rtrs/server.hpp"
 #include "feroce/rtrs/session.hpp"
 #include "feroce/task_group.hpp"
+#include "rdma/test_until.hpp"
+#include "rtrs/handshake.hpp"
+#include "rtrs/runtime_random.hpp"
 
 namespace feroce::rtrs::newcomers_test {
 namespace {
@@ -88,6 +93,72 @@ TEST(Newcomers, ClientsThatComeAtOnceAllGetIn) {
     }
     EXPECT_TRUE(loop.run(tasks.join()));
     EXPECT_EQ(sessions.size(), std::size_t{kClients});
+}
+
+// Its clock can be set forward.
+class SkippingRuntime final : public rdma::Runtime {
+public:
+    Instant now() override { return real_.now() + skipped_; }
+    void wait(Instant until, std::span<const int> fds) override {
+        real_.wait(until - skipped_, fds);
+    }
+    void wake() override { real_.wake(); }
+    void relax() override { real_.relax(); }
+    std::uint64_t random() override { return real_.random(); }
+    std::pmr::memory_resource& memory() override { return real_.memory(); }
+
+    void skip(Duration time) { skipped_ += time; }
+
+private:
+    rdma::RealRuntime real_;
+    Duration skipped_{};
+};
+
+// A client that opens the connections of a path by hand.
+class SlowClient {
+public:
+    explicit SlowClient(std::uint16_t count) {
+        RuntimeRandom random{runtime};
+        request_.connection_count = count;
+        request_.reconnects = 1;
+        request_.path = Uuid::random(random);
+        request_.session = Uuid::random(random);
+        request_.may_create = true;
+        request_.extension = kExtensionLevel;
+    }
+    ::testing::AssertionResult connect(std::uint16_t number) {
+        std::array<std::byte, ConnectRequest::kSize> bytes;
+        request_.connection = number;
+        request_.emit(bytes);
+        auto made = loop.run(
+            rdma::Connection::connect(loop, rdma::Address("127.0.0.1").with_port(server.port()), {},
+                                      rdma::PrivateData(bytes)));
+        if (!made) return ::testing::AssertionFailure() << made.error().why;
+        connections.push_back(*std::move(made));
+        return ::testing::AssertionSuccess();
+    }
+
+    SkippingRuntime runtime;
+    rdma::Loop loop{runtime};
+    Server server =
+        Server::open(loop, small(), [](ServerRequest& request) { request.respond(); }).value();
+    std::vector<rdma::Connection> connections;
+
+private:
+    ConnectRequest request_;
+};
+
+TEST(Newcomers, APathThatGetsFurtherIsGivenItsTimeAgain) {
+    constexpr std::uint16_t kConnections = 12;
+    SlowClient client(kConnections);
+    for (std::uint16_t i = 0; i < kConnections; ++i) {
+        client.runtime.skip(3s);  // Less than the server waits for the end of one handshake.
+        ASSERT_TRUE(client.connect(i)) << "connection " << i;
+    }
+    EXPECT_TRUE(client.connections[0].is_open());
+    client.runtime.skip(31s);
+    EXPECT_TRUE(rdma::poll_until(client.loop, [&] { return !client.connections[0].is_open(); }));
+    EXPECT_EQ(client.server.statistics().last_refusal, "the path was not set up in time");
 }
 
 // Refuses once.

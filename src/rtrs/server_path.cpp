@@ -16,7 +16,8 @@ namespace {
 constexpr std::uint32_t kServerReceives = 512;
 constexpr std::uint32_t kServerSends = 256;
 constexpr std::uint32_t kMaxServerQueue = 8192;
-// A path that is not set up after this time is closed, as by the kernel's server.
+// A path whose set-up gets no further in this time is closed: no connection of it comes, nor INFO,
+// nor the decision about it. The kernel's server has the same time for all of these together.
 constexpr HeartbeatOptions kSetUpTime{std::chrono::seconds(30), 0};
 constexpr Duration kRefusalTime = std::chrono::seconds(1);  // For a refusal to arrive.
 
@@ -40,6 +41,14 @@ ServerPath::ServerPath(rdma::Loop& loop, const Identity& identity,
       tasks_(loop) {
     beat_.arm(heartbeat_.due());
     session_->add_path(identity_.number, *this);
+}
+
+// On a machine that is overloaded all steps together take longer, when many clients come at once.
+// There are two more than the path has connections. A peer that may not be there gets no more time.
+void ServerPath::await_next_step() {
+    if (!proved_) return;
+    heartbeat_ = Heartbeat(kSetUpTime, loop_.now(), Heartbeat::Peer::Kernel);
+    beat_.arm(heartbeat_.due());
 }
 
 ServerPath::~ServerPath() {
@@ -101,6 +110,7 @@ rdma::Result<> ServerPath::add(std::uint16_t number, rdma::Request request,
     line.channel = std::make_unique<Channel>(*this, number, shape, loop_);
     line.connection = *std::move(made);
     ++connections_;
+    await_next_step();
     if (!line.channel->start(line.connection->queue_pair()))
         return rdma::Error(ENOMEM, "the device refuses to register a path's memory");
     std::array<std::byte, ConnectResponse::kSize> bytes;
@@ -237,6 +247,7 @@ void ServerPath::on_info(ByteView data) {
     if (std::any_of(lines_.begin(), lines_.end(), missing))
         return close("INFO came before all connections of the path");
     state_ = State::Deciding;
+    await_next_step();
     owner_.on_info(*this, info->name);
 }
 

@@ -90,6 +90,7 @@ private:
     bool register_chunks(ibv_pd* domain);
     rdma::Task<void> serve(std::uint16_t number, rdma::PrivateData answer);
     void on_beat() override;
+    void await_next_step();
 
     void on_receive(Channel& channel, const ibv_wc& completion, ByteView data) override;
     void on_room(Channel& channel) override;
