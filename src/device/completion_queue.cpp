@@ -16,7 +16,7 @@ bool asks_for_event(const transport::Completion& c) {
 }  // namespace
 
 CompletionQueue::CompletionQueue(std::uint32_t capacity, CompletionListener* listener, void* owner)
-    : ring_(capacity), capacity_(capacity), listener_(listener), owner_(owner) {
+    : ring_(capacity), capacity_(capacity), room_(capacity), listener_(listener), owner_(owner) {
     ASSERT(capacity > 0);
 }
 
@@ -39,7 +39,7 @@ std::size_t CompletionQueue::push_run(std::span<const transport::Completion* con
 
 // Under the lock.
 bool CompletionQueue::enter(const transport::Completion& completion, News& news) {
-    if (ring_.size() >= capacity_) [[unlikely]] {
+    if (ring_.size() >= room_) [[unlikely]] {
         news.overflow = !overflowed_;
         overflowed_ = true;
         return false;
@@ -69,6 +69,25 @@ void CompletionQueue::arm(Arm arm) {
     arm_ = std::max(arm_, arm);
 }
 
+void CompletionQueue::announce() {
+    News news;
+    {
+        const std::lock_guard guard(lock_);
+        news.completion = std::exchange(arm_, Arm::None) != Arm::None;
+    }
+    tell(news);
+}
+
+void CompletionQueue::overrun() {
+    News news;
+    {
+        const std::lock_guard guard(lock_);
+        room_ = 0;
+        news.overflow = !std::exchange(overflowed_, true);
+    }
+    tell(news);
+}
+
 void CompletionQueue::purge(Qpn qpn) {
     const std::lock_guard guard(lock_);
     remove_if(ring_, [qpn](const transport::Completion& c) { return c.qpn == qpn; });
@@ -83,6 +102,7 @@ bool CompletionQueue::resize(std::uint32_t capacity) {
     if (ring_.size() > capacity) return false;
     for (; !ring_.empty(); ring_.pop()) next.push(ring_.front());
     ring_ = std::move(next);
+    if (room_ != 0) room_ = capacity;
     capacity_ = capacity;
     return true;
 }
@@ -92,6 +112,7 @@ void CompletionQueue::close() {
     const std::lock_guard guard(lock_);
     ring_ = std::move(none);
     capacity_ = 0;
+    room_ = 0;
     overflowed_ = true;  // Nobody is to be told of it.
     note_size();
 }

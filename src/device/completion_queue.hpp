@@ -55,6 +55,10 @@ public:
     // A completion with an error counts as solicited. Of two wishes not yet met the wider one
     // stands.
     void arm(Arm arm);
+    // For injected faults. One event now if it is armed, as of a completion that comes late; and
+    // the state after an overrun: all completions from here on are lost, whatever room there is.
+    void announce();
+    void overrun();
     void purge(Qpn qpn) override;         // Drops completions of a queue pair that went to RESET.
     bool resize(std::uint32_t capacity);  // False if more completions are held than would fit.
     void close();  // Holds nothing from here on, gives back its memory and tells nobody.
@@ -83,6 +87,7 @@ private:
     mutable Spinlock lock_;  // Guards everything below but owner_, listener_ and shards_.
     CompletionRing ring_;
     std::uint32_t capacity_;
+    std::uint32_t room_;                  // The capacity; 0 after overrun().
     std::atomic<std::uint32_t> size_{0};  // Of ring_; written under the lock.
     Arm arm_ = Arm::None;
     bool overflowed_ = false;

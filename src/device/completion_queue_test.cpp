@@ -231,5 +231,33 @@ TEST(CompletionQueue, ManyProducersManyPollers) {
     for (const auto& count : seen) ASSERT_EQ(count, 1);
 }
 
+// What injected faults do to it.
+TEST(CompletionQueue, AnnouncesOnlyIfArmed) {
+    Listener listener;
+    CompletionQueue cq(4, &listener, nullptr);
+    cq.push(with_id(1));
+    cq.announce();
+    EXPECT_EQ(listener.events, 0);
+    cq.arm(Arm::Next);
+    cq.announce();
+    cq.announce();
+    EXPECT_EQ(listener.events, 1);
+    EXPECT_EQ(drain(cq), (std::vector<std::uint64_t>{1}));
+}
+
+TEST(CompletionQueue, LosesAllThatComesAfterAnOverrun) {
+    Listener listener;
+    CompletionQueue cq(4, &listener, nullptr);
+    EXPECT_TRUE(cq.push(with_id(1)));
+    cq.overrun();
+    cq.overrun();
+    EXPECT_EQ(listener.overflows, 1);
+    EXPECT_FALSE(cq.push(with_id(2)));
+    EXPECT_TRUE(cq.resize(8));  // Does not mend it.
+    EXPECT_FALSE(cq.push(with_id(3)));
+    EXPECT_EQ(drain(cq), (std::vector<std::uint64_t>{1}));
+    EXPECT_EQ(cq.capacity(), 8u);
+}
+
 }  // namespace
 }  // namespace feroce::device

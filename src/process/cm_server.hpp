@@ -34,6 +34,9 @@ public:
 
     CmUser* user(std::unique_ptr<CmUser> (*make)()) override;
     std::uint64_t random() override { return process_.host().random().next(); }
+    void note_refusal(const char* call, const Error& error) override {
+        process_.note_refusal(call, error, nullptr);
+    }
     Result<Gid> source_for(const Gid& destination, std::uint32_t scope) override {
         return process_.host().source_for(destination, scope);
     }

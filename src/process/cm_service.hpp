@@ -36,6 +36,8 @@ public:
     // The one user, made at the first call; null if `make` could not.
     virtual CmUser* user(std::unique_ptr<CmUser> (*make)()) = 0;
     virtual std::uint64_t random() = 0;
+    // A call of the user's was refused: for the state page. The strings live for ever.
+    virtual void note_refusal(const char* call, const Error& error) = 0;
     // The address that packets to `destination` leave from; `scope` is that of a link-local one.
     virtual Result<Gid> source_for(const Gid& destination, std::uint32_t scope) = 0;
 

@@ -66,15 +66,23 @@ void log(LogLevel level, const char* format, ...) {
 
 namespace {
 
+constinit std::atomic<RefusalKeeper> refusal_keeper{nullptr};  // Constant once set.
+
 int refuse_about(const char* call, const Error& error, const transport::QueuePair* qp) {
     log(LogLevel::Warn, "%s: %s (%s)", call, error.why, ::strerrorname_np(error.code));
     if (Process* process = Process::current(); process != nullptr)
         process->note_refusal(call, error, qp);
+    else if (const RefusalKeeper keeper = refusal_keeper.load(); keeper != nullptr)
+        keeper(call, error);
     errno = error.code;
     return error.code;
 }
 
 }  // namespace
+
+void keep_refusals(RefusalKeeper keeper) {
+    refusal_keeper.store(keeper);
+}
 
 int refuse(const char* call, const Error& error) {
     return refuse_about(call, error, nullptr);

@@ -24,4 +24,8 @@ bool log_level_is_known();  // False if FEROCE_LOG asks for one that there is no
 int refuse(const char* call, const Error& error);
 int refuse(const char* call, const Error& error, const transport::QueuePair& about);
 
+// For a library that has no process object of its own: who tells the state page instead.
+using RefusalKeeper = void (*)(const char* call, const Error& error);
+void keep_refusals(RefusalKeeper keeper);
+
 }  // namespace feroce::process

@@ -15,6 +15,7 @@
 #include "device/xrc.hpp"
 #include "host/host.hpp"
 #include "mem/memory.hpp"
+#include "process/call_faults.hpp"
 #include "process/device_memory.hpp"
 #include "process/quota.hpp"
 #include "process/shard.hpp"
@@ -92,6 +93,12 @@ public:
     void note_refusal(const char* call, const Error& error, const transport::QueuePair* qp) {
         if (state_ != nullptr) state_->note_refusal(call, error, qp);
     }
+    // The same for an event that FEROCE_FAULTS asked for at a call.
+    void note_raised(const char* call, FaultEvent event, const transport::QueuePair* qp) {
+        if (state_ != nullptr) state_->note_raised(call, event, qp);
+    }
+    // FEROCE_FAULTS asks for an event of the device; `call` is where, for people.
+    virtual void raise_fault(FaultEvent, const char* /*call*/) {}
     // A queue pair was connected to that peer, or is no longer: the peer is 0. A device is open.
     void note_connection(Qpn qpn, Qpn peer) {
         if (state_ != nullptr) state_->note_connection(qpn, peer);

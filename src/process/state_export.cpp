@@ -316,6 +316,11 @@ void StateExport::note_refusal(const char* call, const Error& error,
         notes_.refused(*page, call, error, qp);
 }
 
+void StateExport::note_raised(const char* call, FaultEvent event, const transport::QueuePair* qp) {
+    if (StatePage* page = notes_page_.load(std::memory_order_acquire); page != nullptr)
+        notes_.raised(*page, call, event, qp);
+}
+
 void StateExport::note_failure(const transport::Reason& reason) {
     StatePage* const page = notes_page_.load(std::memory_order_acquire);
     if (page == nullptr) return;

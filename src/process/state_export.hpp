@@ -54,6 +54,7 @@ public:
     void note_connection(Qpn qpn, Qpn peer);
     // See StateNotes. Any thread at any time.
     void note_refusal(const char* call, const Error& error, const transport::QueuePair* qp);
+    void note_raised(const char* call, FaultEvent event, const transport::QueuePair* qp);
     void note_failure(const transport::Reason& reason);
     void ask();  // The thread is to publish soon. Any thread.
     // At exit: leaves the page behind if it explains something.

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdarg>
 #include <cstdio>
 #include <cstring>
 #include <mutex>
 
+#include "process/injected.hpp"
 #include "transport/qp_state.hpp"
 
 namespace feroce::process {
@@ -25,41 +27,70 @@ bool begins_with(const char* text, std::string_view head) {
 
 // Programs ask what there is, and end what has ended: no mistakes.
 bool is_minor(const char* call, const Error& error) {
+    if (std::strcmp(error.why, kInjected) == 0) return false;  // Maybe of another library.
     if (error.code == EOPNOTSUPP || error.code == ENODATA) return true;
     for (const char* head : {"ibv_query_", "ibv_de", "rdma_de", "rdma_disconnect"})
         if (begins_with(call, head)) return true;
     return false;
 }
 
+Qpn qpn_of(const transport::QueuePair* qp) {
+    return qp == nullptr ? Qpn{0} : qp->qpn();
+}
+
+std::array<char, 64> about(const transport::QueuePair* qp) {
+    std::array<char, 64> out{};
+    if (qp != nullptr)
+        std::snprintf(out.data(), out.size(), " of QP 0x%06x in state %s", qp->qpn().raw,
+                      transport::name_of(qp->state()));
+    return out;
+}
+
+using Text = std::array<char, sizeof(PageNote::text)>;
+
+[[gnu::format(printf, 2, 3)]] std::string_view print(Text& out, const char* format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    const int length = std::vsnprintf(out.data(), out.size(), format, arguments);
+    va_end(arguments);
+    return {out.data(), std::min(static_cast<std::size_t>(std::max(length, 0)), out.size() - 1)};
+}
+
 }  // namespace
 
-void StateNotes::refused(StatePage& page, const char* call, const Error& error,
-                         const transport::QueuePair* qp) {
-    const Qpn qpn = qp == nullptr ? Qpn{0} : qp->qpn();
+void StateNotes::keep(StatePage& page, const Refused& what, bool minor, std::string_view text) {
     const auto hold = lock_soon(lock_);
     if (!hold.owns_lock()) return;
     const auto known = std::find_if(refused_.begin(), refused_.end(), [&](const Refused& r) {
-        return r.call == call && r.why == error.why && r.qpn == qpn;
+        return r.call == what.call && r.why == what.why && r.qpn == what.qpn;
     });
     if (known != refused_.end())
         return page.count_note(kFailures + static_cast<std::size_t>(known - refused_.begin()),
                                ++known->count);
-    char about[64] = "";
-    if (qp != nullptr)
-        std::snprintf(about, sizeof about, " of QP 0x%06x in state %s", qpn.raw,
-                      transport::name_of(qp->state()));
-    std::array<char, sizeof(PageNote::text)> text;
-    const int length = std::snprintf(text.data(), text.size(), "%s%s was refused (%s): %s", call,
-                                     about, ::strerrorname_np(error.code), error.why);
     StateReason reason;
-    reason.qpn = qpn.raw;
+    reason.qpn = what.qpn.raw;
     reason.kind = StateReasonKind::Local;
-    reason.minor = is_minor(call, error);
-    if (!reason.minor) explains_.store(true, std::memory_order_relaxed);
-    refused_[next_refusal_] = {call, error.why, qpn, 1};
-    page.note(kFailures + next_refusal_, reason,
-              {text.data(), std::min(static_cast<std::size_t>(length), text.size() - 1)});
+    reason.minor = minor;
+    if (!minor) explains_.store(true, std::memory_order_relaxed);
+    refused_[next_refusal_] = what;
+    page.note(kFailures + next_refusal_, reason, text);
     next_refusal_ = (next_refusal_ + 1) % kRefusals;
+}
+
+void StateNotes::refused(StatePage& page, const char* call, const Error& error,
+                         const transport::QueuePair* qp) {
+    Text text;
+    keep(page, {call, error.why, qpn_of(qp), 1}, is_minor(call, error),
+         print(text, "%s%s was refused (%s): %s", call, about(qp).data(),
+               ::strerrorname_np(error.code), error.why));
+}
+
+void StateNotes::raised(StatePage& page, const char* call, FaultEvent event,
+                        const transport::QueuePair* qp) {
+    Text text;
+    keep(page, {call, name_of(event), qpn_of(qp), 1}, false,
+         print(text, "%s%s came with the event %s: %s", call, about(qp).data(), name_of(event),
+               kInjected));
 }
 
 void StateNotes::failed(StatePage& page, const StateReason& reason, std::string_view sentence) {

@@ -11,6 +11,7 @@
 
 #include "base/result.hpp"
 #include "base/spinlock.hpp"
+#include "process/call_faults.hpp"
 #include "process/state_layout.hpp"
 #include "process/state_page.hpp"
 #include "transport/queue_pair.hpp"
@@ -24,6 +25,9 @@ public:
     // number is kept. The strings live for ever.
     void refused(StatePage& page, const char* call, const Error& error,
                  const transport::QueuePair* qp);
+    // An event that FEROCE_FAULTS asked for.
+    void raised(StatePage& page, const char* call, FaultEvent event,
+                const transport::QueuePair* qp);
     void failed(StatePage& page, const StateReason& reason, std::string_view sentence);
     // Something was noted that a person would miss.
     bool explains() const { return explains_.load(std::memory_order_relaxed); }
@@ -35,6 +39,9 @@ private:
         Qpn qpn;
         std::uint32_t count = 0;
     };
+    // Keeps `text` in the half of refusals; of the same once more only the number.
+    void keep(StatePage& page, const Refused& what, bool minor, std::string_view text);
+
     // Failures and refusals have a half each, so that neither pushes the other out.
     static constexpr std::size_t kFailures = kNotes / 2;
     static constexpr std::size_t kRefusals = kNotes - kFailures;

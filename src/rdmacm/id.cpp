@@ -50,6 +50,12 @@ const char* why_refused(Stage stage) {
     return "the connection of the id is over";
 }
 
+// For the state page, which is libibverbs's: what was injected, so that nobody hunts for it.
+void tell_service(const char* call, const Error& error) {
+    if (error.why != process::kInjected) return;
+    if (process::CmService* service = feroce_cm_service(false)) service->note_refusal(call, error);
+}
+
 }  // namespace
 
 Library* library() {
@@ -60,6 +66,7 @@ Library* library() {
         if (fresh != nullptr) fresh->service = feroce_cm_service(false);
         return std::unique_ptr<process::CmUser>(fresh);
     };
+    process::keep_refusals(tell_service);
     auto* user = static_cast<Library*>(service->user(make));
     if (user == nullptr) (void)refuse("rdma_cm", process::kNoMemory);
     return user;

@@ -9,6 +9,7 @@
 #include "verbs/annotated.hpp"
 #include "verbs/common.hpp"
 #include "verbs/contexts.hpp"
+#include "verbs/fault_ops.hpp"
 #include "verbs/instance.hpp"
 #include "verbs/lint.hpp"
 #include "verbs/ops.hpp"
@@ -99,6 +100,9 @@ ibv_context* feroce::verbs::open_device(ibv_device* base, int cmd_fd) {
     context->port_up = interface->up;
     context->mtu = ib_mtu(interface->mtu);
     fill_basic_operations(context->base);
+    if (faults_wanted())
+        FaultedOps<post_send, post_recv, post_srq_recv, poll_cq, req_notify_cq>::fill(
+            context->base.context.ops);
     if (Instance::get().lint != nullptr) fill_linted_operations(context->base.context.ops);
     if (wants_annotations()) fill_annotated_operations(context->base.context.ops);
     fill_operations(context->base);
@@ -109,6 +113,7 @@ ibv_context* feroce::verbs::open_device(ibv_device* base, int cmd_fd) {
     out.num_comp_vectors = static_cast<int>(process.shards_max());
     ::pthread_mutex_init(&out.mutex, nullptr);
     add_context(*context);
+    Instance::get().start_timed_faults();
     undo.keep();
     return &context.release()->base.context;
 }

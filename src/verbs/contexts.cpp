@@ -66,6 +66,11 @@ void refresh_contexts(Instance& instance) {
     for (Context* context : instance.contexts) refresh(*context, interfaces);
 }
 
+void tell_contexts(Instance& instance, ibv_event_type type) {
+    const std::lock_guard lock(instance.mutex);
+    for (Context* context : instance.contexts) queue_port_event(*context, type);
+}
+
 std::optional<host::Interface> interface_of(process::Process& process, const Device& device) {
     for (host::Interface& interface : process.host().interfaces())
         if (interface.index == device.interface_index) return std::move(interface);

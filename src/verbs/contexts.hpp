@@ -17,6 +17,9 @@ Device* device_of_fd(int fd);
 // Addresses or links have changed: updates GID tables and queues the events that follow.
 void refresh_contexts(class Instance& instance);
 
+// An event of the device or its port, for all of them.
+void tell_contexts(class Instance& instance, ibv_event_type type);
+
 // The device's interface as it is now; nothing if it is gone.
 std::optional<host::Interface> interface_of(process::Process& process, const Device& device);
 

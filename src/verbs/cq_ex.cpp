@@ -6,6 +6,7 @@
 #include "transport/reason.hpp"
 #include "verbs/annotated.hpp"
 #include "verbs/common.hpp"
+#include "verbs/fault_ops.hpp"
 #include "verbs/lint.hpp"
 #include "verbs/ops.hpp"
 
@@ -132,27 +133,37 @@ auto linted_read(ibv_cq_ex* base) {
 }
 
 // With a sanitizer in the program.
+template <auto kStart>
 int annotated_start_poll(ibv_cq_ex* base, ibv_poll_cq_attr* attributes) {
-    const bool linted = lint_of(base->context) != nullptr;
-    const int error = linted ? linted_start_poll(base, attributes) : start_poll(base, attributes);
+    const int error = kStart(base, attributes);
     if (error == 0) note_completion();
     return error;
 }
 
+template <auto kNext>
 int annotated_next_poll(ibv_cq_ex* base) {
-    const int error = lint_of(base->context) != nullptr ? linted_next_poll(base) : next_poll(base);
+    const int error = kNext(base);
     if (error == 0) note_completion();
     return error;
 }
 
-void annotate_extended_operations(ibv_cq_ex& out) {
-    out.start_poll = annotated_start_poll;
-    out.next_poll = annotated_next_poll;
+template <auto kStart, auto kNext>
+void annotate_polls(ibv_cq_ex& out) {
+    const bool annotated = wants_annotations();
+    out.start_poll = annotated ? annotated_start_poll<kStart> : kStart;
+    out.next_poll = annotated ? annotated_next_poll<kNext> : kNext;
+}
+
+template <auto kStart, auto kNext>
+void fill_polls(ibv_cq_ex& out) {
+    if (faults_wanted())
+        annotate_polls<faulted_start_poll<kStart>, faulted_next_poll<kNext>>(out);
+    else
+        annotate_polls<kStart, kNext>(out);
 }
 
 void lint_extended_operations(ibv_cq_ex& out) {
-    out.start_poll = linted_start_poll;
-    out.next_poll = linted_next_poll;
+    fill_polls<linted_start_poll, linted_next_poll>(out);
     out.read_opcode = linted_read<Field::Opcode, read_opcode>;
     out.read_wc_flags = linted_read<Field::Flags, read_wc_flags>;
     if (out.read_byte_len != nullptr)
@@ -173,8 +184,7 @@ std::uint64_t wall_clock_offset(process::Process& process) {
 
 void fill_extended_operations(Cq& cq, std::uint64_t flags) {
     ibv_cq_ex& out = cq.base;
-    out.start_poll = start_poll;
-    out.next_poll = next_poll;
+    fill_polls<start_poll, next_poll>(out);
     out.end_poll = end_poll;
     out.read_opcode = read_opcode;
     out.read_vendor_err = read_vendor_err;
@@ -193,7 +203,6 @@ void fill_extended_operations(Cq& cq, std::uint64_t flags) {
         cq.wall_clock_offset_ns = wall_clock_offset(process_of(out.context));
     }
     if (lint_of(out.context) != nullptr) lint_extended_operations(out);
-    if (wants_annotations()) annotate_extended_operations(out);
 }
 
 ibv_cq_ex* create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* attributes) {

@@ -8,6 +8,7 @@
 #include "base/link_speed.hpp"
 #include "verbs/common.hpp"
 #include "verbs/contexts.hpp"
+#include "verbs/instance.hpp"
 
 namespace feroce::verbs {
 namespace {
@@ -83,7 +84,9 @@ int query_port(ibv_context* context, std::uint8_t port, ibv_port_attr* out, std:
         const Context& c = context_of(context);
         ibv_port_attr a{};
         const std::optional<host::Interface> interface = interface_of(*c.process, *c.device);
-        a.state = interface && interface->up ? IBV_PORT_ACTIVE : IBV_PORT_DOWN;
+        const bool up =
+            interface && interface->up && !static_cast<const Instance*>(c.process)->port_is_down();
+        a.state = up ? IBV_PORT_ACTIVE : IBV_PORT_DOWN;
         a.max_mtu = IBV_MTU_4096;
         a.active_mtu = mtu_enum(c.mtu);
         a.gid_tbl_len = limits::kGidTableLength;

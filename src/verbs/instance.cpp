@@ -12,6 +12,7 @@
 #include "base/shortage.hpp"
 #include "mem/watch.hpp"
 #include "port/real_host.hpp"
+#include "process/injected.hpp"
 #include "verbs/common.hpp"
 #include "verbs/contexts.hpp"
 #include "verbs/lint_order.hpp"
@@ -128,6 +129,7 @@ Instance::Instance(std::unique_ptr<host::Host> host, const Wishes& wishes)
 }
 
 Instance::~Instance() {
+    fault_timer_.reset();
     starter_.reset();
     delete cm_.exchange(nullptr);  // Closes what rdma_cm has opened.
     ASSERT(contexts.empty());
@@ -141,6 +143,29 @@ Instance& Instance::get() {
     real_instance = make_real();
     set_current(real_instance);
     return *real_instance;
+}
+
+void Instance::raise_fault(process::FaultEvent event, const char* call) {
+    process::log(process::LogLevel::Warn, "%s: %s (%s)", call, process::kInjected,
+                 process::name_of(event));
+    note_raised(call, event, nullptr);
+    if (event == process::FaultEvent::PortError) port_down_.store(true);
+    if (event == process::FaultEvent::PortActive) port_down_.store(false);
+    tell_contexts(*this, static_cast<ibv_event_type>(event));
+}
+
+void Instance::start_timed_faults() {
+    const process::CallFaults* faults = process::call_faults();
+    if (faults == nullptr) return;
+    std::call_once(timed_faults_started_, [this, faults] {
+        auto timer = std::make_unique<FaultTimer>(
+            faults->plan(), [this](process::FaultEvent event) { raise_fault(event, "time"); });
+        if (timer->empty()) return;
+        if (Result<void> started = timer->start(host()); !started)
+            process::log(process::LogLevel::Error, "FEROCE_FAULTS by time: %s",
+                         started.error().why);
+        fault_timer_ = std::move(timer);
+    });
 }
 
 process::CmServer* Instance::cm_server(bool start) {

@@ -19,6 +19,7 @@
 #include "process/process.hpp"
 #include "verbs/device_names.hpp"
 #include "verbs/events.hpp"
+#include "verbs/fault_timer.hpp"
 #include "verbs/lint.hpp"
 #include "verbs/objects.hpp"
 
@@ -62,6 +63,12 @@ public:
     const std::unique_ptr<Lint> lint;  // Null: off.
     const DeviceNames names;
 
+    // An event of the device that FEROCE_FAULTS asks for: all contexts get it, and the port is down
+    // between PORT_ERR and PORT_ACTIVE.
+    void raise_fault(process::FaultEvent event, const char* call) override;
+    bool port_is_down() const { return port_down_.load(std::memory_order_relaxed); }
+    void start_timed_faults();  // Once; a device is open.
+
     // Null if it does not run and is not started, or cannot be, with errno set.
     process::CmServer* cm_server(bool start);
     // The same without waiting for it, for other processes: one of another user that has a
@@ -74,6 +81,10 @@ public:
 private:
     void on_interfaces_changed();
     void on_suspects(const cm::Suspects& peers);
+
+    std::atomic<bool> port_down_{false};  // What ibv_query_port says, and nothing else.
+    std::once_flag timed_faults_started_;
+    std::unique_ptr<FaultTimer> fault_timer_;  // Null: no faults by time.
 
     std::mutex cm_mutex_;
     std::atomic<process::CmServer*> cm_{nullptr};  // Owned. Released when it is ready to be used.

@@ -6,6 +6,7 @@
 #include <iterator>
 
 #include "verbs/common.hpp"
+#include "verbs/fault_ops.hpp"
 #include "verbs/instance.hpp"
 #include "verbs/lint.hpp"
 #include "verbs/ops.hpp"
@@ -137,6 +138,9 @@ void fill_linted_operations(ibv_context_ops& ops) {
     ops.post_srq_recv = linted_post_srq_recv;
     ops.poll_cq = linted_poll_cq;
     ops.req_notify_cq = linted_req_notify_cq;
+    if (faults_wanted())
+        FaultedOps<linted_post_send, linted_post_recv, linted_post_srq_recv, linted_poll_cq,
+                   linted_req_notify_cq>::fill(ops);
 }
 
 int lint_builder(ibv_qp_ex* base, int (*complete)(ibv_qp_ex*)) {

@@ -198,17 +198,13 @@ ibv_mr* ibv_reg_mr_iova2(ibv_pd* pd, void* address, std::size_t length, std::uin
 }
 
 ibv_mr* ibv_reg_mr(ibv_pd* pd, void* address, std::size_t length, int access) {
-    return abi_call("ibv_reg_mr", [&]() -> ibv_mr* {
-        return ibv_reg_mr_iova2(pd, address, length, reinterpret_cast<std::uintptr_t>(address),
-                                static_cast<unsigned int>(access));
-    });
+    return ibv_reg_mr_iova2(pd, address, length, reinterpret_cast<std::uintptr_t>(address),
+                            static_cast<unsigned int>(access));
 }
 
 ibv_mr* ibv_reg_mr_iova(ibv_pd* pd, void* address, std::size_t length, std::uint64_t iova,
                         int access) {
-    return abi_call("ibv_reg_mr_iova", [&]() -> ibv_mr* {
-        return ibv_reg_mr_iova2(pd, address, length, iova, static_cast<unsigned int>(access));
-    });
+    return ibv_reg_mr_iova2(pd, address, length, iova, static_cast<unsigned int>(access));
 }
 
 int ibv_rereg_mr(ibv_mr* base, int flags, ibv_pd* pd, void* address, std::size_t length,

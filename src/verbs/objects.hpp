@@ -131,6 +131,7 @@ struct Cq : annotate::ReadByPrograms {
     transport::Completion current{};              // What the read_* functions read.
     std::atomic<unsigned> taken_without_look{0};  // Polls; two at once may count as one.
     std::uint64_t wall_clock_offset_ns = 0;
+    std::atomic<bool> late{false};  // The last poll hid completions: an injected fault; a hint.
 };
 
 // Every shared receive queue of an engine is one of these, so an engine's event finds its Srq.

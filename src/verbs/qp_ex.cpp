@@ -4,6 +4,7 @@
 
 #include "verbs/annotated.hpp"
 #include "verbs/common.hpp"
+#include "verbs/fault_ops.hpp"
 #include "verbs/lint.hpp"
 
 namespace feroce::verbs {
@@ -203,9 +204,23 @@ int linted_wr_complete(ibv_qp_ex* base) {
     return lint_builder(base, wr_complete);
 }
 
+template <auto kComplete>
 int annotated_wr_complete(ibv_qp_ex* base) {
     note_post();
-    return lint_of(base->qp_base.context) != nullptr ? linted_wr_complete(base) : wr_complete(base);
+    return kComplete(base);
+}
+
+template <auto kComplete>
+void annotate_complete(ibv_qp_ex& out) {
+    out.wr_complete = wants_annotations() ? annotated_wr_complete<kComplete> : kComplete;
+}
+
+template <auto kComplete>
+void fill_complete(ibv_qp_ex& out) {
+    if (faults_wanted())
+        annotate_complete<faulted_wr_complete<kComplete>>(out);
+    else
+        annotate_complete<kComplete>(out);
 }
 
 void wr_abort(ibv_qp_ex* base) {
@@ -240,8 +255,10 @@ void fill_builder_operations(Qp& qp) {
     ibv_qp_ex& out = qp.base;
     qp.extended = true;
     out.wr_start = wr_start;
-    out.wr_complete = lint_of(out.qp_base.context) != nullptr ? linted_wr_complete : wr_complete;
-    if (wants_annotations()) out.wr_complete = annotated_wr_complete;
+    if (lint_of(out.qp_base.context) != nullptr)
+        fill_complete<linted_wr_complete>(out);
+    else
+        fill_complete<wr_complete>(out);
     out.wr_abort = wr_abort;
     out.wr_send = wr_send;
     out.wr_send_imm = wr_send_imm;

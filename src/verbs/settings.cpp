@@ -12,6 +12,7 @@
 
 #include "base/environment.hpp"
 #include "port/interfaces.hpp"
+#include "process/call_faults.hpp"
 #include "process/log.hpp"
 
 namespace feroce::verbs {
@@ -62,8 +63,13 @@ Error read_sharing(Settings& out) {
 Error read_faults(Settings& out) {
     const std::string wanted = setting("FEROCE_FAULTS");
     if (wanted.empty()) return {};
-    out.host.faults = port::parse_faults(wanted);
-    if (out.host.faults) return {};
+    // Faults of calls are taken from the environment by each library: see process/injected.hpp.
+    const Result<process::FaultPlan> plan = process::plan_faults(wanted);
+    if (!plan) return plan.error();
+    const auto packets = port::parse_faults(plan->packets);
+    // Only faults of packets keep traffic off the rings.
+    if (packets && (plan->has_packets || plan->calls.empty())) out.host.faults = packets;
+    if (packets) return {};
     return {EINVAL, "FEROCE_FAULTS has an unknown name, or a number that cannot be; see feroce(1)"};
 }
 

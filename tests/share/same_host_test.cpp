@@ -85,6 +85,17 @@ TEST_F(SameHost, PacketsGoByRings) {
     stop(board);
 }
 
+TEST_F(SameHost, FaultsOfCallsLeaveItOnRings) {
+    Board& board = Board::make(2);
+    start(board, [](std::uint32_t) {
+        return ::setenv("FEROCE_FAULTS", "ibv_create_ah:EINVAL@1,seed=3", 1) == 0;
+    });
+    ASSERT_TRUE(advance(board, 20));
+    for (const pid_t pid : pids) EXPECT_GT(counter(pid, "ring_sent_pkts"), 0U);
+    expect_no_trouble(board);
+    stop(board);
+}
+
 TEST_F(SameHost, ByUdpIfOneOfTheTwoSaysSo) {
     for (const char* setting : {"FEROCE_SAMEHOST=off", "FEROCE_FAULTS=drop=0.0,seed=1"}) {
         Board& board = Board::make(3);
