@@ -155,7 +155,7 @@ void add_top(CLI::App& app, Arguments& arguments, int& status) {
 
 void add_web(CLI::App& app, Arguments& arguments, int& status) {
     CLI::App* command =
-        app.add_subcommand("web", "a page for the browser: who talks to whom, rates, failures");
+        app.add_subcommand("web", "a page for the browser: connections, rates, failures");
     command->add_option("--listen", arguments.shown.listen,
                         "[ADDRESS:]PORT of this machine's loopback; 127.0.0.1:8791 if left out");
     command->add_option("--pcap", arguments.shown.capture,
