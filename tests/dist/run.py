@@ -2,20 +2,23 @@
 """An archive of ./feroce dist in bare Debian: run.py --work FOLDER ARCHIVE SUITE... As root.
 
 An ordinary user unpacks it and runs ib_write_bw, server and client; then in a network of his own,
-and from another place, to which the folder was moved.
+and from another place, to which the folder was moved. Last the same files as a Python wheel.
 """
 import argparse
 import os
 import pathlib
 import re
 import shutil
+import subprocess
 import sys
 import time
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "chroot"))
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "chroot"))
 import rooms  # noqa: E402
 
 USER = "1000"
+WHEEL = HERE.parents[1] / "tools/dist/wheel.py"
 # A server and then a client; if that fails, the server does not wait for it any longer.
 PAIR = """{feroce} run -- ib_write_bw -d feroce_lo -n 500 >/tmp/server 2>&1 &
 server=$!
@@ -61,6 +64,27 @@ def try_suite(work, archive, suite):
         moved = PAIR.format(feroce="'/tmp/a place/moved/bin/feroce'")
         expect_bandwidth(room.run(moved, user=USER, patience=120))
         print(f"{suite}: {seconds:.1f} s from the archive to the end of ib_write_bw", flush=True)
+        seconds = try_wheel(room, archive)
+        print(f"{suite}: {seconds:.1f} s from the wheel to the end of ib_write_bw", flush=True)
+
+
+def try_wheel(room, archive):
+    """As `pip install` puts it into a virtual environment."""
+    room.install("python3-venv")
+    wheel = pathlib.Path(subprocess.run([WHEEL, archive], stdout=subprocess.PIPE, text=True,
+                                        check=True).stdout.strip())
+    shutil.copy(wheel, room.folder / "tmp")
+    begin = time.monotonic()
+    room.run(f"python3 -m venv /tmp/venv && /tmp/venv/bin/pip install --no-index /tmp/{wheel.name}",
+             user=USER, patience=120)
+    expect_bandwidth(room.run(PAIR.format(feroce="/tmp/venv/bin/feroce"), user=USER, patience=120))
+    seconds = time.monotonic() - begin
+    said = room.run("/tmp/venv/bin/python -c 'import feroce, os; "
+                    "print(os.listdir(feroce.libraries()))'", user=USER)
+    if "libibverbs.so.1" not in said:
+        sys.exit(f"dist: the module finds {said}")
+    room.run("/tmp/venv/bin/pip uninstall -y feroce && test ! -e /tmp/venv/bin/feroce", user=USER)
+    return seconds
 
 
 def main():
