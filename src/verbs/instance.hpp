@@ -33,7 +33,7 @@ public:
         std::uint32_t shards_max = 0;  // Added when they are needed: see process::Process::Options.
         Duration keepalive{};          // 0: idle peers are not asked.
         Error refusal{};               // Not 0: no device can be opened.
-        LintWishes lint;
+        LintWishes lint{};
         DeviceNames names{};
         bool plays_foreign = false;  // Simulations only: see process::Process::Options.
     };
