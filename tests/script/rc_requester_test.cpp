@@ -101,9 +101,12 @@ TEST(RcRequester, AnInvalidationThatIsRefusedWaitsForWhatIsBeforeIt) {
 TEST(RcRequester, EveryOperationOfXrcHasItsOpcodeOrIsRefused) {
     ScriptedPeer peer({.type = QpType::XrcInitiator});
     std::uint32_t n = 0;
-    for (int op = 0; op <= static_cast<int>(SendOp::Flush); ++op) {
-        SCOPED_TRACE(op);
-        const SendWr wr = peer.send_wr(static_cast<SendOp>(op), 8, n);
+    for (const SendOp op :
+         {SendOp::Write, SendOp::WriteImmediate, SendOp::Send, SendOp::SendImmediate, SendOp::Read,
+          SendOp::CompareSwap, SendOp::FetchAdd, SendOp::SendInvalidate, SendOp::Flush,
+          SendOp::AtomicWrite}) {
+        SCOPED_TRACE(static_cast<int>(op));
+        const SendWr wr = peer.send_wr(op, 8, n);
         const Result<void> posted = peer.engine.post_send(peer.now, *peer.qp, wr);
         if (wr.op == SendOp::AtomicWrite || wr.op == SendOp::Flush) {
             ASSERT_FALSE(posted);
