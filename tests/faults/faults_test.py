@@ -165,21 +165,30 @@ def test_closed():
         check(status != 0 and output.count("error: feroce_lo: FEROCE_FAULTS ") == 1, wrong, output)
 
 
+def explained(pid, sentence):
+    """Whether feroce explain tells it of the process, and what it said."""
+    status, output = run([FEROCE, "explain", str(pid)], "")
+    good = status == 0 and sentence in output and "FEROCE_FAULTS asked for it" in output
+    return good, output
+
+
 def test_explain():
-    for faults, call in (("ibv_create_cq:ENOMEM@1", "ibv_create_cq was refused (ENOMEM)"),
-                         ("ibv_query_port:EIO@1", "ibv_query_port was refused (EIO)"),
-                         ("ibv_post_recv:QP_FATAL@1", "came with the event QP_FATAL")):
-        command = ["ibv_rc_pingpong", "-d", "feroce_lo", "-g", "0"]
-        server = subprocess.Popen(command, env=environment(faults), stdout=subprocess.PIPE,
-                                  stderr=subprocess.STDOUT)
+    """While the process is there, or has not been waited for, and after its end."""
+    for faults, sentence in (("ibv_create_cq:ENOMEM@1", "ibv_create_cq was refused (ENOMEM)"),
+                             ("ibv_query_port:EIO@1", "ibv_query_port was refused (EIO)"),
+                             ("ibv_post_recv:QP_FATAL@1", "came with the event QP_FATAL")):
+        command = ["ibv_rc_pingpong", "-d", "feroce_lo", "-g", "0", "-p", str(free_port())]
+        server = subprocess.Popen(command, env=environment(faults), stdout=subprocess.DEVNULL,
+                                  stderr=subprocess.DEVNULL)
         try:
-            server.wait(2)
-        except subprocess.TimeoutExpired:  # It waits for its peer: the event came by.
+            deadline = time.monotonic() + DEADLINE / 2
+            while not explained(server.pid, sentence)[0] and time.monotonic() < deadline:
+                time.sleep(0.02)
+        finally:
             server.kill()
             server.wait()
-        status, output = run([FEROCE, "explain", str(server.pid)], "")
-        check(status == 0 and call in output and "FEROCE_FAULTS asked for it" in output, faults,
-              output)
+        good, output = explained(server.pid, sentence)
+        check(good, faults, output)
 
 
 if __name__ == "__main__":
