@@ -206,12 +206,16 @@ def client_of_listener(words):
 
 
 def client_that_tries(words):
-    """Nothing of the system's tables shows that a connection manager listens."""
+    """Nothing of the system's tables shows that a connection manager listens. What is returned is
+    the last try, with what all tries said."""
     def ready(server):
         deadline = time.monotonic() + PATIENCE
+        said = ""
         while True:
             client = run(words)
+            said += client.stdout + client.stderr
             if client.returncode == 0 or time.monotonic() > deadline or server.poll() is not None:
+                client.stdout, client.stderr = said, ""
                 return client
             time.sleep(0.1)  # Between tries, with an end.
     return ready
