@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """Which public programs run unmodified: run.py BUILD [--write docs/programs.md] [NAME...].
 Programs that other tests run are asked of ctest; the rest runs here, server and client on one
-address in a network of its own. A row for each; exit status 1 if one failed."""
+address in a network of its own. A row for each; exit status 1 if one failed, or if docs/programs.md
+has other rows. --write writes the rows there; with names only theirs."""
 import argparse
 import os
 import platform
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -13,11 +15,14 @@ import time
 import xml.etree.ElementTree as ElementTree
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, os.path.join(HERE, "..", "cli"))
+sys.path[:0] = [os.path.join(HERE, "..", "cli"), os.path.join(HERE, "..", "abi")]
 from own_network import enter_own_network  # noqa: E402
+from run_pair import listening  # noqa: E402
 
 PATIENCE = 120
 ADDRESS = "10.98.0.1"
+REFUSED = "RDMA_CM_EVENT_REJECTED"  # fio's word.
+PAGE = os.path.join(HERE, "..", "..", "docs", "programs.md")
 BEGIN, END = "<!-- written by tests/programs/run.py -->", "<!-- end -->"
 
 
@@ -33,22 +38,28 @@ class Tests:
                             report.name], stdout=subprocess.DEVNULL, check=False)
             suite = ElementTree.parse(report.name).getroot()
         results = {case.get("name"): case.get("status") for case in suite.iter("testcase")}
+        passed = [name for name, status in results.items() if status == "run"]
         failed = sorted(name for name, status in results.items() if status == "fail")
-        passed = sum(1 for status in results.values() if status == "run")
+        others = sorted(results.keys() - {*passed, *failed})
         if failed:
             return False, "failed: " + ", ".join(failed)
-        if passed == 0:
+        if not passed:
             return False, "no test ran"
-        return True, f"{passed} tests"
+        return True, counted(passed, "test") + "".join(f", {name} skipped" for name in others)
+
+
+def counted(things, noun):
+    return f"{len(things)} {noun}" + ("" if len(things) == 1 else "s")
 
 
 class Pairs:
-    """Commands in pairs. A server is ready when it listens, which the client finds out by trying
-    until `PATIENCE` is over: programs differ in what they say."""
+    """Commands in pairs: the server, and when it listens, one try of the client."""
 
-    def __init__(self, *pairs, success=""):
+    def __init__(self, *pairs, success, port=None, ends=True):
         self.pairs = pairs
-        self.success = success  # What a client that did its work prints.
+        self.success = success  # What a client that did its work prints: some end with 0 without.
+        self.port = port  # None: it listens by rdma_cm, which no table of the system shows.
+        self.ends = ends  # Whether the server ends after one client.
 
     def run(self, build):
         feroce = os.path.join(build, "bin", "feroce")
@@ -56,40 +67,64 @@ class Pairs:
             why = self.run_pair([feroce, "run", "--"], server, client)
             if why:
                 return False, why
-        return True, f"{len(self.pairs)} runs"
+        return True, counted(self.pairs, "run")
 
     def run_pair(self, launcher, server, client):
+        """Why it failed, or nothing."""
         words = {"address": ADDRESS, "here": HERE}
-        command = client.format(**words)
+        server, client = server.format(**words), client.format(**words)
         deadline = time.monotonic() + PATIENCE
-        why = f"failed: {command}"
-        while time.monotonic() < deadline:
-            with subprocess.Popen([*launcher, *server.format(**words).split()],
-                                  stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as peer:
-                why = self.try_client([*launcher, *command.split()], peer, deadline)
-                peer.kill()
-            if not why or why.startswith("does not end"):
-                return why
-        return why
+        if self.port and not wait_until(lambda: not listening(self.port), deadline):
+            return f"failed: port {self.port} is taken before {server}"
+        with subprocess.Popen([*launcher, *server.split()], stdout=subprocess.DEVNULL,
+                              stderr=subprocess.DEVNULL, start_new_session=True) as peer:
+            try:
+                return self.run_client([*launcher, *client.split()], peer, deadline)
+            except subprocess.TimeoutExpired as expired:
+                return "does not end: " + " ".join(expired.cmd[len(launcher):])
+            finally:
+                end_group(peer)
+
+    def run_client(self, command, peer, deadline):
+        if self.port and not wait_until(lambda: listening(self.port), deadline, peer):
+            return "does not listen: " + " ".join(peer.args[3:])
+        done = self.try_client(command, peer, deadline)
+        said = done.stdout + done.stderr
+        if done.returncode != 0 or not re.search(self.success, said):
+            print(said, file=sys.stderr)
+            return "failed: " + " ".join(command[3:])
+        if self.ends and peer.wait(max(0.1, deadline - time.monotonic())) != 0:
+            return "failed: " + " ".join(peer.args[3:])
+        return ""
 
     def try_client(self, command, peer, deadline):
-        """Empty: it did its work. A server that is not there yet refuses it."""
-        attempts = time.monotonic() + 10
-        while time.monotonic() < min(attempts, deadline):
-            try:
-                done = subprocess.run(command, capture_output=True, text=True, check=False,
-                                      timeout=PATIENCE)
-            except subprocess.TimeoutExpired:
-                return "does not end: " + " ".join(command[3:])
-            # Some end with 0 although they were refused.
-            if done.returncode == 0 and re.search(self.success, done.stdout + done.stderr):
-                return ""
-            if peer.poll() is not None:
-                break  # It served one client, and that one failed.
+        """Once; again only if nobody listened by rdma_cm yet."""
+        while True:
+            left = max(0.1, deadline - time.monotonic())
+            done = subprocess.run(command, capture_output=True, text=True, check=False,
+                                  timeout=left)
+            refused = self.port is None and REFUSED in done.stdout + done.stderr
+            if not refused or peer.poll() is not None or time.monotonic() > deadline:
+                return done
             time.sleep(0.1)
-        return "failed: " + " ".join(command[3:])
 
 
+def wait_until(condition, deadline, process=None):
+    """Whether it holds before the deadline, and before the process ends."""
+    while not condition():
+        if time.monotonic() > deadline or (process and process.poll() is not None):
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def end_group(process):
+    """With what it started: a server may have a process for each client."""
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    process.wait()
 
 
 def fabric(provider, kind):
@@ -117,11 +152,12 @@ ROWS = [
     ("UCX", "ucx-utils", "ucx_perftest over rc_verbs and ud_verbs", Tests(r"^abi\.ucx_")),
     ("libfabric", "libfabric-bin", "fi_pingpong: verbs msg and dgram, verbs;ofi_rxm",
      Pairs(fabric("verbs", "msg"), fabric("verbs", "dgram"), fabric("verbs;ofi_rxm", "rdm"),
-           success=r"64 +100")),
+           success=r"64 +100", port=47592)),
     ("qperf", "qperf",
      "RC by rdma_cm: " + ", ".join(QPERF) + ". UC and UD know no GRH, which RoCE needs: refused, "
      "as by every RoCE device",
-     Pairs(*(("qperf", f"qperf -cm1 -t 1 {{address}} {test}") for test in QPERF), success="=")),
+     Pairs(*(("qperf", f"qperf -cm1 -t 1 {{address}} {test}") for test in QPERF), success="=",
+           port=19765, ends=False)),
     ("Open MPI", "openmpi-bin", "an all-to-all over UCX rc, checked", Tests(r"^abi\.mpi$")),
     ("MPICH, Slurm", "mpich", "mpiexec and srun start clusters of gas", Tests(r"^gas\.launcher_")),
     ("fio", "fio", "ioengine rdma: 4 MiB by WRITE and by READ",
@@ -141,9 +177,11 @@ def version_of(package):
 
 
 def make_interface():
-    """libfabric takes no loopback interface."""
+    """libfabric takes no loopback interface. Beside an interface that has IPv4 only, getaddrinfo
+    gives rping no IPv6 address, not even loopback's."""
     for command in ("ip link add d0 type veth peer name d1", "ip link set d0 addrgenmode none up",
-                    "ip link set d1 addrgenmode none up", f"ip addr add {ADDRESS}/24 dev d0"):
+                    "ip link set d1 addrgenmode none up", f"ip addr add {ADDRESS}/24 dev d0",
+                    "ip addr add fd98::1/64 dev d0 nodad"):
         subprocess.run(command.split(), check=True)
     os.environ["FEROCE_DEVICES"] = "d0"
     os.environ["FEROCE_TEST_ADDRESS"] = ADDRESS
@@ -159,15 +197,32 @@ def run_row(build, row):
     return passed, f"| {name} | {version} | {what} | {result} |"
 
 
-def write_table(path, lines):
+def read_page(path):
+    """What is before the table, its rows by program, and what is after it."""
     with open(path, encoding="utf-8") as page:
-        text = page.read()
-    head, rest = text.split(BEGIN)
-    tail = rest.split(END)[1]
+        head, rest = page.read().split(BEGIN)
+    table, tail = rest.split(END)
+    lines = [line for line in table.splitlines() if line.startswith("| ")][1:]
+    return head, {line.split(" | ")[0][2:]: line for line in lines}, tail
+
+
+def write_table(path, lines):
+    """Rows that were not run stay as they are."""
+    head, rows, tail = read_page(path)
+    rows.update(lines)
     table = [f"Debian {release()}, {platform.machine()}:", "",
-             "| Program | Version | What was run | Result |", "|---|---|---|---|", *lines]
+             "| Program | Version | What was run | Result |", "|---|---|---|---|",
+             *(rows[row[0]] for row in ROWS if row[0] in rows)]
     with open(path, "w", encoding="utf-8") as page:
         page.write(head + BEGIN + "\n" + "\n".join(table) + "\n" + END + tail)
+
+
+def page_differs():
+    """A sentence if the page does not list the programs and runs of ROWS."""
+    there = {name: line.split(" | ")[2] for name, line in read_page(PAGE)[1].items()}
+    here = {name: what for name, _, what, _ in ROWS}
+    names = [name for name in {**here, **there} if here.get(name) != there.get(name)]
+    return f"docs/programs.md has other rows: {', '.join(names)}; --write it" if names else ""
 
 
 def release():
@@ -188,20 +243,20 @@ def main():
     if not enter_own_network():
         return 77
     make_interface()
-    lines, failed = [], []
+    lines, failed = {}, []
     for row in ROWS:
         if options.names and row[0] not in options.names:
             continue
-        passed, line = run_row(os.path.abspath(options.build), row)
-        print(line, flush=True)
-        lines.append(line)
+        passed, lines[row[0]] = run_row(os.path.abspath(options.build), row)
+        print(lines[row[0]], flush=True)
         if not passed:
             failed.append(row[0])
-    if options.write and not options.names:
+    if options.write:
         write_table(options.write, lines)
-    if failed:
-        sys.exit("do not run: " + ", ".join(failed))
-    return 0
+    wrong = ["do not run: " + ", ".join(failed)] if failed else []
+    if not options.write and page_differs():
+        wrong.append(page_differs())
+    return "\n".join(wrong) or 0
 
 
 sys.exit(main())
