@@ -614,7 +614,7 @@ stage_action() {
     local archive
     set_up product dist-tools chroot
     archive=$("$root/tools/dist/dist.sh" "$root/build-dist" "$jobs")
-    python3 "$root/tests/ci/bare.py" --work "$root/build-chroot" "$archive" bookworm
+    /usr/bin/python3 "$root/tests/ci/bare.py" --work "$root/build-chroot" "$archive" bookworm
 }
 
 stage_programs() {

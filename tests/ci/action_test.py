@@ -19,9 +19,17 @@ FEROCE = """#!/bin/sh
 here=$(dirname "$(readlink -f "$0")")
 case $* in
     --version) echo feroce 9.8.7 ;;
-    doctor) [ "$FEROCE_FAULTS" != drop=7 ] || echo "stop  feroce_lo cannot be opened: too much" ;;
-    "-j dev") echo '[{"ifindex":0,"ifname":"feroce_lo"},{"ifindex":1,"ifname":"feroce_eth0"}]' ;;
-    env) echo "export LD_LIBRARY_PATH='$here/lib'\\"\\${LD_LIBRARY_PATH:+:\\$LD_LIBRARY_PATH}\\"" ;;
+    doctor)
+        case $FEROCE_FAULTS in
+            drop=7) echo "stop  feroce_lo cannot be opened: FEROCE_FAULTS has too much"; exit 1 ;;
+            drop=8) exit 139 ;;
+            ibv_open_device:*) echo "stop  feroce_lo cannot be opened: it was asked for"; exit 1 ;;
+        esac ;;
+    "-j dev") [ -z "$FEROCE_FAULTS" ] || exit 1
+        echo '[{"ifindex":0,"ifname":"feroce_lo"},{"ifindex":1,"ifname":"feroce_eth0"}]' ;;
+    env) echo "export LD_LIBRARY_PATH='$here/lib'\\"\\${LD_LIBRARY_PATH:+:\\$LD_LIBRARY_PATH}\\""
+        echo "export FEROCE_SYSFS_ROOT='$here/sysfs'"
+        echo "export PATH='$here/sysfs/bin'\\"\\${PATH:+:\\$PATH}\\"" ;;
     explain) echo "queue pair 0x12: the peer is gone ${FEROCE_PCAP:-and nothing is captured}" ;;
     *) exit 2 ;;
 esac
@@ -37,10 +45,10 @@ class Action(unittest.TestCase):
         self.runner = Runner(str(self.root / "temporary"))
         self.archive = self.pack(NAME)
 
-    def pack(self, name):
+    def pack(self, name, text=FEROCE):
         program = self.root / name / "bin/feroce"
-        program.parent.mkdir(parents=True)
-        program.write_text(FEROCE)
+        program.parent.mkdir(parents=True, exist_ok=True)
+        program.write_text(text)
         program.chmod(0o755)
         archive = self.root / f"{name}.tar.zst"
         subprocess.run(["tar", "--zstd", "-C", self.root, "-cf", archive, name], check=True)
@@ -88,14 +96,42 @@ class Action(unittest.TestCase):
     def test_everywhere_sets_what_feroce_env_says(self):
         status, said, outputs = self.setup(everywhere="true")
         self.assertEqual(status, 0, said)
-        self.assertEqual(self.runner.environment["LD_LIBRARY_PATH"], f"{outputs['path']}/bin/lib")
+        folder = f"{outputs['path']}/bin"
+        self.assertEqual(self.runner.environment["LD_LIBRARY_PATH"], f"{folder}/lib")
+        self.assertEqual(self.runner.environment["FEROCE_SYSFS_ROOT"], f"{folder}/sysfs")
+        self.assertEqual(self.runner.path, [f"{folder}/sysfs/bin", folder])
+
+    def test_faults_of_calls_and_events(self):
+        for faults in ("ibv_create_cq:ENOMEM@1", "PORT_ERR@100ms,PORT_ACTIVE@300ms",
+                       "ibv_post_send:EIO@3+,ibv_poll_cq:LATE=0.5,drop=1e-3,seed=3",
+                       "ibv_open_device:ENOMEM@1"):  # Which stops feroce doctor, too.
+            with self.subTest(faults=faults):
+                status, said, outputs = self.setup(faults=faults)
+                self.assertEqual((status, outputs.get("devices")), (0, "feroce_lo,feroce_eth0"),
+                                 said)
+                self.assertEqual(self.runner.environment["FEROCE_FAULTS"], faults)
+
+    def test_a_program_that_does_not_run(self):
+        def without(command):
+            return FEROCE.replace("case $* in\n", f"case $* in\n    {command}) exit 3 ;;\n")
+        for text, sentence in (
+                ("#!/bin/sh\necho started; echo 'GLIBC_2.99 not found'; exit 1\n",
+                 "no program would run: feroce doctor ended with 1: GLIBC_2.99 not found"),
+                ("#!/nowhere/sh\n", "no program would run: feroce doctor ended with 127: "),
+                (without("doctor"), "feroce doctor ended with 3"),
+                (without("--version"), "feroce --version tells no version"),
+                (without("'-j dev'"), "feroce dev names no device"),
+                (without("env"), "feroce env tells no variables")):
+            with self.subTest(sentence=sentence):
+                self.archive = self.pack(NAME, text)
+                self.assertIn(sentence, self.refused(everywhere="true"))
 
     def test_bad_inputs_stop_with_one_sentence(self):
         for name, value in (("version", "latest"), ("version", "1.2"), ("devices", "lo eth0"),
-                            ("devices", "lo,"), ("devices", "../lo"), ("faults", "drop"),
-                            ("faults", "drop=0.1\nLD_PRELOAD=/tmp/x"), ("seed", "-1"),
-                            ("seed", "1e9"), ("capture", "yes"), ("everywhere", "1"),
-                            ("archive", "a\nb")):
+                            ("devices", "lo,"), ("devices", "../lo"), ("faults", "drop=1,"),
+                            ("faults", "drop 0.1"), ("faults", "drop=0.1\nLD_PRELOAD=/tmp/x"),
+                            ("seed", "-1"), ("seed", "1e9"), ("capture", "yes"),
+                            ("everywhere", "1"), ("archive", "a\nb")):
             with self.subTest(input=name, value=value):
                 self.assertIn(f"the input {name} is '", self.refused(**{name: value}))
 
@@ -105,8 +141,9 @@ class Action(unittest.TestCase):
 
     def test_what_the_runner_or_the_program_does_not_have(self):
         self.assertIn("has no such interface", self.refused(devices="nosuch0"))
-        self.assertIn("no program would run: feroce_lo cannot be opened: too much",
+        self.assertIn("no program would run: feroce_lo cannot be opened: FEROCE_FAULTS has",
                       self.refused(faults="drop=7"))
+        self.assertIn("feroce doctor ended with 139", self.refused(faults="drop=8"))
 
     def test_an_archive_that_is_not_the_one(self):
         self.assertIn("there is no file", self.refused(archive="/nowhere/" + self.archive.name))
@@ -146,6 +183,30 @@ class Action(unittest.TestCase):
         self.assertIn("3.pcapng: left out", (report / "left-out.txt").read_text())
         self.assertEqual([words for _, words in self.runner.used],
                          [{"name": "mine", "path": str(report)}])
+
+    def test_the_summary_has_the_beginning_of_many_reasons(self):
+        line = "queue pair 0x12: ``` " + "the peer is gone; " * 50
+        self.archive = self.pack(NAME, FEROCE.replace(
+            "explain) echo", f"explain) yes '{line}' | head -n 300 ;;\n    never) echo"))
+        self.assertEqual(self.setup()[0], 0)
+        status, said, outputs = self.runner.action(ROOT / "tools/action/report")
+        self.assertEqual(status, 0, said[-1000:])
+        reasons = (pathlib.Path(outputs["path"]) / "explain.txt").read_text()
+        self.assertEqual(reasons, f"{line}\n" * 300)
+        self.assertGreater(len(reasons), 200000)
+        summary = self.runner.file("step_summary").read_text()
+        self.assertTrue(
+            summary.endswith("\n... the rest is in explain.txt of the artifact\n```\n"))
+        self.assertEqual(summary.count("```"), 2)
+        self.assertTrue(59000 < len(summary) < 61000, len(summary))
+
+    def test_a_report_outside_of_a_runner(self):
+        del self.runner.environment["RUNNER_TEMP"]
+        self.runner.environment["TMPDIR"] = str(self.root)
+        folders = [self.runner.action(ROOT / "tools/action/report")[2]["path"] for _ in range(2)]
+        self.assertEqual({str(pathlib.Path(folder).parent) for folder in folders},
+                         {str(self.root)})
+        self.assertNotEqual(*folders)
 
     def test_a_report_where_nothing_was_set_up(self):
         status, said, outputs = self.runner.action(ROOT / "tools/action/report")

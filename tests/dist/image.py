@@ -29,10 +29,10 @@ umount -R /sys/fs/cgroup 2>/dev/null || true
 mount -t cgroup2 cgroup2 /sys/fs/cgroup
 exec podman "$@"
 """
-LAYERED = """FROM feroce
+LAYERED = """FROM localhost/feroce:{version}
 USER 0
 RUN rm -rf /opt/feroce
-COPY --from=feroce-layer / /usr/local/mine
+COPY --from=localhost/feroce-layer:{version} / /usr/local/mine
 USER 1000
 ENTRYPOINT []
 """
@@ -84,10 +84,10 @@ def make_images(engine, archive, suite, chroots):
     return [pathlib.Path(line) for line in made.stdout.splitlines()]
 
 
-def two_machines(engine):
+def two_machines(engine, image):
     """A server and a client in containers, each with a network of its own."""
     address = FAMILIES["ipv4"][0]
-    words = ["feroce", "ib_write_bw", "-d", "feroce_net0", "-n", "500"]
+    words = [image, "ib_write_bw", "-d", "feroce_net0", "-n", "500"]
     with two_namespaces() as sides:
         networks = [f"ns:{side.path}" for side in sides]
         with subprocess.Popen(engine.container(networks[0], *words), stdout=subprocess.PIPE,
@@ -104,10 +104,10 @@ def two_machines(engine):
                 sys.exit(f"image: the server ended with {server.returncode}: {said}")
 
 
-def as_a_layer(engine):
+def as_a_layer(engine, version):
     context = engine.work / "context"
     context.mkdir()
-    (context / "Containerfile").write_text(LAYERED, encoding="utf-8")
+    (context / "Containerfile").write_text(LAYERED.format(version=version), encoding="utf-8")
     engine.build("build", "--quiet", "--isolation", "chroot", "--tag", "layered", context)
     pair = PAIR.format(feroce="/usr/local/mine/bin/feroce")
     expect_bandwidth(output(engine.container("none", "layered", "sh", "-ec", pair)))
@@ -125,6 +125,8 @@ def main():
     shutil.rmtree(options.work, ignore_errors=True)
     for folder in (options.work, options.chroots):
         folder.mkdir(parents=True, exist_ok=True)
+    version = options.archive.name.removeprefix("feroce-").split("-linux-", maxsplit=1)[0]
+    image = f"localhost/feroce:{version}"
     maker = Engine(options.work.resolve() / "make")
     files = make_images(maker, options.archive, options.suite, options.chroots)
     user = Engine(options.work.resolve() / "use")
@@ -132,12 +134,12 @@ def main():
     begin = time.monotonic()
     for file in files:
         output(user.podman("load", "--quiet", "--input", file))
-    if not re.search(r"^ *feroce_lo\b", output(user.container("none", "feroce")), re.MULTILINE):
+    if not re.search(r"^ *feroce_lo\b", output(user.container("none", image)), re.MULTILINE):
         sys.exit("image: the container shows no device")
-    two_machines(user)
+    two_machines(user, image)
     print(f"{options.suite}: {time.monotonic() - begin:.1f} s from the image's file to the end of "
           "ib_write_bw", flush=True)
-    as_a_layer(user)
+    as_a_layer(user, version)
     shutil.rmtree(options.work, ignore_errors=True)
 
 

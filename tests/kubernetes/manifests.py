@@ -32,8 +32,16 @@ def mount_problems(document):
                 yield f"{container['name']} mounts {mount['name']}, which is no volume"
 
 
+def image_problems(document):
+    """An image of ours is loaded, not pulled: without a tag a cluster would ask a registry."""
+    for container in document["spec"].get("initContainers", []):
+        if ":" not in container["image"] or "imagePullPolicy" not in container:
+            yield f"{container['name']}: the image {container['image']} would be pulled"
+
+
 def problems(document):
-    return list(schema_problems(HERE / "schema.json", document)) or list(mount_problems(document))
+    return (list(schema_problems(HERE / "schema.json", document)) or
+            [*mount_problems(document), *image_problems(document)])
 
 
 def main():

@@ -39,6 +39,14 @@ class Manifests(unittest.TestCase):
         self.spec["volumes"][0]["name"] = "other"
         self.assertIn("server mounts feroce, which is no volume", problems(self.pod))
 
+    def test_an_image_that_would_be_pulled(self):
+        container = self.spec["initContainers"][0]
+        container["image"] = "feroce"
+        self.assertIn("feroce: the image feroce would be pulled", problems(self.pod))
+        container["image"] = "feroce:1"
+        del container["imagePullPolicy"]
+        self.assertIn("feroce: the image feroce:1 would be pulled", problems(self.pod))
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -3,10 +3,15 @@
 # the reasons in the job's summary. It never fails a job itself: that has failed already.
 set -euo pipefail
 limit=$((100 * 1024 * 1024)) # Bytes of captures; an artifact should be quick to download.
-report=${RUNNER_TEMP:-/tmp}/feroce-report
+shown=60000                  # Bytes of reasons in the summary, which has 1 MiB for the whole job.
 captures=${FEROCE_CAPTURES:-}
-rm -rf "$report"
-mkdir -p "$report"
+if [[ -n ${RUNNER_TEMP:-} ]]; then
+    report=$RUNNER_TEMP/feroce-report
+    rm -rf "$report"
+    mkdir -p "$report"
+else
+    report=$(mktemp -d) # A fixed name would be another user's to take.
+fi
 
 # Reasons of processes that have ended are kept too. Not captured: that would be one file more.
 explain() {
@@ -40,7 +45,10 @@ keep_captures
 {
     echo "### feroce explain"
     echo '```text'
-    sed 's/```/---/g' "$report/explain.txt" | head -c 60000 # A summary has 1 MiB.
+    head -c "$shown" "$report/explain.txt" | sed 's/```/---/g'
+    if [[ $(stat -c %s "$report/explain.txt") -gt $shown ]]; then
+        printf '\n%s\n' "... the rest is in explain.txt of the artifact"
+    fi
     echo '```'
 } >>"${GITHUB_STEP_SUMMARY:-/dev/null}"
 cat "$report/explain.txt"

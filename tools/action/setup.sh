@@ -24,7 +24,8 @@ check_inputs() {
     check_input version "$version" 'v?[0-9]+\.[0-9]+\.[0-9]+' 0.1.0
     check_input archive "$archive" '[^[:cntrl:]]+' build-dist/feroce-0.1.0-linux-x86_64.tar.zst
     check_input devices "$devices" '[A-Za-z0-9_.@-]+(,[A-Za-z0-9_.@-]+)*' lo,eth0
-    check_input faults "$faults" '[a-z_]+=[0-9.]+(,[a-z_]+=[0-9.]+)*' drop=0.01,dup=0.01
+    # Their words; feroce doctor judges what they mean.
+    check_input faults "$faults" '[A-Za-z0-9_.:=@+-]+(,[A-Za-z0-9_.:=@+-]+)*' drop=0.01,dup=0.01
     check_input seed "$seed" '[0-9]{1,18}' 7
     check_input capture "$capture" 'true|false' true
     check_input everywhere "$everywhere" 'true|false' true
@@ -100,23 +101,55 @@ settings() {
     [[ $capture != true ]] || echo "FEROCE_PCAP=$place/captures/%p.pcapng"
 }
 
-# By the very program: it opens a device as others will, and says in one sentence what is wrong.
-try() {
-    local said
-    said=$(env "${set[@]}" "$folder/bin/feroce" doctor 2>&1) || true
-    said=$(grep -m 1 -E '^stop ' <<<"$said") || return 0
-    die "no program would run: $(sed -E 's/^stop +//' <<<"$said")"
+# Without faults: these are for later steps, and may meet calls of the command itself.
+feroce() {
+    env -u FEROCE_FAULTS "${plain[@]}" "$folder/bin/feroce" "$@"
 }
 
-# What `feroce env` prints as `export NAME='VALUE'`.
-everywhere() {
-    (eval "$(env "${set[@]}" "$folder/bin/feroce" env)" && env) |
-        grep -E '^(LD_LIBRARY_PATH|LD_PRELOAD|FEROCE_SYSFS_ROOT)='
+stop_of() { # WHAT DOCTOR SAID, PATTERN: the sentence of the first thing that stops RDMA.
+    grep -m 1 -E "^stop .*$2" <<<"$1" | sed -E 's/^stop +//'
+}
+
+# By the very program: it opens a device as others will, and says in one sentence what is wrong.
+try() {
+    local said status=0
+    said=$(feroce doctor 2>&1) || status=$?
+    [[ $status -eq 0 ]] || die "no program would run: $(stop_of "$said" '' ||
+        echo "feroce doctor ended with $status: ${said##*$'\n'}")"
+    [[ -n $faults ]] || return 0
+    # A fault that was asked for may stop doctor too. A value that is not understood is named.
+    said=$(env "${set[@]}" "$folder/bin/feroce" doctor 2>&1) || status=$?
+    [[ $status -le 1 ]] || die "with these faults feroce doctor ended with $status"
+    said=$(stop_of "$said" FEROCE_FAULTS) || return 0
+    die "no program would run: $said"
+}
+
+version_of_program() {
+    feroce --version | grep -m 1 -oE '[0-9]+\.[0-9]+\.[0-9]+'
 }
 
 names_of_devices() {
-    env "${set[@]}" "$folder/bin/feroce" -j dev | grep -oE '"ifname": *"[^"]+"' | cut -d'"' -f4 |
-        paste -sd,
+    feroce -j dev | grep -oE '"ifname": *"[^"]+"' | cut -d'"' -f4 | paste -sd,
+}
+
+# NAME=VALUE of what `feroce env` prints as `export NAME='VALUE'`, but PATH: the runner has a file
+# for that.
+variables() (
+    said=$(feroce env) || exit 1
+    eval "$said" || exit 1
+    [[ -n ${LD_LIBRARY_PATH:-} ]] || exit 1
+    for name in LD_LIBRARY_PATH LD_PRELOAD FEROCE_SYSFS_ROOT; do
+        [[ -z ${!name:-} ]] || echo "$name=${!name}"
+    done
+)
+
+# Folders, each of which the runner puts before the path as it is then.
+folders() {
+    local name value
+    echo "$folder/bin"
+    while IFS='=' read -r name value; do
+        [[ $name != FEROCE_SYSFS_ROOT ]] || echo "$value/bin"
+    done <<<"$exported"
 }
 
 version=${INPUT_VERSION:-} archive=${INPUT_ARCHIVE:-} devices=${INPUT_DEVICES:-}
@@ -131,16 +164,17 @@ rm -rf "$place"
 mkdir -p "$place/captures"
 folder=$(unpack)
 mapfile -t set < <(settings)
+mapfile -t plain < <(settings | grep -v '^FEROCE_FAULTS=')
 try
+program=$(version_of_program) || die "feroce --version tells no version"
+names=$(names_of_devices) || die "feroce dev names no device"
+exported=
+[[ $everywhere != true ]] || exported=$(variables) || die "feroce env tells no variables"
 {
     printf '%s\n' "FEROCE_CAPTURES=$place/captures" "${set[@]}"
-    [[ $everywhere != true ]] || everywhere
+    [[ -z $exported ]] || echo "$exported"
 } >>"$GITHUB_ENV"
-echo "$folder/bin" >>"$GITHUB_PATH"
-{
-    echo "path=$folder"
-    echo "version=$("$folder/bin/feroce" --version | grep -oE '[0-9]+\.[0-9]+\.[0-9]+')"
-    echo "devices=$(names_of_devices)"
-    echo "captures=$place/captures"
-} >>"$GITHUB_OUTPUT"
+folders >>"$GITHUB_PATH"
+printf '%s\n' "path=$folder" "version=$program" "devices=$names" "captures=$place/captures" \
+    >>"$GITHUB_OUTPUT"
 echo "feroce: set up in $folder"

@@ -2,7 +2,8 @@
 # ./feroce dist --image: image.sh ARCHIVE [BASE]. Two OCI images of an archive, as files beside it:
 # NAME.layer.oci.tar (its files alone) and NAME.oci.tar (a Debian that runs programs on it). BASE is
 # the image of that Debian; the engine pulls it if it does not have it. IMAGE_OPTIONS (environment):
-# options that come before buildah's command, such as --root.
+# options that come before buildah's command, such as --root. The images' names are whole, with the
+# version as their tag: what loads them, such as Kind, adds nothing, and nothing asks a registry.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 archive=$(readlink -f "$1")
@@ -15,6 +16,10 @@ case $name in
     *) echo "feroce: $archive is no archive of ./feroce dist" >&2; exit 2 ;;
 esac
 read -ra options <<<"${IMAGE_OPTIONS:-}"
+version=${name#feroce-}
+version=${version%%-linux-*}
+layer=localhost/feroce-layer:$version
+program=localhost/feroce:$version
 
 say() { echo "feroce: $*" >&2; }
 
@@ -41,12 +46,12 @@ trap 'rm -rf "$context"' EXIT
 mkdir "$context/feroce"
 tar -C "$context/feroce" --strip-components=1 --no-same-owner -xf "$archive"
 date=$(stat -c %Y "$context/feroce/README")
-build layer feroce-layer || { say "the image feroce-layer was not made"; exit 1; }
-save feroce-layer "$folder/$name.layer.oci.tar"
+build layer "$layer" || { say "the image $layer was not made"; exit 1; }
+save "$layer" "$folder/$name.layer.oci.tar"
 # Its commands are programs of that architecture.
 if [[ $architecture != "$(dpkg --print-architecture)" ]]; then
-    say "the image feroce for $architecture is made on $architecture; its layer is made"
+    say "the image $program for $architecture is made on $architecture; its layer is made"
     exit
 fi
-build program feroce || { say "the image feroce was not made; $base is its base"; exit 1; }
-save feroce "$folder/$name.oci.tar"
+build program "$program" || { say "the image $program was not made; $base is its base"; exit 1; }
+save "$program" "$folder/$name.oci.tar"
