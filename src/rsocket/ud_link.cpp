@@ -105,7 +105,8 @@ Result<void> UdLink::make_memory() {
         ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) return Error{ENOMEM, "no memory for datagrams"};
     memory_ = {static_cast<std::byte*>(memory), size};
-    region_ = ibv_reg_mr(id_->pd, memory, size, IBV_ACCESS_LOCAL_WRITE);
+    constexpr int kAccess = IBV_ACCESS_LOCAL_WRITE;  // The macro mixes enums.
+    region_ = ibv_reg_mr(id_->pd, memory, size, kAccess);
     if (region_ == nullptr) return Error{errno, "the memory of datagrams cannot be registered"};
     free_.resize(sends_);
     for (std::uint32_t place = 0; place < sends_; ++place) free_[place] = place;
