@@ -12,21 +12,22 @@
 
 namespace feroce::cli {
 
-using Flow = std::tuple<Gid, Gid, std::uint32_t>;  // Source, destination, queue pair that gets it.
+using PacketFlow =
+    std::tuple<Gid, Gid, std::uint32_t>;  // Source, destination, queue pair that gets it.
 
 class FlowPairs {
 public:
     // Packets in the order of the capture.
-    void request(const Flow& flow, std::uint32_t psn);
-    void answer(const Flow& flow, std::uint32_t psn);
-    void datagram(const Flow& flow, std::uint32_t from_qpn);
+    void request(const PacketFlow& flow, std::uint32_t psn);
+    void answer(const PacketFlow& flow, std::uint32_t psn);
+    void datagram(const PacketFlow& flow, std::uint32_t from_qpn);
 
     // For each flow that is known to answer another: that one.
-    std::map<Flow, Flow> partners() const;
+    std::map<PacketFlow, PacketFlow> partners() const;
 
 private:
-    std::map<Flow, std::uint32_t> requests_;  // The last PSN.
-    std::map<Flow, std::map<Flow, std::size_t>> votes_;
+    std::map<PacketFlow, std::uint32_t> requests_;  // The last PSN.
+    std::map<PacketFlow, std::map<PacketFlow, std::size_t>> votes_;
 };
 
 }  // namespace feroce::cli

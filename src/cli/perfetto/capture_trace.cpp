@@ -16,7 +16,7 @@ namespace {
 
 enum Row : std::uint32_t { kRequests = 1, kSent, kReceived, kAgain };
 
-Flow flow_of(const wire::RoceDatagram& datagram, const wire::Packet& packet) {
+PacketFlow flow_of(const wire::RoceDatagram& datagram, const wire::Packet& packet) {
     return {datagram.address.source, datagram.address.destination, packet.bth.destination.raw};
 }
 
@@ -51,7 +51,7 @@ void CaptureTrace::learn() {
     FlowPairs pairs;
     (void)each_packet(capture_,
                       [&](double, const wire::RoceDatagram& datagram, const wire::Packet& packet) {
-                          const Flow flow = flow_of(datagram, packet);
+                          const PacketFlow flow = flow_of(datagram, packet);
                           if (packet.info->has(wire::Header::Deth))
                               pairs.datagram(flow, packet.deth().source.raw);
                           else if (is_answer(packet))
@@ -65,7 +65,8 @@ void CaptureTrace::learn() {
     }
 }
 
-CaptureTrace::End CaptureTrace::sender_of(const Flow& flow, const wire::Packet& packet) const {
+CaptureTrace::End CaptureTrace::sender_of(const PacketFlow& flow,
+                                          const wire::Packet& packet) const {
     const Gid& address = std::get<0>(flow);
     if (packet.info->has(wire::Header::Deth)) return {address, packet.deth().source.raw, {}};
     if (const auto back = other_way_.find(flow); back != other_way_.end())
@@ -90,7 +91,7 @@ std::uint32_t CaptureTrace::group_of(const End& end) {
     return group;
 }
 
-WorkRequests& CaptureTrace::requests_of(const Flow& flow, std::uint32_t group) {
+WorkRequests& CaptureTrace::requests_of(const PacketFlow& flow, std::uint32_t group) {
     std::unique_ptr<WorkRequests>& requests = requests_[flow];
     if (requests == nullptr)
         requests = std::make_unique<WorkRequests>(file_, TracePlace{group, kRequests}, next_id_);
@@ -100,7 +101,7 @@ WorkRequests& CaptureTrace::requests_of(const Flow& flow, std::uint32_t group) {
 void CaptureTrace::add(double us, const wire::RoceDatagram& datagram, const wire::Packet& packet) {
     ++packets_;
     last_us_ = std::max(last_us_, us);
-    const Flow flow = flow_of(datagram, packet);
+    const PacketFlow flow = flow_of(datagram, packet);
     const std::uint32_t sender = group_of(sender_of(flow, packet));
     const std::uint32_t receiver = group_of({std::get<1>(flow), std::get<2>(flow), {}});
     Json details{{"psn", packet.bth.psn.raw()},

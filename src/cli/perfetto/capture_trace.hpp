@@ -33,20 +33,20 @@ public:
 
 private:
     // An address and a queue pair number. 0: its own is unknown, so it has that of its peer.
-    using End = std::tuple<Gid, std::uint32_t, Flow>;
+    using End = std::tuple<Gid, std::uint32_t, PacketFlow>;
 
     void learn();
-    End sender_of(const Flow& flow, const wire::Packet& packet) const;
+    End sender_of(const PacketFlow& flow, const wire::Packet& packet) const;
     std::uint32_t group_of(const End& end);
-    WorkRequests& requests_of(const Flow& flow, std::uint32_t group);
+    WorkRequests& requests_of(const PacketFlow& flow, std::uint32_t group);
     void add(double us, const wire::RoceDatagram& datagram, const wire::Packet& packet);
 
     std::string capture_;
     TraceFile& file_;
     Remarks remarks_;
-    std::map<Flow, Flow> other_way_;
+    std::map<PacketFlow, PacketFlow> other_way_;
     std::map<End, std::uint32_t> groups_;
-    std::map<Flow, std::unique_ptr<WorkRequests>> requests_;
+    std::map<PacketFlow, std::unique_ptr<WorkRequests>> requests_;
     std::uint64_t next_id_ = 1;
     std::size_t packets_ = 0;
     double last_us_ = 0;

@@ -19,12 +19,12 @@
 namespace feroce::cli {
 namespace {
 
-Flow flow_of(const LadderPacket& packet) {
+PacketFlow flow_of(const LadderPacket& packet) {
     return {packet.source, packet.destination, packet.qpn};
 }
 
 // For each flow that is known to answer another: that one.
-std::map<Flow, Flow> partners(const std::vector<LadderPacket>& packets) {
+std::map<PacketFlow, PacketFlow> partners(const std::vector<LadderPacket>& packets) {
     FlowPairs pairs;
     for (const LadderPacket& packet : packets) {
         if (packet.from_qpn != 0)
@@ -98,16 +98,16 @@ std::pair<std::vector<LadderPacket>, bool> packets_in(CaptureFile& file, std::si
 }  // namespace
 
 Json ladders_of(const std::vector<LadderPacket>& packets) {
-    const std::map<Flow, Flow> requests_of = partners(packets);
-    std::map<Flow, Flow> answers_of;
+    const std::map<PacketFlow, PacketFlow> requests_of = partners(packets);
+    std::map<PacketFlow, PacketFlow> answers_of;
     for (const auto& [answers, requests] : requests_of) answers_of.emplace(requests, answers);
-    std::map<Flow, Json> ladders;  // By the flow to the right.
+    std::map<PacketFlow, Json> ladders;  // By the flow to the right.
     for (const LadderPacket& packet : packets) {
-        const Flow own = flow_of(packet);
+        const PacketFlow own = flow_of(packet);
         const auto requests = requests_of.find(own);
         const auto answers = answers_of.find(own);
         // Both ends may ask: the flow that comes first in order is the one to the right.
-        std::optional<Flow> other;
+        std::optional<PacketFlow> other;
         if (answers != answers_of.end()) other = answers->second;
         if (requests != requests_of.end()) other = requests->second;
         const bool to_right = !other || own < *other;
