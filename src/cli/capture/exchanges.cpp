@@ -52,6 +52,7 @@ Exchange& Exchanges::open(const Key& key, Duration time) {
     made.caller = std::get<0>(key);
     made.callee = std::get<1>(key);
     made.begun = time;
+    made.last = time;
     return made;
 }
 

@@ -322,6 +322,18 @@ TEST(CaptureStory, RefusedConnections) {
               "refused by 10.0.0.2: REJ, reason 8 (invalid service id: nobody listens) | \n");
 }
 
+TEST(CaptureStory, ARefusalHasItsOwnTimeWithoutWhatItRefuses) {
+    Teller teller;
+    teller.request(Opcode::RcSendOnly, 5);
+    teller.answer(5);
+    wire::CmRej rej;
+    rej.remote_id = {0x500};
+    teller.manage(kB, kA, rej);
+    const std::vector<Finding> told = teller.story.finish();
+    ASSERT_EQ(told.size(), 1U);
+    EXPECT_EQ(told[0].time, 2ms);
+}
+
 TEST(CaptureStory, RequestsForAConnectionThatNobodyAnswers) {
     Teller teller;
     for (int i = 0; i < 3; ++i) teller.manage(kA, kB, request_for_port(4420));
