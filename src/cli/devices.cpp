@@ -92,6 +92,11 @@ std::vector<DeviceInfo> list_devices() {
     return out;
 }
 
+void forget_settings_of_programs() {
+    ::unsetenv("FEROCE_PCAP");
+    ::unsetenv("FEROCE_FAULTS");
+}
+
 bool hides_loopback(const std::vector<DeviceInfo>& devices) {
     const char* restricted = std::getenv("FEROCE_DEVICES");
     if (devices.empty() || (restricted != nullptr && restricted[0] != '\0')) return false;

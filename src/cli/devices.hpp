@@ -24,6 +24,10 @@ struct DeviceInfo {
 
 std::vector<DeviceInfo> list_devices();
 
+// For commands that only look: settings that are meant for programs. Such a command captures
+// nothing, and must not empty the file of a program that did; its own calls meet no faults.
+void forget_settings_of_programs();
+
 // True if feroce_lo is left out of them, because there are others and nothing names it.
 bool hides_loopback(const std::vector<DeviceInfo>& devices);
 

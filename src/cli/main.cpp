@@ -13,6 +13,7 @@
 
 #include "cli/attach.hpp"
 #include "cli/capture/explain_capture.hpp"
+#include "cli/devices.hpp"
 #include "cli/doctor.hpp"
 #include "cli/explain.hpp"
 #include "cli/export.hpp"
@@ -251,7 +252,7 @@ int parse_and_do(int argc, char** argv) {
     return status;
 }
 
-// Such a command captures nothing, and must not empty the file of a program that did.
+// The others are programs on the device, start some, or judge the settings of programs.
 bool only_looks(const std::vector<std::string>& words) {
     const auto command = std::find_if(words.begin(), words.end(),
                                       [](const std::string& word) { return word[0] != '-'; });
@@ -298,7 +299,7 @@ int main(int argc, char** argv) {
         if (words.size() > 1) asked.insert(asked.begin() + 1, argv[2]);
         return parse_and_do(static_cast<int>(asked.size()), asked.data());
     }
-    if (only_looks(words)) ::unsetenv("FEROCE_PCAP");
+    if (only_looks(words)) forget_settings_of_programs();
     const bool asks_help = words.size() == 2 && (words[1] == "--help" || words[1] == "-h");
     const bool launches = !words.empty() && words[0] == "launch";
     const bool runs = !words.empty() && words[0] == "run";

@@ -11,6 +11,7 @@
 #include <system_error>
 
 #include "cli/complain.hpp"
+#include "cli/devices.hpp"
 #include "cli/elf_check.hpp"
 
 namespace feroce::cli {
@@ -114,7 +115,7 @@ int answer_rdma(const std::vector<std::string>& words,
                 const std::function<int(int argc, char** argv)>& ours) {
     auto asked = as_our_words(words);
     if (!asked) return answer_by_the_machine(words);
-    ::unsetenv("FEROCE_PCAP");  // Nothing is captured, and no file of a program emptied.
+    forget_settings_of_programs();
     asked->insert(asked->begin(), "feroce");
     std::vector<char*> arguments = arguments_of(*asked);
     return ours(static_cast<int>(asked->size()), arguments.data());

@@ -7,9 +7,11 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <optional>
 #include <system_error>
 
 #include "cli/complain.hpp"
+#include "cli/devices.hpp"
 #include "cli/elf_check.hpp"
 #include "cli/rdma_command.hpp"
 #include "cli/sysfs_tree.hpp"
@@ -27,10 +29,33 @@ struct Variable {
     char separator;  // Before what the variable holds already; 0 to replace that.
 };
 
+// Faults are for the program: the launcher's own calls meet none while this lives.
+class WithoutFaults {
+public:
+    WithoutFaults() {
+        if (const char* before = std::getenv(kName)) before_ = before;
+        ::unsetenv(kName);
+    }
+    ~WithoutFaults() {
+        if (before_) ::setenv(kName, before_->c_str(), 1);
+    }
+    WithoutFaults(const WithoutFaults&) = delete;
+    WithoutFaults& operator=(const WithoutFaults&) = delete;
+
+private:
+    static constexpr char kName[] = "FEROCE_FAULTS";
+    std::optional<std::string> before_;
+};
+
+std::vector<DeviceInfo> devices_without_faults() {
+    const WithoutFaults none;
+    return list_devices();
+}
+
 std::vector<Variable> environment(const std::string& folder) {
     std::vector<Variable> out{{"LD_LIBRARY_PATH", folder, ':'}};
     const std::string shim = folder + "/" + kShim;
-    Tree described = describe_tree(list_devices());
+    Tree described = describe_tree(devices_without_faults());
     add_rdma_command(described);
     const Result<std::string> tree = install_tree(described);
     // Without the tree only programs that look at /sys or /dev themselves miss something.

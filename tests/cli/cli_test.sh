@@ -518,6 +518,20 @@ test_settings() {
     equal "$status" 0 "$err"
 }
 
+# Faults of calls are for the program, not for the launcher or for commands that look.
+test_call_faults() {
+    export FEROCE_DEVICES=lo FEROCE_FAULTS=ibv_get_device_list:ENOMEM@1
+    equal "$("$feroce" run -- ls /sys/class/infiniband)" feroce_lo "the tree"
+    equal "$("$feroce" run -- sh -c 'echo "$FEROCE_FAULTS"')" "$FEROCE_FAULTS" "the program's"
+    equal "$("$feroce" dev -j | json 'd[0]["ifname"]')" feroce_lo "dev"
+    equal "$("$feroce" run -- rdma -j dev | json 'd[0]["ifname"]')" feroce_lo "rdma"
+    call "$feroce" run -- ibv_devinfo -d feroce_lo
+    [[ $status -ne 0 ]] || fail "the program met no fault: $out"
+    FEROCE_FAULTS=lose=1 call "$feroce" doctor
+    equal "$status" 1 "doctor: $out"
+    contains "$out" "FEROCE_FAULTS "
+}
+
 path_state() { # NUMBER STATE
     [[ $("$feroce" -j session show "$session" |
         json "[p['state'] for p in d[0]['paths'] if p['path'] == $1]") == "['$2']" ]]
