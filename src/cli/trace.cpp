@@ -77,6 +77,9 @@ int trace_to_perfetto(const TraceOptions& trace) {
     file.finish();
     fmt::print("{}: packets {}, work requests {}, queue pairs {}\n", trace.perfetto, made.packets(),
                made.requests(), made.queue_pairs());
+    if (made.left_out() > 0)
+        fmt::print(stderr, "feroce: {} has more than {} flows; packets left out: {}\n", trace.what,
+                   FlowPairs::kFlowsMax, made.left_out());
     if (is_whole) return 0;
     fmt::print(stderr, "feroce: {} is damaged, the rest is left out\n", trace.what);
     return 1;

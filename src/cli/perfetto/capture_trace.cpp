@@ -48,18 +48,19 @@ bool each_packet(const std::string& capture, Use use) {
 }  // namespace
 
 void CaptureTrace::learn() {
-    FlowPairs pairs;
     (void)each_packet(capture_,
                       [&](double, const wire::RoceDatagram& datagram, const wire::Packet& packet) {
                           const PacketFlow flow = flow_of(datagram, packet);
                           if (packet.info->has(wire::Header::Deth))
-                              pairs.datagram(flow, packet.deth().source.raw);
+                              pairs_.datagram(flow, packet.deth().source.raw);
                           else if (is_answer(packet))
-                              pairs.answer(flow, packet.bth.psn.raw());
+                              pairs_.answer(flow, packet.bth.psn.raw());
                           else if (packet.info->verb != wire::Verb::Cnp)
-                              pairs.request(flow, packet.bth.psn.raw());
+                              pairs_.request(flow, packet.bth.psn.raw());
+                          else
+                              pairs_.other(flow);
                       });
-    for (const auto& [answers, requests] : pairs.partners()) {
+    for (const auto& [answers, requests] : pairs_.partners()) {
         other_way_.emplace(answers, requests);
         other_way_.emplace(requests, answers);
     }
@@ -74,11 +75,12 @@ CaptureTrace::End CaptureTrace::sender_of(const PacketFlow& flow,
     return {address, 0, flow};
 }
 
-std::uint32_t CaptureTrace::group_of(const End& end) {
-    const auto [found, is_new] =
-        groups_.try_emplace(end, static_cast<std::uint32_t>(groups_.size() + 1));
-    const std::uint32_t group = found->second;
-    if (!is_new) return group;
+// None: there is no room for another.
+std::optional<std::uint32_t> CaptureTrace::group_of(const End& end) {
+    if (const auto known = groups_.find(end); known != groups_.end()) return known->second;
+    if (groups_.size() == kGroupsMax) return std::nullopt;
+    const auto group = static_cast<std::uint32_t>(groups_.size() + 1);
+    groups_.emplace(end, group);
     const auto& [address, qpn, flow] = end;
     file_.name_group(group, qpn != 0 ? fmt::format("QP 0x{:06x} of {}", qpn, to_string(address))
                                      : fmt::format("a queue pair of {}, to QP 0x{:06x} of {}",
@@ -99,11 +101,16 @@ WorkRequests& CaptureTrace::requests_of(const PacketFlow& flow, std::uint32_t gr
 }
 
 void CaptureTrace::add(double us, const wire::RoceDatagram& datagram, const wire::Packet& packet) {
+    const PacketFlow flow = flow_of(datagram, packet);
+    const auto from = pairs_.knows(flow) ? group_of(sender_of(flow, packet)) : std::nullopt;
+    const auto to = from ? group_of({std::get<1>(flow), std::get<2>(flow), {}}) : std::nullopt;
+    if (!to) {
+        ++left_out_;
+        return;
+    }
     ++packets_;
     last_us_ = std::max(last_us_, us);
-    const PacketFlow flow = flow_of(datagram, packet);
-    const std::uint32_t sender = group_of(sender_of(flow, packet));
-    const std::uint32_t receiver = group_of({std::get<1>(flow), std::get<2>(flow), {}});
+    const std::uint32_t sender = *from, receiver = *to;
     Json details{{"psn", packet.bth.psn.raw()},
                  {"bytes", datagram.udp_payload.size()},
                  {"packet", wire::describe(packet)}};

@@ -3,8 +3,10 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -30,25 +32,31 @@ public:
     std::size_t packets() const { return packets_; }
     std::size_t requests() const;
     std::size_t queue_pairs() const { return groups_.size(); }
+    // Packets of more flows or queue pairs than there is room for.
+    std::uint64_t left_out() const { return left_out_; }
 
 private:
     // An address and a queue pair number. 0: its own is unknown, so it has that of its peer.
     using End = std::tuple<Gid, std::uint32_t, PacketFlow>;
 
+    static constexpr std::size_t kGroupsMax = 2 * FlowPairs::kFlowsMax;
+
     void learn();
     End sender_of(const PacketFlow& flow, const wire::Packet& packet) const;
-    std::uint32_t group_of(const End& end);
+    std::optional<std::uint32_t> group_of(const End& end);
     WorkRequests& requests_of(const PacketFlow& flow, std::uint32_t group);
     void add(double us, const wire::RoceDatagram& datagram, const wire::Packet& packet);
 
     std::string capture_;
     TraceFile& file_;
     Remarks remarks_;
+    FlowPairs pairs_;
     std::map<PacketFlow, PacketFlow> other_way_;
     std::map<End, std::uint32_t> groups_;
     std::map<PacketFlow, std::unique_ptr<WorkRequests>> requests_;
     std::uint64_t next_id_ = 1;
     std::size_t packets_ = 0;
+    std::uint64_t left_out_ = 0;
     double last_us_ = 0;
 };
 

@@ -23,8 +23,7 @@ PacketFlow flow_of(const LadderPacket& packet) {
     return {packet.source, packet.destination, packet.qpn};
 }
 
-// For each flow that is known to answer another: that one.
-std::map<PacketFlow, PacketFlow> partners(const std::vector<LadderPacket>& packets) {
+FlowPairs pairs_in(const std::vector<LadderPacket>& packets) {
     FlowPairs pairs;
     for (const LadderPacket& packet : packets) {
         if (packet.from_qpn != 0)
@@ -34,7 +33,7 @@ std::map<PacketFlow, PacketFlow> partners(const std::vector<LadderPacket>& packe
         else
             pairs.request(flow_of(packet), packet.psn);
     }
-    return pairs.partners();
+    return pairs;
 }
 
 Json end_of_ladder(const Gid& address, std::uint32_t qpn) {
@@ -98,7 +97,9 @@ std::pair<std::vector<LadderPacket>, bool> packets_in(CaptureFile& file, std::si
 }  // namespace
 
 Json ladders_of(const std::vector<LadderPacket>& packets) {
-    const std::map<PacketFlow, PacketFlow> requests_of = partners(packets);
+    const FlowPairs pairs = pairs_in(packets);
+    // For each flow that is known to answer another: that one.
+    const std::map<PacketFlow, PacketFlow> requests_of = pairs.partners();
     std::map<PacketFlow, PacketFlow> answers_of;
     for (const auto& [answers, requests] : requests_of) answers_of.emplace(requests, answers);
     std::map<PacketFlow, Json> ladders;  // By the flow to the right.
@@ -132,7 +133,7 @@ Json ladders_of(const std::vector<LadderPacket>& packets) {
                      [](const Json& a, const Json& b) { return packets_of(a) > packets_of(b); });
     const std::size_t more = sorted.size() - std::min(sorted.size(), kLaddersMax);
     sorted.resize(sorted.size() - more);
-    return {{"ladders", std::move(sorted)}, {"more", more}};
+    return {{"ladders", std::move(sorted)}, {"more", more}, {"unpaired", pairs.left_out()}};
 }
 
 Json ladders_in(const std::string& path, std::size_t bytes_max, std::size_t packets_max) {
@@ -144,6 +145,10 @@ Json ladders_in(const std::string& path, std::size_t bytes_max, std::size_t pack
         out["cut"] = fmt::format("only the first {} packets of the capture are read", packets_max);
     else if (file.is_cut())
         out["cut"] = fmt::format("only the first {} bytes of the capture are read", bytes_max);
+    else if (const auto packets_apart = out["unpaired"].get<std::uint64_t>(); packets_apart > 0)
+        out["cut"] = fmt::format(
+            "the capture has more than {} flows; packets without the other direction: {}",
+            FlowPairs::kFlowsMax, packets_apart);
     return out;
 }
 

@@ -32,7 +32,8 @@ struct LadderPacket {
 
 // {ladders: [{left: {address, qpn}, right: {address, qpn},
 //             packets: [{seconds, to_right, psn, text, remark}], more}],
-//  more}, those with most packets first. A qpn is 0 if no packet goes there.
+//  more, unpaired}, those with most packets first. A qpn is 0 if no packet goes there.
+// `unpaired`: so many packets are of flows whose other direction was not looked for.
 Json ladders_of(const std::vector<LadderPacket>& packets);
 
 // Of a capture, and `cut`: what of it was not read, as a sentence; empty if all was. Throws

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <filesystem>
 
+#include "cli/flows.hpp"
 #include "wire/pcapng.hpp"
 
 namespace feroce::cli::ladder_test {
@@ -92,6 +93,14 @@ TEST(Ladder, TheBusiestComeFirstHoweverTheyAreCut) {
     EXPECT_EQ(all["more"], 3);
     EXPECT_EQ(all["ladders"][0]["right"]["qpn"], kLaddersMax + 3);
     EXPECT_EQ(all["ladders"].back()["right"]["qpn"], 4);
+}
+
+TEST(Ladder, CountsPacketsOfMoreFlowsThanAreFollowed) {
+    std::vector<LadderPacket> packets;
+    for (std::uint32_t qpn = 1; qpn <= FlowPairs::kFlowsMax + 3; ++qpn)
+        packets.push_back(request(kA, kB, qpn, 1));
+    EXPECT_EQ(ladders_of(packets)["unpaired"], 3);
+    EXPECT_EQ(shown(packets).size(), kLaddersMax);
 }
 
 // A capture with so many acknowledgements, and its size.
