@@ -592,6 +592,58 @@ test_session() {
     child=
 }
 
+# What is written is never the capture, by whatever name.
+check_outputs() { # CAPTURE
+    local option target before
+    before=$(sha256sum <"$1")
+    ln "$1" "$scratch/hard"
+    ln -s "$1" "$scratch/soft"
+    for option in --comment --perfetto; do
+        for target in "$1" "$scratch/hard" "$scratch/soft"; do
+            refused trace "$option" "$target" "$1"
+            contains "$err" "$target is the capture itself"
+        done
+        equal "$(sha256sum <"$1")" "$before" "the capture after $option"
+        call "$feroce" trace "$option" /dev/full "$1"
+        equal "$status" 2 "$option on a full disk: $err"
+        contains "$err" "feroce: /dev/full cannot be written"
+    done
+    # Of a pipe there is nothing left when it is opened again.
+    mkfifo "$scratch/pipe"
+    refused trace --perfetto "$scratch/stub.json" "$scratch/pipe"
+    contains "$err" "$scratch/pipe is not a regular file"
+    [[ ! -e $scratch/stub.json ]] || fail "a stub is left"
+}
+
+# The packets of CAPTURE, and the last one again: as Ethernet, or to 9,000 queue pairs.
+add_packets() { # link | flows CAPTURE COPY
+    python3 - "$@" <<'PYTHON'
+import struct, sys
+data = open(sys.argv[2], "rb").read()
+at, last = 0, None
+while at < len(data):
+    kind, size = struct.unpack_from("<II", data, at)
+    last = data[at:at + size] if kind == 6 else last
+    at += size
+def block(kind, body):
+    body += bytes(-len(body) % 4)
+    return struct.pack("<II", kind, len(body) + 12) + body + struct.pack("<I", len(body) + 12)
+_, high, low, captured, _ = struct.unpack_from("<IIIII", last, 8)
+def packet(interface, frame):
+    size = len(frame)
+    return block(6, struct.pack("<IIIII", interface, high, low, size, size) + frame)
+frame = last[28:28 + captured]
+if sys.argv[1] == "link":
+    ethernet = bytes(12) + b"\x08\x00" + frame
+    data += block(1, struct.pack("<HHI", 1, 0, 0)) + packet(1, ethernet)
+else:
+    qpn_at = 20 + 8 + 5  # Behind IPv4 and UDP, in the BTH.
+    for qpn in range(9000):
+        data += packet(0, frame[:qpn_at] + qpn.to_bytes(3, "big") + frame[qpn_at + 3:])
+open(sys.argv[3], "wb").write(data)
+PYTHON
+}
+
 test_trace() {
     FEROCE_PCAP=$scratch/file.pcapng "$feroce" run -- "$bin/bad_access" >/dev/null &
     wait $!
@@ -611,6 +663,15 @@ test_trace() {
     equal "$("$feroce" trace "$scratch/remarks.pcapng")" "$out" "the copy"
     contains "$(tshark -r "$scratch/remarks.pcapng" -T fields -e frame.comment 2>/dev/null)" \
         "refused at PSN 1000: NAK remote access error"
+    check_outputs "$scratch/file.pcapng"
+    add_packets link "$scratch/file.pcapng" "$scratch/mixed.pcapng"
+    call "$feroce" trace --comment "$scratch/copy.pcapng" "$scratch/mixed.pcapng"
+    equal "$err" "feroce: packets of another link type than the first are not in \
+$scratch/copy.pcapng: 1"
+    equal "$(wc -l <<<"$out")" "$(($("$feroce" trace "$scratch/copy.pcapng" | wc -l) + 1))" "lines"
+    add_packets flows "$scratch/file.pcapng" "$scratch/many.pcapng"
+    call "$feroce" trace --perfetto "$scratch/many.json" "$scratch/many.pcapng"
+    equal "$err" "feroce: $scratch/many.pcapng has more than 8192 flows; packets left out: 810"
     # For Perfetto: the WRITE and its refusal on the tracks of both queue pairs.
     call "$feroce" trace --perfetto "$scratch/trace.json" "$scratch/file.pcapng"
     equal "$status" 0 "$err"

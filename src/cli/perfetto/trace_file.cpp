@@ -4,7 +4,6 @@
 
 #include <cerrno>
 #include <cstring>
-#include <stdexcept>
 #include <utility>
 
 namespace feroce::cli {
@@ -27,12 +26,19 @@ Json span_at(const char* phase, TracePlace place, double us, std::uint64_t id,
 TraceFile::TraceFile(const std::string& path)
     : path_(path), file_(std::fopen(path.c_str(), "we"), std::fclose) {
     if (file_ == nullptr) throw UsageError(fmt::format("{}: {}", path, std::strerror(errno)));
-    std::fputs("[\n", file_.get());
+    put("[\n");
+}
+
+void TraceFile::put(const std::string& text) {
+    if (std::fwrite(text.data(), 1, text.size(), file_.get()) != text.size()) fail();
+}
+
+void TraceFile::fail() const {
+    throw UsageError(fmt::format("{} cannot be written: {}", path_, std::strerror(errno)));
 }
 
 void TraceFile::write(const Json& event) {
-    const std::string text = event.dump();
-    fmt::print(file_.get(), "{}{}", any_ ? ",\n" : "", text);
+    put((any_ ? ",\n" : "") + event.dump());
     any_ = true;
 }
 
@@ -81,13 +87,12 @@ void TraceFile::count(std::uint32_t group, double us, const std::string& name,
 }
 
 void TraceFile::flush() {
-    std::fflush(file_.get());
+    if (std::fflush(file_.get()) != 0) fail();
 }
 
 void TraceFile::finish() {
-    std::fputs("\n]\n", file_.get());
-    if (std::fflush(file_.get()) != 0 || std::ferror(file_.get()) != 0)
-        throw std::runtime_error(fmt::format("{}: {}", path_, std::strerror(errno)));
+    put("\n]\n");
+    flush();
 }
 
 }  // namespace feroce::cli

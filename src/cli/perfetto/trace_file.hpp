@@ -18,9 +18,10 @@ struct TracePlace {
     std::uint32_t row = 0;
 };
 
+// All calls throw UsageError if the file cannot be made or written.
 class TraceFile {
 public:
-    explicit TraceFile(const std::string& path);  // Throws UsageError if it cannot be made.
+    explicit TraceFile(const std::string& path);
 
     void name_group(std::uint32_t group, const std::string& name);
     void name_row(TracePlace place, const std::string& name);
@@ -36,10 +37,12 @@ public:
                double value);
 
     void flush();
-    void finish();  // Throws std::runtime_error if not all could be written.
+    void finish();  // All is written when it returns.
 
 private:
     void write(const Json& event);
+    void put(const std::string& text);
+    [[noreturn]] void fail() const;
 
     std::string path_;
     std::unique_ptr<std::FILE, int (*)(std::FILE*)> file_;
