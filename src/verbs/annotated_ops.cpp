@@ -1,12 +1,10 @@
-// The operations of the data path for programs with a sanitizer, around the plain or linted ones:
-// what a poll writes is defined, and what was done before a post has happened before what is done
-// after a poll. A program without a sanitizer does not come by here.
+// The operations of the data path for programs with a sanitizer, around those of the instance: what
+// a poll writes is defined, and what was done before a post has happened before what is done after
+// a poll. A program without a sanitizer does not come by here.
 #include "base/annotate.hpp"
 #include "mem/watch.hpp"
 #include "verbs/annotated.hpp"
 #include "verbs/instance.hpp"
-#include "verbs/lint.hpp"
-#include "verbs/ops.hpp"
 
 namespace feroce::verbs {
 namespace {
@@ -16,17 +14,7 @@ namespace {
 char order_of_all = 0;
 
 const ibv_context_ops& inner() {
-    static const ibv_context_ops plain = [] {
-        ibv_context_ops out{};
-        fill_data_operations(out);
-        return out;
-    }();
-    static const ibv_context_ops linted = [] {
-        ibv_context_ops out{};
-        fill_linted_operations(out);
-        return out;
-    }();
-    return Instance::get().lint != nullptr ? linted : plain;
+    return Instance::get().operations;
 }
 
 template <auto Operation, class Base, class Wr>

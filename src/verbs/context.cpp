@@ -51,19 +51,10 @@ void fill_operations(verbs_context& v) {
 }
 
 // Called without a check, so they are never null.
-void fill_basic_operations(verbs_context& v) {
-    v.sz = sizeof v;
-    v.context.abi_compat = __VERBS_ABI_IS_EXTENDED;
-    ibv_context_ops& ops = v.context.ops;
+void fill_plain_operations(ibv_context_ops& ops) {
     ops.alloc_mw = alloc_mw;
     ops.bind_mw = bind_mw;
     ops.dealloc_mw = dealloc_mw;
-    fill_data_operations(ops);
-}
-
-}  // namespace
-
-void fill_data_operations(ibv_context_ops& ops) {
     ops.poll_cq = poll_cq;
     ops.req_notify_cq = req_notify_cq;
     ops.post_send = post_send;
@@ -71,8 +62,24 @@ void fill_data_operations(ibv_context_ops& ops) {
     ops.post_srq_recv = post_srq_recv;
 }
 
+void mark_extended(verbs_context& v) {
+    v.sz = sizeof v;
+    v.context.abi_compat = __VERBS_ABI_IS_EXTENDED;
+}
+
+}  // namespace
+
+void fill_live_operations(ibv_context_ops& ops, bool linted) {
+    fill_plain_operations(ops);
+    if (linted)
+        fill_linted_operations(ops);
+    else if (faults_wanted())
+        FaultedOps<post_send, post_recv, post_srq_recv, poll_cq, req_notify_cq>::fill(ops);
+}
+
 void make_dead(Context& context) {
-    fill_basic_operations(context.base);
+    mark_extended(context.base);
+    fill_plain_operations(context.base.context.ops);
     context.base.context.cmd_fd = context.base.context.async_fd = -1;
 }
 
@@ -99,11 +106,8 @@ ibv_context* feroce::verbs::open_device(ibv_device* base, int cmd_fd) {
     context->gids.update(interface->gids);
     context->port_up = interface->up;
     context->mtu = ib_mtu(interface->mtu);
-    fill_basic_operations(context->base);
-    if (faults_wanted())
-        FaultedOps<post_send, post_recv, post_srq_recv, poll_cq, req_notify_cq>::fill(
-            context->base.context.ops);
-    if (Instance::get().lint != nullptr) fill_linted_operations(context->base.context.ops);
+    mark_extended(context->base);
+    context->base.context.ops = Instance::get().operations;
     if (wants_annotations()) fill_annotated_operations(context->base.context.ops);
     fill_operations(context->base);
     ibv_context& out = context->base.context;

@@ -16,6 +16,7 @@
 #include "verbs/common.hpp"
 #include "verbs/contexts.hpp"
 #include "verbs/lint_order.hpp"
+#include "verbs/ops.hpp"
 #include "verbs/settings.hpp"
 
 namespace feroce::verbs {
@@ -126,6 +127,7 @@ Instance::Instance(std::unique_ptr<host::Host> host, const Wishes& wishes)
       names(wishes.names) {
     watch_memory(wishes.lint.any_order);
     make_dead(dead);
+    fill_live_operations(operations, lint != nullptr);
 }
 
 Instance::~Instance() {

@@ -62,6 +62,7 @@ public:
 
     const std::unique_ptr<Lint> lint;  // Null: off.
     const DeviceNames names;
+    ibv_context_ops operations{};  // Of live contexts, before annotations for sanitizers.
 
     // An event of the device that FEROCE_FAULTS asks for: all contexts get it, and the port is down
     // between PORT_ERR and PORT_ACTIVE.

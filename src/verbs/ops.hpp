@@ -43,7 +43,7 @@ ibv_qp* open_qp(ibv_context* context, ibv_qp_open_attr* attributes);
 int post_send(ibv_qp* qp, ibv_send_wr* list, ibv_send_wr** bad);
 int post_recv(ibv_qp* qp, ibv_recv_wr* list, ibv_recv_wr** bad);
 
-// context.cpp: the plain ones of the data path.
-void fill_data_operations(ibv_context_ops& ops);
+// context.cpp: those of live contexts, plain or with lint, and with the faults that are wanted.
+void fill_live_operations(ibv_context_ops& ops, bool linted);
 
 }  // namespace feroce::verbs
