@@ -1,6 +1,8 @@
 #include "verbs/lint_order.hpp"
 
+#include <sys/syscall.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <algorithm>
 
@@ -50,7 +52,9 @@ AnyOrder::Hold AnyOrder::begin(std::size_t held) {
 
 void AnyOrder::wait(Hold hold) {
     window_.store(hold);
-    ::nanosleep(&kWindow, nullptr);  // A signal may end it early; then it tells less.
+    // Not by the C library: its function is a cancellation point, and locks are held here. A signal
+    // may end it early; then it tells less.
+    (void)::syscall(SYS_clock_nanosleep, CLOCK_MONOTONIC, 0, &kWindow, nullptr);
     window_.store(Hold::Nothing);
     busy_.store(false);
 }
