@@ -15,7 +15,6 @@
 #include "process/injected.hpp"
 #include "verbs/common.hpp"
 #include "verbs/contexts.hpp"
-#include "verbs/lint_order.hpp"
 #include "verbs/ops.hpp"
 #include "verbs/settings.hpp"
 
@@ -104,7 +103,11 @@ void watch_memory(bool any_order) {
     if (any_order)
         watch.place = [](std::byte* at, const std::byte* from, std::size_t size,
                          mem::Watch::Store store) {
-            return AnyOrder::get().place(at, from, size, store);
+            Instance* instance = Instance::current();  // None yet, or none in a forked child.
+            AnyOrder* order = instance == nullptr || instance->lint == nullptr
+                                  ? nullptr
+                                  : instance->lint->any_order();
+            return order == nullptr ? store(at, from, size) : order->place(at, from, size, store);
         };
     if (annotate::has_msan())
         watch.written = [](const void* at, std::size_t size) { annotate::defined(at, size); };

@@ -152,7 +152,7 @@ void Lint::asks_qp(const ibv_qp_init_attr_ex& asked) {
 }
 
 void Lint::look_at_order() {
-    if (!wishes_.any_order || !AnyOrder::get().posts()) return;
+    if (!wishes_.any_order || !order_.posts()) return;
     tell([](lint::Linter& linter, lint::Place place) { linter.trusts_order(place); });
 }
 

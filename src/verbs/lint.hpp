@@ -18,6 +18,7 @@
 #include "base/uncancelled.hpp"
 #include "lint/linter.hpp"
 #include "transport/notice.hpp"
+#include "verbs/lint_order.hpp"
 #include "verbs/lint_places.hpp"
 #include "verbs/objects.hpp"
 
@@ -74,6 +75,7 @@ public:
     void qp_made(Qp& qp);
     // Before the program posts sends.
     void look_at_order();
+    AnyOrder* any_order() { return wishes_.any_order ? &order_ : nullptr; }
     void qp_destroyed(std::uint32_t qpn);
     // `why` has a code if the call was refused.
     void modified(Qp& qp, const ibv_qp_attr& attributes, int mask, transport::QpState from,
@@ -105,6 +107,7 @@ private:
     std::map<std::uint32_t, Qp*> qps_;
     std::map<std::pair<std::uint32_t, std::uint8_t>, std::uint32_t> notices_seen_;  // Their counts.
     std::atomic<std::uint32_t> polls_{0};
+    AnyOrder order_;  // Has a lock of its own.
 };
 
 // Null if it is off, or the object's context is not of this process.

@@ -34,11 +34,6 @@ bool store_pieces(std::byte* at, const std::byte* from, std::size_t size, std::u
 
 }  // namespace
 
-AnyOrder& AnyOrder::get() {
-    static AnyOrder only;
-    return only;
-}
-
 AnyOrder::AnyOrder() : random_(kSeed) {}
 
 // Only one placement of the process waits at a time.

@@ -3,8 +3,8 @@
 // the others then reads what is not there yet; and lint finds out whether it does
 // (lint/order_trial.hpp).
 //
-// One for the process, as the memory is: mem::Watch calls it with a shard's lock held, so it never
-// takes the lint's.
+// One for an instance: a forked child gets a new one, so what other threads of the parent held is
+// not found held there. mem::Watch calls it with a shard's lock held, so it never takes the lint's.
 #pragma once
 
 #include <atomic>
@@ -19,7 +19,7 @@ namespace feroce::verbs {
 
 class AnyOrder {
 public:
-    static AnyOrder& get();
+    AnyOrder();
 
     bool place(std::byte* at, const std::byte* from, std::size_t size, mem::Watch::Store store);
     // Before the program posts. True if it is shown now that it trusts the order of bytes, once.
@@ -28,7 +28,6 @@ public:
 private:
     using Hold = lint::OrderTrial::Hold;
 
-    AnyOrder();
     Hold begin(std::size_t held);
     void wait(Hold hold);
 
