@@ -181,7 +181,9 @@ bool write_watched(std::byte* at, const std::byte* from, std::size_t size) {
     return touch_slowly([=] { return write_watched(at, from, size); },
                         [=] {
                             auto* const own = const_cast<std::byte*>(from);  // Only read.
-                            return copy_by_kernel(process_vm_writev, own, at, size);
+                            if (!copy_by_kernel(process_vm_writev, own, at, size)) return false;
+                            tell_written(at, size);
+                            return true;
                         });
 }
 

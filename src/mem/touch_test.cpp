@@ -3,6 +3,7 @@
 #include "mem/touch.hpp"
 
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -178,6 +179,30 @@ TEST(Touch, AWatchChoosesTheOrderAndHearsWhatWasWritten) {
     EXPECT_EQ(heard, (std::vector<std::size_t>{100, 8}));
     EXPECT_EQ(std::memcmp(pages.at(0), from.data(), from.size()), 0);
     EXPECT_EQ(pages.at(0)[200], std::byte{3});
+}
+
+TEST(Touch, AWatchHearsWhatTheKernelWrote) {
+    static const Watch watch{
+        .place = nullptr, .written = [](const void*, std::size_t size) { heard.push_back(size); }};
+    static const Watch nothing{};
+    test::Pages pages(2);
+    pages.unmap(1, 1);
+    const std::vector<std::byte> from(100, std::byte{7});
+    heard.clear();
+    struct sigaction theirs {};
+    struct sigaction ours {};
+    theirs.sa_handler = SIG_DFL;
+    ASSERT_EQ(guard_recheck(), GuardMode::Direct);
+    set_watch(watch);
+    ASSERT_EQ(sigaction(SIGSEGV, &theirs, &ours), 0);
+    EXPECT_EQ(guard_recheck(), GuardMode::Kernel);
+    EXPECT_TRUE(write_memory({pages.at(0), 100}, from));
+    EXPECT_FALSE(write_memory({pages.at(1), 100}, from));
+    set_watch(nothing);
+    ASSERT_EQ(sigaction(SIGSEGV, &ours, nullptr), 0);
+    EXPECT_EQ(guard_recheck(), GuardMode::Direct);
+    EXPECT_EQ(heard, std::vector<std::size_t>{100});
+    EXPECT_EQ(std::memcmp(pages.at(0), from.data(), from.size()), 0);
 }
 
 TEST(Probe, SeesHolesAndProtection) {
