@@ -117,7 +117,9 @@ ibv_context* feroce::verbs::open_device(ibv_device* base, int cmd_fd) {
     out.num_comp_vectors = static_cast<int>(process.shards_max());
     ::pthread_mutex_init(&out.mutex, nullptr);
     add_context(*context);
-    Instance::get().start_timed_faults();
+    Rollback forget([&context] { remove_context(*context); });
+    Instance::get().start_timed_faults();  // Only now: the first event may be due at once.
+    forget.keep();
     undo.keep();
     return &context.release()->base.context;
 }
