@@ -13,12 +13,13 @@ namespace {
 
 using Subject = FaultSubject;
 
-// Library: rdma_cm, whose calls come with no events. Calls that destroy are not here: a program has
-// no second way to do what they do.
+// Library: calls that come with no events, because no context has been opened for them to arrive
+// at, and those of rdma_cm. Calls that destroy are not here: a program has no second way to do what
+// they do.
 constexpr std::array<FaultCall, kFaultCalls> kCalls{{
-    {{"ibv_get_device_list"}},
-    {{"ibv_open_device"}},
-    {{"ibv_import_device"}},
+    {{"ibv_get_device_list"}, Subject::Library},
+    {{"ibv_open_device"}, Subject::Library},
+    {{"ibv_import_device"}, Subject::Library},
     {{"ibv_query_device", "ibv_query_device_ex"}},
     {{"ibv_query_port"}},
     {{"ibv_query_gid"}},
