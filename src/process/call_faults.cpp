@@ -100,6 +100,8 @@ constexpr Error kWrongEvent{
 constexpr Error kWrongCount{EINVAL,
                             "FEROCE_FAULTS has a count that is not a number from 1, or a rate that "
                             "is not one from 0 to 1; see feroce-faults(7)"};
+constexpr Error kEmptyItem{EINVAL,
+                           "FEROCE_FAULTS has an item with nothing in it; see feroce-faults(7)"};
 constexpr Error kWrongTime{
     EINVAL, "FEROCE_FAULTS has a time that is no number of ms within a day; see feroce-faults(7)"};
 
@@ -215,8 +217,10 @@ const char* name_of(FaultEvent event) {
 
 Result<FaultPlan> plan_faults(std::string_view text) {
     FaultPlan out;
+    if (text.ends_with(',')) return kEmptyItem;
     while (!text.empty()) {
         const std::string_view item = text.substr(0, text.find(','));
+        if (item.empty()) return kEmptyItem;
         text.remove_prefix(std::min(item.size() + 1, text.size()));
         const std::size_t colon = item.find(':');
         if (colon != std::string_view::npos || item.find('@') != std::string_view::npos) {

@@ -96,6 +96,11 @@ TEST(CallFaultGrammar, RefusesTheRestWithASentence) {
                              "PORT_ERR@99999999999ms",
                              "ENOMEM@1ms",
                              "@1ms",
+                             ",",
+                             ",ibv_create_cq:ENOMEM@1",
+                             "ibv_create_cq:ENOMEM@1,",
+                             "ibv_create_cq:ENOMEM@1,,",
+                             "drop=0.1,,dup=0.1",
                              "seed=x,ibv_create_cq:ENOMEM@1"}) {
         const Result<FaultPlan> got = plan_faults(text);
         ASSERT_FALSE(got.has_value()) << text;

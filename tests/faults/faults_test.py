@@ -53,7 +53,8 @@ CLIENTS = [
 WRONG = ["ibv_destroy_cq:EBUSY@1", "ibv_create_cq:EWHAT@1", "ibv_create_cq:ENOMEM@0",
          "ibv_create_cq:ENOMEM@99999999999999999999", "ibv_create_cq:ENOMEM",
          "ibv_create_cq:ENOMEM=2", "ibv_create_cq:QP_FATAL@1", "PORT_ERR@1", "QP_FATAL@1ms",
-         "rdma_connect:PORT_ERR@1", "ibv_open_device:PORT_ERR@1", "drop=2,ibv_create_cq:ENOMEM@1"]
+         "rdma_connect:PORT_ERR@1", "ibv_open_device:PORT_ERR@1", "drop=2,ibv_create_cq:ENOMEM@1",
+         "ibv_create_cq:ENOMEM@1,"]
 
 
 def environment(faults, **more):
