@@ -63,6 +63,8 @@ using namespace feroce;
 using namespace feroce::verbs;
 
 ibv_device** ibv_get_device_list(int* count) {
+    if (count != nullptr) *count = 0;  // Also where the call is refused.
+    annotate::defined(count);
     return abi_call("ibv_get_device_list", [&]() -> ibv_device** {
         Instance& instance = Instance::get();
         std::vector<host::Interface> interfaces = instance.host().interfaces();
@@ -74,7 +76,6 @@ ibv_device** ibv_get_device_list(int* count) {
         for (std::size_t i = 0; i < interfaces.size(); ++i)
             list[i] = &device_for(instance, interfaces[i], static_cast<int>(i)).base;
         if (count != nullptr) *count = static_cast<int>(interfaces.size());
-        annotate::defined(count);
         annotate::defined(list, (interfaces.size() + 1) * sizeof *list);
         give_back.keep();
         return list;

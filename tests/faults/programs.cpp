@@ -168,7 +168,11 @@ void codes_of_connections() {
 
 void codes() {
     End end;
-    ibv_device** list = null_once("get_device_list", [] { return ibv_get_device_list(nullptr); });
+    int devices = -1;
+    expect(ibv_get_device_list(&devices) == nullptr && errno == kInjected && devices == 0,
+           "get_device_list");
+    ibv_device** list = ibv_get_device_list(&devices);
+    expect(list != nullptr && devices > 0, "get_device_list");
     end.context = null_once("open_device", [&] { return ibv_open_device(list[0]); });
     ibv_free_device_list(list);
     end.pd = null_once("alloc_pd", [&] { return ibv_alloc_pd(end.context); });
