@@ -61,9 +61,10 @@ public:
         for (Holder* holder : holders_) holder->abandon();
     }
 
-private:
     // Longer than an overloaded machine lets a thread wait for a processor: 1 s was too short.
     static constexpr std::chrono::seconds kPatience{10};
+
+private:
     static constexpr std::chrono::microseconds kLook{50};
 
     // Recursive: a thread that holds it may call functions that hold it, too.

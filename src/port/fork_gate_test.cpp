@@ -126,15 +126,18 @@ TEST(ForkGate, AForkIsToldThatItDidNotGetTheGate) {
 
 // A thread that waits for a processor is not one that will never go on.
 TEST(ForkGate, AForkWaitsForAThreadThatWasKeptFromItsProcessor) {
+    static_assert(ForkGate::kPatience >= std::chrono::seconds(10));
     ForkGate gate;
-    std::binary_semaphore held(0);
+    std::binary_semaphore held(0), end(0);
     std::thread holder([&] {
         const ForkGate::Hold hold(gate);
         held.release();
-        std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+        end.acquire();
     });
     held.acquire();
-    EXPECT_TRUE(gate.before_fork());
+    EXPECT_FALSE(gate.before_fork(std::chrono::milliseconds(0)));
+    end.release();
+    EXPECT_TRUE(gate.before_fork(std::chrono::hours(1)));  // However late the holder runs.
     gate.after_fork();
     holder.join();
 }
