@@ -7,6 +7,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/shortage.hpp"
 #include "base/uncancelled.hpp"
 #include "rsocket/datagram_socket.hpp"
 
@@ -181,7 +182,9 @@ void DatagramSocket::on_arrival(UdLink& link, const UdLink::Arrival& arrival) {
     datagram.bytes = arrival.bytes.subspan(size);
     datagram.link = &link;
     datagram.place = arrival.place;
-    arrived_.push_back(std::move(datagram));
+    // Without memory it is lost; its place and those of others of the batch are not.
+    if (!with_memory([&] { arrived_.push_back(std::move(datagram)); }))
+        return link.give_back(arrival.place);
     // Only the queue pair that it told by UDP speaks for a peer.
     const auto known = peers_.find(header->sender);
     if (known != peers_.end() && known->second.queue_pair == arrival.queue_pair)

@@ -14,6 +14,8 @@
 #include <rdma/rsocket.h>
 #pragma GCC visibility pop
 
+#include "base/shortage.hpp"
+
 namespace feroce::rsockets {
 namespace {
 
@@ -219,8 +221,9 @@ void DatagramSocket::arm() {
     for (const std::unique_ptr<UdLink>& link : links_) link->arm();
 }
 
+// Called by destructors. Without memory a datagram is lost, as in a full socket.
 void DatagramSocket::drain() {
-    take_udp();
+    static_cast<void>(with_memory([this] { take_udp(); }));
     for (const std::unique_ptr<UdLink>& link : links_) link->take_notice();
 }
 
