@@ -61,24 +61,36 @@ Result<std::size_t> DatagramSocket::send(Places from, int flags, const Destinati
         return Error{EMSGSIZE, "a datagram has 2020 bytes at most"};
     TRY(ensure_bound());
     Peer spare;
-    const Result<Peer*> peer = peer_of(*name, spare);
+    Result<Peer*> peer = peer_of(*name, spare);
     if (!peer) return peer.error();
     const bool blocking = blocking_ && (flags & MSG_DONTWAIT) == 0;
     const Deadline deadline = deadline_of(options_.send_timeout);
     // A sender that sends on and on looks only now and then at what came.
-    if (!has_room() || !is_known(**peer) || ++looks_ % kLooksBetween == 0)
+    if (!has_room() || !is_known(**peer) || ++looks_ % kLooksBetween == 0) {
         if (const int code = wait(lock, blocking, deadline, &DatagramSocket::has_room); code != 0)
             return Error{code, "no room to send"};
+        if (!can_write_) return Error{EPIPE, "the rsocket sends no more"};
+        peer = peer_of(*name, spare);
+        if (!peer) return peer.error();
+    }
     if (const int code = std::exchange(error_, 0); code != 0)
         return Error{code, "the peer refused an earlier datagram"};
     if (is_known(**peer) && (*peer)->link->can_carry(total + UdHeader::kMost)) {
         if (Result<void> sent = send_by_link(**peer, from); !sent) return sent.error();
         return total;
     }
-    const UdLink& link = *(*peer)->link;
+    TRY(send_all_by_udp(lock, *name, from, blocking, deadline));
+    return total;
+}
+
+Result<void> DatagramSocket::send_all_by_udp(Lock& lock, const Name& to, Places from, bool blocking,
+                                             Deadline deadline) {
     for (;;) {
-        const int code = send_by_udp(UdpHeader::Kind::Data, *name, link, from);
-        if (code == 0) return total;
+        Peer spare;  // Looked up each time: other threads had the lock.
+        const Result<Peer*> peer = peer_of(to, spare);
+        if (!peer) return peer.error();
+        const int code = send_by_udp(UdpHeader::Kind::Data, to, *(*peer)->link, from);
+        if (code == 0) return {};
         if (code != EAGAIN) return Error{code, "the kernel refuses the datagram"};
         if (const int why = await_udp_room(lock, blocking, deadline); why != 0)
             return Error{why, "no room to send"};
@@ -234,6 +246,7 @@ void DatagramSocket::drop_first() {
     else
         --arrived_by_udp_;
     arrived_.pop_front();
+    drop_read_links();
 }
 
 }  // namespace feroce::rsockets

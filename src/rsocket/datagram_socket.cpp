@@ -15,6 +15,7 @@
 #pragma GCC visibility pop
 
 #include "base/shortage.hpp"
+#include "base/uncancelled.hpp"
 
 namespace feroce::rsockets {
 namespace {
@@ -83,6 +84,7 @@ DatagramSocket::~DatagramSocket() {
     arrived_.clear();
     peers_.clear();  // Their address handles are of the links.
     links_.clear();
+    failed_.clear();
     if (all_ >= 0) ::close(all_);
     if (udp_ >= 0) ::close(udp_);
 }
@@ -177,22 +179,54 @@ Result<UdLink*> DatagramSocket::link_toward(const Name& peer) {
     if (!local) return local.error();
     const auto known = std::find_if(links_.begin(), links_.end(),
                                     [&](const auto& link) { return link->local() == *local; });
-    if (known != links_.end()) return known->get();
-    if (links_.size() == kMostLinks) return Error{ENOBUFS, "too many local addresses"};
+    if (known != links_.end() && !(*known)->is_broken()) return known->get();
+    if (links_.size() + failed_.size() >= kMostLinks)
+        return Error{ENOBUFS, "too many local addresses"};
     Result<std::unique_ptr<UdLink>> made = UdLink::create(*local, options_);
     if (!made) return made.error();
     if (Result<void> watched = watch(all_, (*made)->descriptor()); !watched) return watched.error();
     (*made)->arm();  // A sleeper may be waiting for what it brings.
-    links_.push_back(std::move(*made));
-    return links_.back().get();
+    UdLink* const link = made->get();
+    if (known == links_.end())
+        links_.push_back(std::move(*made));
+    else
+        replace(*known, std::move(*made));
+    return link;
+}
+
+// Peers learn of the new queue pair by UDP.
+void DatagramSocket::replace(std::unique_ptr<UdLink>& failed, std::unique_ptr<UdLink> by) {
+    failed_.reserve(kMostLinks);  // Nothing below needs memory.
+    static_cast<void>(::epoll_ctl(all_, EPOLL_CTL_DEL, failed->descriptor(), nullptr));
+    for (auto& [name, peer] : peers_) {
+        if (peer.link != failed.get()) continue;
+        peer.handle.reset();
+        peer.link = by.get();
+    }
+    failed_.push_back(std::exchange(failed, std::move(by)));
+    drop_read_links();
+}
+
+void DatagramSocket::drop_read_links() {
+    if (failed_.empty()) return;
+    const Uncancelled part;
+    std::erase_if(failed_, [this](const auto& link) {
+        return std::none_of(arrived_.begin(), arrived_.end(),
+                            [&](const Datagram& datagram) { return datagram.link == link.get(); });
+    });
 }
 
 Result<DatagramSocket::Peer*> DatagramSocket::peer_of(const Name& name, Peer& spare) {
-    if (const auto known = peers_.find(name); known != peers_.end()) return &known->second;
+    const auto known = peers_.find(name);
+    if (known != peers_.end() && !known->second.link->is_broken()) return &known->second;
     const Result<UdLink*> link = link_toward(name);
     if (!link) return link.error();
-    Peer& peer = peers_.size() < kMostPeers ? peers_[name] : spare;
-    peer.link = *link;
+    const bool has_entry = known != peers_.end() || peers_.size() < kMostPeers;
+    Peer& peer = has_entry ? peers_[name] : spare;
+    if (peer.link != *link) {  // The route may be another now.
+        peer.handle.reset();
+        peer.link = *link;
+    }
     return &peer;
 }
 

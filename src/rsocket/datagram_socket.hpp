@@ -80,10 +80,15 @@ private:
     Result<Name> destination(const Destination& to) const;
     Result<Name> local_toward(const Name& peer) const;
     Result<UdLink*> link_toward(const Name& peer);
-    // The entry of a peer; `spare` where the table is full.
+    void replace(std::unique_ptr<UdLink>& failed, std::unique_ptr<UdLink> by);
+    void drop_read_links();
+    // The entry of a peer, with a link that has not failed; `spare` where the table is full. Only
+    // until the next look-up, and while the lock is held.
     Result<Peer*> peer_of(const Name& name, Peer& spare);
     bool is_known(const Peer& peer) const;
     int send_by_udp(UdpHeader::Kind kind, const Name& to, const UdLink& link, Places from);
+    Result<void> send_all_by_udp(Lock& lock, const Name& to, Places from, bool blocking,
+                                 Deadline deadline);
     Result<void> send_by_link(Peer& peer, Places from);
     int await_udp_room(Lock& lock, bool blocking, Deadline deadline);
     std::size_t copy_out(const Datagram& datagram, std::span<const iovec> to,
@@ -105,6 +110,7 @@ private:
     int error_ = 0;  // Of the kernel's socket, for the next call.
     std::optional<Name> connected_;
     std::vector<std::unique_ptr<UdLink>> links_;
+    std::vector<std::unique_ptr<UdLink>> failed_;  // Replaced; some of their datagrams are unread.
     std::map<Name, Peer> peers_;
     std::deque<Datagram> arrived_;
     std::size_t arrived_by_udp_ = 0;

@@ -41,6 +41,8 @@ public:
     std::uint32_t queue_pair() const { return id_->qp->qp_num; }
     int descriptor() const { return channel_->fd; }
 
+    // Its queue pair has failed: it sends and receives nothing more.
+    bool is_broken() const { return broken_; }
     Result<AddressHandle> reach(const Name& peer);
     bool can_carry(std::size_t bytes) const { return !broken_ && bytes <= most_; }
     bool has_room() const { return broken_ || !free_.empty(); }
