@@ -60,8 +60,7 @@ Result<std::size_t> DatagramSocket::send(Places from, int flags, const Destinati
     if (total > kMostDatagram - UdpHeader::kMost)
         return Error{EMSGSIZE, "a datagram has 2020 bytes at most"};
     TRY(ensure_bound());
-    Peer spare;
-    Result<Peer*> peer = peer_of(*name, spare);
+    Result<Peer*> peer = peer_of(*name);
     if (!peer) return peer.error();
     const bool blocking = blocking_ && (flags & MSG_DONTWAIT) == 0;
     const Deadline deadline = deadline_of(options_.send_timeout);
@@ -70,7 +69,7 @@ Result<std::size_t> DatagramSocket::send(Places from, int flags, const Destinati
         if (const int code = wait(lock, blocking, deadline, &DatagramSocket::has_room); code != 0)
             return Error{code, "no room to send"};
         if (!can_write_) return Error{EPIPE, "the rsocket sends no more"};
-        peer = peer_of(*name, spare);
+        peer = peer_of(*name);
         if (!peer) return peer.error();
     }
     if (const int code = std::exchange(error_, 0); code != 0)
@@ -86,8 +85,8 @@ Result<std::size_t> DatagramSocket::send(Places from, int flags, const Destinati
 Result<void> DatagramSocket::send_all_by_udp(Lock& lock, const Name& to, Places from, bool blocking,
                                              Deadline deadline) {
     for (;;) {
-        Peer spare;  // Looked up each time: other threads had the lock.
-        const Result<Peer*> peer = peer_of(to, spare);
+        // Looked up each time: other threads had the lock.
+        const Result<Peer*> peer = peer_of(to);
         if (!peer) return peer.error();
         const int code = send_by_udp(UdpHeader::Kind::Data, to, *(*peer)->link, from);
         if (code == 0) return {};
@@ -159,8 +158,7 @@ void DatagramSocket::on_udp(const Name& from, ByteView packet) {
     std::size_t size = 0;
     const std::optional<UdpHeader> header = UdpHeader::parse(packet, size);
     if (!header) return;
-    Peer spare;
-    const Result<Peer*> peer = peer_of(from, spare);
+    const Result<Peer*> peer = peer_of(from);
     if (peer && header->sender.address == from.address) learn(**peer, from, header->queue_pair);
     if (header->kind != UdpHeader::Kind::Data) return;
     if (peer) static_cast<void>(send_by_udp(UdpHeader::Kind::Control, from, *(*peer)->link, {}));

@@ -22,7 +22,7 @@ namespace {
 
 // More local addresses than that send by none of ours.
 constexpr std::size_t kMostLinks = 64;
-// Beyond it, a peer is reached by the kernel's UDP only.
+// Beyond it, the peer that was not heard of for longest is forgotten.
 constexpr std::size_t kMostPeers = 4096;
 constexpr std::chrono::seconds kFarewell{1};
 constexpr std::uint32_t kLooksBetweenPackets = 64;
@@ -216,18 +216,28 @@ void DatagramSocket::drop_read_links() {
     });
 }
 
-Result<DatagramSocket::Peer*> DatagramSocket::peer_of(const Name& name, Peer& spare) {
+Result<DatagramSocket::Peer*> DatagramSocket::peer_of(const Name& name) {
     const auto known = peers_.find(name);
     if (known != peers_.end() && !known->second.link->is_broken()) return &known->second;
     const Result<UdLink*> link = link_toward(name);
     if (!link) return link.error();
-    const bool has_entry = known != peers_.end() || peers_.size() < kMostPeers;
-    Peer& peer = has_entry ? peers_[name] : spare;
+    Peer& peer = known != peers_.end() ? known->second : new_peer(name);
     if (peer.link != *link) {  // The route may be another now.
         peer.handle.reset();
         peer.link = *link;
     }
     return &peer;
+}
+
+// Forged senders do not fill the table for good: peers that talk stay.
+DatagramSocket::Peer& DatagramSocket::new_peer(const Name& name) {
+    if (peers_.size() >= kMostPeers)
+        peers_.erase(std::min_element(peers_.begin(), peers_.end(), [](auto& a, auto& b) {
+            return a.second.heard < b.second.heard;
+        }));
+    Peer& peer = peers_[name];
+    peer.heard = Clock::now();
+    return peer;
 }
 
 // The peer has told its queue pair, or that it is still the one we know.

@@ -48,7 +48,7 @@ private:
         UdLink* link = nullptr;
         AddressHandle handle{nullptr, ibv_destroy_ah};  // None: its queue pair is not known.
         std::uint32_t queue_pair = 0;
-        Clock::time_point heard;
+        Clock::time_point heard;  // At first: when the entry was made.
     };
     // What arrived: in a place of the link, or, if it came by UDP, in memory of its own.
     struct Datagram {
@@ -82,9 +82,10 @@ private:
     Result<UdLink*> link_toward(const Name& peer);
     void replace(std::unique_ptr<UdLink>& failed, std::unique_ptr<UdLink> by);
     void drop_read_links();
-    // The entry of a peer, with a link that has not failed; `spare` where the table is full. Only
-    // until the next look-up, and while the lock is held.
-    Result<Peer*> peer_of(const Name& name, Peer& spare);
+    // The entry of a peer, with a link that has not failed. Only until the next look-up, and while
+    // the lock is held.
+    Result<Peer*> peer_of(const Name& name);
+    Peer& new_peer(const Name& name);
     bool is_known(const Peer& peer) const;
     int send_by_udp(UdpHeader::Kind kind, const Name& to, const UdLink& link, Places from);
     Result<void> send_all_by_udp(Lock& lock, const Name& to, Places from, bool blocking,

@@ -273,7 +273,9 @@ TEST(RsocketDatagrams, WhatAStreamHasIsRefused) {
 
 class Scripted {
 public:
-    Scripted() : fd_(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0)) {
+    explicit Scripted(in_addr_t at = INADDR_LOOPBACK)
+        : fd_(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0)) {
+        address.sin_addr.s_addr = htonl(at);
         EXPECT_EQ(::bind(fd_, plain(address), sizeof address), 0);
         socklen_t length = sizeof address;
         EXPECT_EQ(::getsockname(fd_, plain(address), &length), 0);
@@ -355,6 +357,28 @@ TEST(RsocketDatagramsScripted, DatagramsGoByUdpUntilTheQueuePairIsKnown) {
         asked_again = !peer.hear(100).empty();
     }
     EXPECT_TRUE(asked_again);
+}
+
+// More senders than the table of peers has entries, each of its own address.
+TEST(RsocketDatagramsScripted, ManyForgedSendersDoNotKeepALaterPeerOnUdp) {
+    constexpr std::uint32_t kSenders = 4200;
+    Server server;
+    for (std::uint32_t i = 0; i < kSenders; ++i) {
+        const Scripted forged(INADDR_LOOPBACK + 256 + i);
+        forged.say(header(7, 0xfffff0), server.address);
+        pollfd entry{server.fd, POLLIN, 0};
+        if (i % 32 == 0) {
+            EXPECT_EQ(rpoll(&entry, 1, 0), 0);
+        }
+    }
+    const Scripted peer;
+    bool by_queue_pair = false;
+    for (int i = 0; i < 50 && !by_queue_pair; ++i) {
+        peer.say(header(7, 0xfffff0), server.address);
+        ASSERT_EQ(say(server.fd, "late", peer.address), 4);
+        by_queue_pair = peer.hear(100).empty();
+    }
+    EXPECT_TRUE(by_queue_pair);
 }
 
 TEST(RsocketDatagramsScripted, WhatIsNoMessageIsNotDelivered) {
