@@ -219,6 +219,7 @@ void DatagramSocket::drop_read_links() {
 Result<DatagramSocket::Peer*> DatagramSocket::peer_of(const Name& name) {
     const auto known = peers_.find(name);
     if (known != peers_.end() && !known->second.link->is_broken()) return &known->second;
+    const Uncancelled part;  // Descriptors are closed in destructors.
     const Result<UdLink*> link = link_toward(name);
     if (!link) return link.error();
     Peer& peer = known != peers_.end() ? known->second : new_peer(name);
