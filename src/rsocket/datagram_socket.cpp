@@ -121,12 +121,33 @@ Result<void> DatagramSocket::ensure_bound() {
 Result<void> DatagramSocket::connect(const sockaddr* address, socklen_t length) {
     const Lock lock(mutex_);
     if (::connect(udp_, address, length) != 0) return Error{errno, "the peer cannot be reached"};
-    bound_ = true;
     connected_.reset();
-    if (address->sa_family == AF_UNSPEC) return {};
-    const Result<Name> name = Name::of(address, length);
+    if (address->sa_family == AF_UNSPEC) return on_dissolved();
+    bound_ = true;
+    // The kernel's name of the peer: for the address that is any it is another than the caller's.
+    sockaddr_storage peer{};
+    socklen_t size = sizeof peer;
+    if (::getpeername(udp_, reinterpret_cast<sockaddr*>(&peer), &size) != 0)
+        return Error{errno, "the rsocket has no peer"};
+    const Result<Name> name = Name::of(reinterpret_cast<const sockaddr*>(&peer), size);
     if (!name) return name.error();
     connected_ = *name;
+    return {};
+}
+
+// The kernel has taken the port back if it had chosen it; links tell peers the port.
+Result<void> DatagramSocket::on_dissolved() {
+    const std::optional<Name> name = kernel_name();
+    bound_ = name && name->port != 0;
+    if (bound_) return {};
+    peers_.clear();  // Their address handles are of the links.
+    failed_.reserve(failed_.size() + links_.size());
+    for (std::unique_ptr<UdLink>& link : links_) {
+        static_cast<void>(::epoll_ctl(all_, EPOLL_CTL_DEL, link->descriptor(), nullptr));
+        failed_.push_back(std::move(link));
+    }
+    links_.clear();
+    drop_read_links();
     return {};
 }
 

@@ -75,6 +75,7 @@ private:
     void learn(Peer& peer, const Name& name, std::uint32_t queue_pair);
     bool is_wanted(const Name& from) const;
 
+    Result<void> on_dissolved();
     std::optional<Name> kernel_name() const;
     Result<void> ensure_bound();
     Result<Name> destination(const Destination& to) const;
@@ -111,7 +112,8 @@ private:
     int error_ = 0;  // Of the kernel's socket, for the next call.
     std::optional<Name> connected_;
     std::vector<std::unique_ptr<UdLink>> links_;
-    std::vector<std::unique_ptr<UdLink>> failed_;  // Replaced; some of their datagrams are unread.
+    std::vector<std::unique_ptr<UdLink>>
+        failed_;  // Used no more; some of their datagrams are unread.
     std::map<Name, Peer> peers_;
     std::deque<Datagram> arrived_;
     std::size_t arrived_by_udp_ = 0;

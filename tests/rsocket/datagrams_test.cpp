@@ -194,6 +194,43 @@ TEST(RsocketDatagrams, AConnectedOneHearsItsPeerOnly) {
     EXPECT_EQ(peer.sin_port, server.address.sin_port);
 }
 
+TEST(RsocketDatagrams, OneThatIsConnectedToAnyAddressHearsItsPeer) {
+    Server server;
+    Rsocket client;
+    sockaddr_in any = server.address;
+    any.sin_addr.s_addr = htonl(INADDR_ANY);
+    ASSERT_EQ(rconnect(client, plain(any), sizeof any), 0) << std::strerror(errno);
+    for (int i = 0; i < 20; ++i) {
+        ASSERT_EQ(rsend(client, "hello", 5, 0), 5) << std::strerror(errno);
+        const Heard asked = hear(server.fd);
+        ASSERT_EQ(asked.text, "hello");
+        ASSERT_EQ(say(server.fd, "welcome", asked.from), 7);
+        ASSERT_EQ(hear(client).text, "welcome");
+    }
+}
+
+TEST(RsocketDatagrams, AfterItsConnectionIsDissolvedItIsHeardByItsNewName) {
+    Server server;
+    Rsocket client;
+    sockaddr_in none{};
+    none.sin_family = AF_UNSPEC;
+    for (int round = 0; round < 3; ++round) {
+        ASSERT_EQ(rconnect(client, plain(server.address), sizeof server.address), 0);
+        for (int i = 0; i < 5; ++i) {
+            ASSERT_EQ(rsend(client, "hello", 5, 0), 5) << std::strerror(errno);
+            const Heard asked = hear(server.fd);
+            ASSERT_EQ(asked.text, "hello");
+            sockaddr_in name{};
+            socklen_t length = sizeof name;
+            ASSERT_EQ(rgetsockname(client, plain(name), &length), 0);
+            ASSERT_EQ(asked.from.sin_port, name.sin_port);
+            ASSERT_EQ(say(server.fd, "welcome", asked.from), 7);
+            ASSERT_EQ(hear(client).text, "welcome");
+        }
+        ASSERT_EQ(rconnect(client, plain(none), sizeof none), 0) << std::strerror(errno);
+    }
+}
+
 TEST(RsocketDatagrams, VectorsPeekAndTruncation) {
     Server server;
     Rsocket client;
