@@ -273,6 +273,7 @@ ibv_context** rdma_get_devices(int* count) {
         if (list == nullptr) return nullptr;
         for (std::size_t i = 0; i < all.size(); ++i) list[i] = all[i]->context;
         if (count != nullptr) *count = static_cast<int>(all.size());
+        annotate::defined(count);
         return list;
     });
 }

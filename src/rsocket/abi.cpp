@@ -20,6 +20,7 @@ int repoll_wait(int epoll, epoll_event* events, int room, int timeout);
 }
 #pragma GCC visibility pop
 
+#include "base/annotate.hpp"
 #include "base/uncancelled.hpp"
 #include "rsocket/datagram_socket.hpp"
 #include "rsocket/epoll.hpp"
@@ -42,6 +43,7 @@ int fail(const Error& error) {
 // Exceptions end here: programs in C could do nothing with them. A cancellation passes.
 template <class Body>
 auto call(Body&& body) -> decltype(body()) {
+    const annotate::OwnCalls part;
     try {
         return body();
     } catch (const std::bad_alloc&) {
