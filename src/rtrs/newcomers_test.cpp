@@ -161,6 +161,19 @@ TEST(Newcomers, APathThatGetsFurtherIsGivenItsTimeAgain) {
     EXPECT_EQ(client.server.statistics().last_refusal, "the path was not set up in time");
 }
 
+TEST(Newcomers, APathThatGetsFurtherForEverIsClosed) {
+    constexpr std::uint16_t kSteps = 95;
+    SlowClient client(300);
+    for (std::uint16_t i = 0; i < kSteps; ++i) {
+        ASSERT_TRUE(client.connect(i)) << "connection " << i;
+        client.runtime.skip(3s);
+    }
+    EXPECT_TRUE(client.connections[0].is_open());
+    client.runtime.skip(16s);  // Less than there is for one step.
+    EXPECT_FALSE(client.connect(kSteps));
+    EXPECT_TRUE(rdma::poll_until(client.loop, [&] { return !client.connections[0].is_open(); }));
+}
+
 // Refuses once.
 class PoorRuntime final : public rdma::Runtime, public std::pmr::memory_resource {
 public:

@@ -19,6 +19,8 @@ constexpr std::uint32_t kMaxServerQueue = 8192;
 // A path whose set-up gets no further in this time is closed: no connection of it comes, nor INFO,
 // nor the decision about it. The kernel's server has the same time for all of these together.
 constexpr HeartbeatOptions kSetUpTime{std::chrono::seconds(30), 0};
+// All steps together: a client must not hold a path without ever being admitted.
+constexpr Duration kAllSetUpTime = 10 * kSetUpTime.interval;
 constexpr Duration kRefusalTime = std::chrono::seconds(1);  // For a refusal to arrive.
 
 HeartbeatOptions heartbeat_of(const ServerOptions& options, bool extended) {
@@ -37,6 +39,7 @@ ServerPath::ServerPath(rdma::Loop& loop, const Identity& identity,
       owner_(owner),
       lines_(identity.connections),
       heartbeat_(kSetUpTime, loop.now(), Heartbeat::Peer::Kernel),
+      set_up_until_(loop.now() + kAllSetUpTime),
       beat_(loop, *this),
       tasks_(loop) {
     beat_.arm(heartbeat_.due());
@@ -48,7 +51,7 @@ ServerPath::ServerPath(rdma::Loop& loop, const Identity& identity,
 void ServerPath::await_next_step() {
     if (!proved_) return;
     heartbeat_ = Heartbeat(kSetUpTime, loop_.now(), Heartbeat::Peer::Kernel);
-    beat_.arm(heartbeat_.due());
+    beat_.arm(std::min(heartbeat_.due(), set_up_until_));
 }
 
 ServerPath::~ServerPath() {

@@ -126,6 +126,7 @@ private:
     std::vector<std::deque<Answer>> waiting_;   // For room, by connection, once it is admitted.
     std::vector<Fence> confirmations_;          // For room.
     Heartbeat heartbeat_;
+    const Instant set_up_until_;  // A path that is not admitted then is closed.
     Beat beat_;
     rdma::TaskGroup tasks_;  // Ends first: its tasks use the rest.
 };
