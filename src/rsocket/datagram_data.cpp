@@ -182,13 +182,23 @@ void DatagramSocket::take_arrivals(UdLink& link) {
     }
 }
 
+// A sender as the kernel names it: by the interface it came through. A link of a global address
+// does not tell that; it is the connection's then.
+Name DatagramSocket::scoped(Name sender, const UdLink& link) const {
+    if (!sender.needs_scope()) return sender;
+    sender.scope = link.local().scope;
+    if (sender.scope == 0 && connected_) sender.scope = connected_->scope;
+    return sender;
+}
+
 void DatagramSocket::on_arrival(UdLink& link, const UdLink::Arrival& arrival) {
     std::size_t size = 0;
     const std::optional<UdHeader> header = UdHeader::parse(arrival.bytes, size);
-    if (!header || !is_wanted(header->sender)) return link.give_back(arrival.place);
+    if (!header) return link.give_back(arrival.place);
+    const Name from = scoped(header->sender, link);
+    if (!is_wanted(from)) return link.give_back(arrival.place);
     Datagram datagram;
-    datagram.from = header->sender;
-    datagram.from.scope = link.local().scope;
+    datagram.from = from;
     datagram.bytes = arrival.bytes.subspan(size);
     datagram.link = &link;
     datagram.place = arrival.place;
@@ -196,7 +206,7 @@ void DatagramSocket::on_arrival(UdLink& link, const UdLink::Arrival& arrival) {
     if (!with_memory([&] { arrived_.push_back(std::move(datagram)); }))
         return link.give_back(arrival.place);
     // Only the queue pair that it told by UDP speaks for a peer.
-    const auto known = peers_.find(header->sender);
+    const auto known = peers_.find(from);
     if (known != peers_.end() && known->second.queue_pair == arrival.queue_pair)
         known->second.heard = Clock::now();
 }

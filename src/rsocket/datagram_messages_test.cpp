@@ -90,6 +90,23 @@ TEST(RsocketDatagramMessages, AnIPv4NameIsTheSameInBothFamilies) {
     EXPECT_FALSE(name.is_any());
 }
 
+Name name_on(const char* text, std::uint32_t interface) {
+    sockaddr_in6 in6{};
+    in6.sin6_family = AF_INET6;
+    in6.sin6_scope_id = interface;
+    EXPECT_EQ(::inet_pton(AF_INET6, text, &in6.sin6_addr), 1);
+    return *Name::of(reinterpret_cast<const sockaddr*>(&in6), sizeof in6);
+}
+
+TEST(RsocketDatagramMessages, ALinkLocalNameIsAnotherOneOnEachInterface) {
+    for (const char* text : {"fe80::1", "febf::1", "ff02::1", "ff11::1"}) {
+        EXPECT_NE(name_on(text, 1), name_on(text, 2)) << text;
+        EXPECT_LT(name_on(text, 1), name_on(text, 2)) << text;
+    }
+    for (const char* text : {"2001:db8::1", "fec0::1", "ff05::1", "::1", "::ffff:192.0.2.7"})
+        EXPECT_EQ(name_on(text, 1), name_on(text, 2)) << text;
+}
+
 TEST(RsocketDatagramMessages, NoAddressIsNoName) {
     const sockaddr_storage none{};
     EXPECT_EQ(Name::of(nullptr, 0).error().code, EINVAL);

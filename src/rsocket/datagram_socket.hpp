@@ -73,6 +73,7 @@ private:
     void take_arrivals(UdLink& link);
     void on_arrival(UdLink& link, const UdLink::Arrival& arrival);
     void learn(Peer& peer, const Name& name, std::uint32_t queue_pair);
+    Name scoped(Name sender, const UdLink& link) const;
     bool is_wanted(const Name& from) const;
 
     Result<void> on_dissolved();

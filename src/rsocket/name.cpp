@@ -36,7 +36,7 @@ Result<Name> Name::of(const sockaddr* address, socklen_t length) {
     Name name;
     std::memcpy(name.address.data(), &in6.sin6_addr, name.address.size());
     name.port = ntohs(in6.sin6_port);
-    name.scope = in6.sin6_scope_id;
+    if (name.needs_scope()) name.scope = in6.sin6_scope_id;  // The kernel ignores others.
     return name;
 }
 
@@ -49,6 +49,13 @@ bool Name::is_v4() const {
 bool Name::is_any() const {
     const ByteView bytes = is_v4() ? ByteView(v4_bytes()) : ByteView(address);
     return std::all_of(bytes.begin(), bytes.end(), [](std::byte b) { return b == std::byte{0}; });
+}
+
+bool Name::needs_scope() const {
+    const auto first = std::to_integer<unsigned>(address[0]);
+    const auto second = std::to_integer<unsigned>(address[1]);
+    if (first == 0xff) return (second & 0xf) == 1 || (second & 0xf) == 2;  // Multicast.
+    return first == 0xfe && (second & 0xc0) == 0x80;
 }
 
 sockaddr_storage Name::as(int family) const {

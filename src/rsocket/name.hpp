@@ -25,18 +25,15 @@ struct Name {
     // For a socket of the family; IPv4 is mapped where that is IPv6.
     sockaddr_storage as(int family) const;
 
-    // The scope is no part of a name: the wire does not have it.
-    friend auto operator<=>(const Name& a, const Name& b) {
-        if (const auto order = a.address <=> b.address; order != 0) return order;
-        return a.port <=> b.port;
-    }
-    friend bool operator==(const Name& a, const Name& b) {
-        return a.address == b.address && a.port == b.port;
-    }
+    // A link-local address is another one on each interface.
+    bool needs_scope() const;
+
+    friend auto operator<=>(const Name&, const Name&) = default;
 
     std::array<std::byte, 16> address{};
-    std::uint16_t port = 0;   // In the machine's order.
-    std::uint32_t scope = 0;  // The interface of a link-local address.
+    std::uint16_t port = 0;  // In the machine's order.
+    std::uint32_t scope =
+        0;  // The interface of a link-local address, which the wire does not have.
 };
 
 }  // namespace feroce::rsockets
