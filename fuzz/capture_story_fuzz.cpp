@@ -11,7 +11,7 @@ namespace {
 
 using namespace feroce;
 
-void check(const cli::Finding& finding) {
+void check(const cli::CaptureFinding& finding) {
     ASSERT(!finding.sentence.empty());
     ASSERT(finding.sentence.find('\n') == std::string::npos);
     ASSERT(finding.because.find('\n') == std::string::npos);
@@ -36,7 +36,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         if (const auto found = cli::datagram_in(*frame, room))
             story.on_datagram(frame->since_epoch, found->datagram, found->captured);
     }
-    const std::vector<cli::Finding> findings = story.finish();
+    const std::vector<cli::CaptureFinding> findings = story.finish();
     ASSERT(findings.size() <= cli::CaptureStory::kFindingsMax);
     std::for_each(findings.begin(), findings.end(), check);
     return 0;

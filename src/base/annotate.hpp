@@ -8,6 +8,7 @@
 
 #include "base/sanitizers.hpp"
 
+// NOLINTBEGIN(readability-identifier-naming): the sanitizers' names.
 extern "C" {
 [[gnu::weak, gnu::visibility("default")]] void __msan_unpoison(const volatile void* at,
                                                                std::size_t size);
@@ -16,6 +17,7 @@ extern "C" {
 [[gnu::weak, gnu::visibility("default")]] void __tsan_acquire(void* about);
 [[gnu::weak, gnu::visibility("default")]] void __tsan_release(void* about);
 }
+// NOLINTEND(readability-identifier-naming)
 
 namespace feroce::annotate {
 
@@ -36,7 +38,7 @@ inline void defined(const void* at, std::size_t size) noexcept {
 }
 template <class T>
 void defined(const T* object) noexcept {
-    if (object != nullptr) defined(object, sizeof *object);
+    if (object != nullptr) defined(object, sizeof(T));
 }
 
 // What a thread did before it called released() has happened before what another one does after

@@ -95,7 +95,7 @@ void tell_tracers(const rdma_cm_event& event) {
     const rdma_addr* ends = event.id == nullptr ? nullptr : &event.id->route.addr;
     const void* local = ends == nullptr ? nullptr : &ends->src_addr;
     const void* remote = ends == nullptr ? nullptr : &ends->dst_addr;
-    FEROCE_PROBE4(cm_event, event.event, event.status, local, remote);
+    FEROCE_PROBE4(cm_event, number_of(event.event), event.status, local, remote);
 }
 
 // The next event that is one for the program.

@@ -76,7 +76,7 @@ ibv_device** ibv_get_device_list(int* count) {
         for (std::size_t i = 0; i < interfaces.size(); ++i)
             list[i] = &device_for(instance, interfaces[i], static_cast<int>(i)).base;
         if (count != nullptr) *count = static_cast<int>(interfaces.size());
-        annotate::defined(list, (interfaces.size() + 1) * sizeof *list);
+        annotate::defined(list, (interfaces.size() + 1) * sizeof(void*));
         give_back.keep();
         return list;
     });

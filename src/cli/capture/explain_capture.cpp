@@ -15,19 +15,19 @@ std::string named_end(const Gid& address, std::uint32_t qpn) {
                     : fmt::format("QP 0x{:06x} at {}", qpn, to_string(address));
 }
 
-const char* name_of(Finding::Kind kind) {
+const char* name_of(CaptureFinding::Kind kind) {
     switch (kind) {
-        case Finding::Kind::Failure:
+        case CaptureFinding::Kind::Failure:
             return "failure";
-        case Finding::Kind::Doubt:
+        case CaptureFinding::Kind::Doubt:
             return "doubt";
-        case Finding::Kind::Notice:
+        case CaptureFinding::Kind::Notice:
             break;
     }
     return "notice";
 }
 
-Json record_of(const Finding& finding) {
+Json record_of(const CaptureFinding& finding) {
     Json because = Json::array();
     if (!finding.because.empty())
         because.push_back({{"who", named_end(finding.destination, finding.peer_qpn)},
@@ -116,7 +116,7 @@ void print_findings(const Json& records) {
     }
 }
 
-bool concerns(std::optional<std::uint32_t> which, const Finding& finding) {
+bool concerns(std::optional<std::uint32_t> which, const CaptureFinding& finding) {
     return !which || *which == finding.qpn || *which == finding.peer_qpn;
 }
 
@@ -134,10 +134,10 @@ int explain_capture(const std::string& path, std::optional<std::uint32_t> which,
     }
     Json records = Json::array();
     std::uint64_t failures = 0, doubts = 0;
-    for (const Finding& finding : story.finish()) {
+    for (const CaptureFinding& finding : story.finish()) {
         if (!concerns(which, finding)) continue;
-        if (finding.kind == Finding::Kind::Failure) ++failures;
-        if (finding.kind == Finding::Kind::Doubt) ++doubts;
+        if (finding.kind == CaptureFinding::Kind::Failure) ++failures;
+        if (finding.kind == CaptureFinding::Kind::Doubt) ++doubts;
         records.push_back(record_of(finding));
     }
     const std::vector<std::string> unknown = limits(story.counts(), file);

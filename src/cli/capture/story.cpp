@@ -292,7 +292,7 @@ void CaptureStory::judge(const Flow& flow) {
     if (flow.requests.any() && flow.requests.answers == 0 && flow.requests.repeated == 0)
         ++counts_.unanswered;
     if (flow.requests.repeated == 0) counts_.missing += flow.requests.missing;
-    for (Finding& finding : verdicts(flow, end_)) add(std::move(finding));
+    for (CaptureFinding& finding : verdicts(flow, end_)) add(std::move(finding));
 }
 
 void CaptureStory::judge(const Exchange& exchange) {
@@ -300,31 +300,33 @@ void CaptureStory::judge(const Exchange& exchange) {
     if (auto finding = verdict(exchange, end_)) add(std::move(*finding));
 }
 
-void CaptureStory::add(Finding finding) {
+void CaptureStory::add(CaptureFinding finding) {
     if (findings_.size() < kFindingsMax) {
         findings_.push_back(std::move(finding));
         return;
     }
     ++counts_.findings_left_out;
-    if (finding.kind == Finding::Kind::Notice) return;
+    if (finding.kind == CaptureFinding::Kind::Notice) return;
     // A failure is worth more than what did no harm.
-    const auto notice = std::find_if(findings_.begin(), findings_.end(), [](const Finding& f) {
-        return f.kind == Finding::Kind::Notice;
-    });
+    const auto notice = std::find_if(
+        findings_.begin(), findings_.end(),
+        [](const CaptureFinding& f) { return f.kind == CaptureFinding::Kind::Notice; });
     if (notice != findings_.end()) *notice = std::move(finding);
 }
 
-std::vector<Finding> CaptureStory::finish() {
+std::vector<CaptureFinding> CaptureStory::finish() {
     exchanges_.finish();
     for (auto flow = flows_.rbegin(); flow != flows_.rend(); ++flow) judge(*flow);
     for (const auto& [ends, road] : roads_)
-        for (Finding& finding : verdicts(ends.first, ends.second, road)) add(std::move(finding));
+        for (CaptureFinding& finding : verdicts(ends.first, ends.second, road))
+            add(std::move(finding));
     flows_.clear();
     index_.clear();
     counts_.forgotten += exchanges_.forgotten();
-    std::stable_sort(findings_.begin(), findings_.end(), [](const Finding& a, const Finding& b) {
-        return std::tuple(a.kind, a.time) < std::tuple(b.kind, b.time);
-    });
+    std::stable_sort(findings_.begin(), findings_.end(),
+                     [](const CaptureFinding& a, const CaptureFinding& b) {
+                         return std::tuple(a.kind, a.time) < std::tuple(b.kind, b.time);
+                     });
     return std::move(findings_);
 }
 

@@ -25,7 +25,7 @@
 
 namespace feroce::cli {
 
-struct Finding {
+struct CaptureFinding {
     // Doubt: a failure, unless what came after the capture mended it. Notice: it did no lasting
     // harm.
     enum class Kind : std::uint8_t { Failure, Doubt, Notice };
@@ -105,7 +105,7 @@ public:
                      std::size_t captured);
 
     // Both once, after the last packet.
-    std::vector<Finding> finish();
+    std::vector<CaptureFinding> finish();
     const StoryCounts& counts() const { return counts_; }
 
 private:
@@ -127,7 +127,7 @@ private:
     void join(Flow& requests, Flow& answers);
     void judge(const Flow& flow);
     void judge(const Exchange& exchange);
-    void add(Finding finding);
+    void add(CaptureFinding finding);
 
     Twins twins_;
     Exchanges exchanges_;
@@ -139,7 +139,7 @@ private:
     Duration end_{};
     std::uint32_t searches_ = 0;  // For the length of joined packets; there is a limit.
     StoryCounts counts_;
-    std::vector<Finding> findings_;
+    std::vector<CaptureFinding> findings_;
     Road spare_road_;  // For addresses that there is no room for.
 };
 

@@ -77,7 +77,7 @@ public:
     // All sentences, in a line each.
     std::string told() {
         std::string out;
-        for (const Finding& finding : story.finish())
+        for (const CaptureFinding& finding : story.finish())
             out +=
                 std::array{"FAILED ", "doubt ", "note "}[static_cast<std::size_t>(finding.kind)] +
                 finding.sentence + " | " + finding.because + "\n";
@@ -329,7 +329,7 @@ TEST(CaptureStory, ARefusalHasItsOwnTimeWithoutWhatItRefuses) {
     wire::CmRej rej;
     rej.remote_id = {0x500};
     teller.manage(kB, kA, rej);
-    const std::vector<Finding> told = teller.story.finish();
+    const std::vector<CaptureFinding> told = teller.story.finish();
     ASSERT_EQ(told.size(), 1U);
     EXPECT_EQ(told[0].time, 2ms);
 }

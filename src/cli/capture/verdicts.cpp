@@ -9,7 +9,7 @@
 namespace feroce::cli {
 namespace {
 
-using Kind = Finding::Kind;
+using Kind = CaptureFinding::Kind;
 
 constexpr std::uint64_t kSmallestMtu = 256;  // What is shorter is one packet everywhere.
 
@@ -27,8 +27,8 @@ const char* plural(std::uint64_t count) {
 }
 
 // The sender of requests is the one that is spoken of.
-Finding about(const Flow& flow, Kind kind, Psn psn, Duration time) {
-    Finding out;
+CaptureFinding about(const Flow& flow, Kind kind, Psn psn, Duration time) {
+    CaptureFinding out;
     out.kind = kind;
     out.time = time;
     out.source = flow.source;
@@ -140,9 +140,9 @@ std::string why_refused(const Flow& flow, const Refusal& refusal) {
     }
 }
 
-Finding refused(const Flow& flow) {
+CaptureFinding refused(const Flow& flow) {
     const Refusal& refusal = *flow.requests.refusal;
-    Finding out = about(flow, Kind::Failure, refusal.psn, refusal.time);
+    CaptureFinding out = about(flow, Kind::Failure, refusal.psn, refusal.time);
     out.sentence = fmt::format(
         "a work request of {} failed at PSN {} ({}): the peer refused the request{}; the peer "
         "answered with {}; the peer is {}",
@@ -157,13 +157,13 @@ bool gave_up(Duration end, Duration last, Duration pause) {
     return end - last > 4 * pause + std::chrono::milliseconds(100);
 }
 
-std::optional<Finding> without_receive(const Flow& flow, Duration end) {
+std::optional<CaptureFinding> without_receive(const Flow& flow, Duration end) {
     const SeenRequests& r = flow.requests;
     if (r.rnr_row == 0 || !r.rnr_pending) return std::nullopt;
     const Duration wait = std::chrono::microseconds(r.rnr_wait_us);
     const std::uint32_t retries = r.rnr_row - 1;
     const bool by_count = flow.rnr_retries && *flow.rnr_retries < 7 && retries >= *flow.rnr_retries;
-    Finding out = about(flow, Kind::Failure, r.rnr_psn, r.last_rnr);
+    CaptureFinding out = about(flow, Kind::Failure, r.rnr_psn, r.last_rnr);
     if (by_count || gave_up(end, r.last_rnr, wait)) {
         out.sentence = fmt::format(
             "a work request of {} failed at PSN {} (IBV_WC_RNR_RETRY_EXC_ERR): the peer had no "
@@ -191,10 +191,10 @@ std::string unacknowledged(const Flow& flow, Psn psn, std::uint64_t retries, boo
 }
 
 // No sending again can mend this one.
-std::optional<Finding> disagreement(const Flow& flow, Duration end) {
+std::optional<CaptureFinding> disagreement(const Flow& flow, Duration end) {
     const SeenRequests& r = flow.requests;
     if (!r.stray_expectation || r.progressed || r.repeated == 0) return std::nullopt;
-    Finding out = about(flow, Kind::Failure, r.first(), r.last_sent);
+    CaptureFinding out = about(flow, Kind::Failure, r.first(), r.last_sent);
     out.sentence =
         unacknowledged(flow, r.first(), r.rounds, gave_up(end, r.last_sent, r.longest_pause));
     out.because = fmt::format(
@@ -204,7 +204,7 @@ std::optional<Finding> disagreement(const Flow& flow, Duration end) {
     return out;
 }
 
-std::optional<Finding> silence(const Flow& flow, Duration end) {
+std::optional<CaptureFinding> silence(const Flow& flow, Duration end) {
     const SeenRequests& r = flow.requests;
     const bool unheard = r.is_open() && r.rounds > 0;
     const bool deaf = r.answered_open && r.repeated_answered > 0;
@@ -212,7 +212,7 @@ std::optional<Finding> silence(const Flow& flow, Duration end) {
     // Not by counting: a sender may probe more often than its retry_cnt.
     const bool ended = gave_up(end, r.last_sent, r.longest_pause);
     const Psn psn = r.unacknowledged();
-    Finding out = about(flow, ended ? Kind::Failure : Kind::Doubt, psn, r.last_sent);
+    CaptureFinding out = about(flow, ended ? Kind::Failure : Kind::Doubt, psn, r.last_sent);
     if (deaf) {
         out.sentence = fmt::format(
             "{} sends what was answered again ({} packets), up to the end of the capture",
@@ -231,9 +231,9 @@ std::optional<Finding> silence(const Flow& flow, Duration end) {
 }
 
 // What did no lasting harm.
-std::vector<Finding> troubles(const Flow& flow, bool failed) {
+std::vector<CaptureFinding> troubles(const Flow& flow, bool failed) {
     const SeenRequests& r = flow.requests;
-    std::vector<Finding> out;
+    std::vector<CaptureFinding> out;
     const auto say = [&](std::string sentence) {
         out.push_back(about(flow, Kind::Notice, r.unacknowledged(), flow.last));
         out.back().sentence = std::move(sentence);
@@ -258,27 +258,27 @@ std::vector<Finding> troubles(const Flow& flow, bool failed) {
 
 }  // namespace
 
-std::vector<Finding> verdicts(const Flow& flow, Duration end) {
+std::vector<CaptureFinding> verdicts(const Flow& flow, Duration end) {
     if (flow.lost_of_uc.value_or(0) > 0) {
-        Finding out = about(flow, Kind::Notice, flow.next_of_uc, flow.last);
+        CaptureFinding out = about(flow, Kind::Notice, flow.next_of_uc, flow.last);
         out.sentence = fmt::format(
             "{} packets of {} to {} are missing by their PSNs: UC sends nothing again, so their "
             "messages are lost, unless only the capture misses them",
             *flow.lost_of_uc, qp(flow.from_qpn), end_at(flow.qpn, flow.destination));
         return {out};
     }
-    std::optional<Finding> failure;
+    std::optional<CaptureFinding> failure;
     if (flow.requests.refusal) failure = refused(flow);
     if (!failure) failure = disagreement(flow, end);
     if (!failure) failure = without_receive(flow, end);
     if (!failure) failure = silence(flow, end);
-    std::vector<Finding> out = troubles(flow, failure.has_value());
+    std::vector<CaptureFinding> out = troubles(flow, failure.has_value());
     if (failure) out.insert(out.begin(), *failure);
     return out;
 }
 
-std::optional<Finding> verdict(const Exchange& e, Duration end) {
-    Finding out;
+std::optional<CaptureFinding> verdict(const Exchange& e, Duration end) {
+    CaptureFinding out;
     out.time = e.last;
     out.source = e.caller;
     out.qpn = e.caller_qpn;
@@ -309,7 +309,7 @@ std::optional<Finding> verdict(const Exchange& e, Duration end) {
         return out;
     }
     if (e.dreqs > 1 && e.dreps == 0) {
-        out.kind = Finding::Kind::Notice;
+        out.kind = CaptureFinding::Kind::Notice;
         out.sentence = fmt::format(
             "{} was ended by {}, and the other end did not answer: DREQ was "
             "sent {} times",
@@ -319,10 +319,10 @@ std::optional<Finding> verdict(const Exchange& e, Duration end) {
     return std::nullopt;
 }
 
-std::vector<Finding> verdicts(const Gid& source, const Gid& destination, const Road& road) {
-    std::vector<Finding> out;
+std::vector<CaptureFinding> verdicts(const Gid& source, const Gid& destination, const Road& road) {
+    std::vector<CaptureFinding> out;
     const auto say = [&](Kind kind, std::string sentence, std::string because = "") {
-        Finding finding;
+        CaptureFinding finding;
         finding.kind = kind;
         finding.source = source;
         finding.destination = destination;

@@ -9,8 +9,8 @@
 namespace feroce::cli {
 
 // `end`: when the capture ends.
-std::vector<Finding> verdicts(const Flow& flow, Duration end);
-std::optional<Finding> verdict(const Exchange& exchange, Duration end);
-std::vector<Finding> verdicts(const Gid& source, const Gid& destination, const Road& road);
+std::vector<CaptureFinding> verdicts(const Flow& flow, Duration end);
+std::optional<CaptureFinding> verdict(const Exchange& exchange, Duration end);
+std::vector<CaptureFinding> verdicts(const Gid& source, const Gid& destination, const Road& road);
 
 }  // namespace feroce::cli
