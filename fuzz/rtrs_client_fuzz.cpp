@@ -64,7 +64,11 @@ private:
         while (peers_.size() < kMaxPeers) {
             auto request = co_await listener_.next();
             if (!request) co_return;
-            const rdma::PrivateData answer = next_answer();
+            std::array<std::byte, ConnectResponse::kSize> bytes;
+            response_.emit(bytes);
+            mutate(bytes);
+            const std::size_t cut = program_.number(1) % 4;
+            const rdma::PrivateData answer{ByteView(bytes).first(bytes.size() - cut)};
             if (program_.number(1) % 8 == 7) {
                 std::move(*request).reject(answer);
                 continue;
@@ -74,14 +78,6 @@ private:
             take(*std::move(made));
             tasks_.spawn(serve(*peers_.back(), answer));
         }
-    }
-    // Not part of the coroutine: see src/gas/joining.cpp.
-    rdma::PrivateData next_answer() {
-        std::array<std::byte, ConnectResponse::kSize> bytes;
-        response_.emit(bytes);
-        mutate(bytes);
-        const std::size_t cut = program_.number(1) % 4;
-        return rdma::PrivateData{ByteView(bytes).first(bytes.size() - cut)};
     }
     void take(rdma::Connection connection) {
         auto peer = std::make_unique<Peer>();

@@ -67,14 +67,6 @@ std::optional<Error> final_refusal(const Error& error) {
     return Error(EPERM, std::string("the first node refuses: ") + words_of(refusal.reason));
 }
 
-// A function of its own, not part of the coroutine that calls it: clang 14 gives PrivateData a
-// wrong address of a coroutine's local under ASan on arm64.
-void refuse(rdma::Request request, Refusal::Reason reason) {
-    Refusal refusal;
-    refusal.reason = reason;
-    std::move(request).reject(rdma::PrivateData::of(refusal));
-}
-
 // A waiting queue pair needs no queues.
 rdma::ConnectionOptions passive_options(Node::Core& core) {
     rdma::ConnectionOptions options;
@@ -268,12 +260,15 @@ rdma::Task<void> Joining::answer_all() {
         auto request = co_await listener_->next();
         if (!request) co_return fail(request.error());
         const auto hello = request->peer_data().as<Hello>();
+        Refusal refusal;
         if (hello.magic != kMagic || hello.rank >= core_.size())
-            refuse(*std::move(request), Refusal::kStranger);
+            refusal.reason = Refusal::kStranger;
         else if (hello.size != core_.size())
-            refuse(*std::move(request), Refusal::kOtherSize);
+            refusal.reason = Refusal::kOtherSize;
         else if (hello.kind == Hello::kVisit && !may_come(hello.rank, hello.process))
-            refuse(*std::move(request), Refusal::kRankTaken);
+            refusal.reason = Refusal::kRankTaken;
+        if (refusal.reason != Refusal::kNone)
+            std::move(*request).reject(rdma::PrivateData::of(refusal));
         else if (hello.kind == Hello::kVisit)
             tasks_.spawn(welcome(*std::move(request), hello.rank));
         else if (connecting_)
