@@ -38,6 +38,7 @@ inline void defined(const void* at, std::size_t size) noexcept {
 }
 template <class T>
 void defined(const T* object) noexcept {
+    // NOLINTNEXTLINE(bugprone-sizeof-expression): it may be a pointer that was written.
     if (object != nullptr) defined(object, sizeof(T));
 }
 
