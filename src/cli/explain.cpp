@@ -222,9 +222,7 @@ Json explanations(const std::vector<StateReading>& readings, std::optional<std::
     return out;
 }
 
-namespace {
-
-void print_words(const Json& records) {
+void print_explanations(const Json& records) {
     std::string last;
     for (const Json& record : records) {
         const std::string who = record["who"];
@@ -234,14 +232,12 @@ void print_words(const Json& records) {
         for (const Json& cause : record["because"])
             fmt::print("    because {}: {}\n", cause["who"].get<std::string>(),
                        cause["reason"].get<std::string>());
-        if (record["because"].empty() && !record["ask"].is_null())
+        if (record["because"].empty() && record.contains("ask") && !record["ask"].is_null())
             fmt::print("    the other end may know more: {} on the machine of {}\n",
                        record["ask"]["command"].get<std::string>(),
                        record["ask"]["address"].get<std::string>());
     }
 }
-
-}  // namespace
 
 std::string explanation_gap(std::optional<std::uint32_t> which) {
     std::string pids;
@@ -262,7 +258,7 @@ int explain(std::optional<std::uint32_t> which, const OutputOptions& options) {
     if (options.json)
         print_json(records, options);
     else
-        print_words(records);
+        print_explanations(records);
     const std::string unknown = explanation_gap(which);
     if (!unknown.empty()) fmt::print(stderr, "feroce: not everything can be known: {}\n", unknown);
     if (!records.empty()) return 0;

@@ -19,6 +19,7 @@ int explain(std::optional<std::uint32_t> which, const OutputOptions& options);
 // The same as records, from one look at all processes.
 Json explanations(const std::vector<process::StateReading>& readings,
                   std::optional<std::uint32_t> which);
+void print_explanations(const Json& records);
 // Why "nothing has failed" would be a guess, as a clause; empty if it would not.
 std::string explanation_gap(std::optional<std::uint32_t> which);
 

@@ -164,6 +164,40 @@ void add_web(CLI::App& app, Arguments& arguments, int& status) {
     command->callback([&] { status = web(arguments.shown); });
 }
 
+void add_explain(CLI::App& app, Arguments& arguments, int& status) {
+    CLI::App* command = app.add_subcommand("explain", "why work requests failed, in words");
+    command->fallthrough();
+    command->add_option("which", arguments.which, "a pid or a QPN; all if left out");
+    command->add_option("--pcap", arguments.capture,
+                        "from a capture of port 4791 of any machines, a pcapng or pcap file");
+    command->callback([&arguments, &status, command] {
+        const std::optional<std::uint32_t> which = number(arguments.which);
+        status = command->count("--pcap") > 0
+                     ? explain_capture(arguments.capture, which, arguments.options)
+                     : explain(which, arguments.options);
+    });
+}
+
+void add_trace(CLI::App& app, Arguments& arguments, int& status) {
+    TraceOptions& traced = arguments.traced;
+    CLI::App* command = app.add_subcommand(
+        "trace", "the packets of a capture, or how far live queue pairs are, a line each");
+    command->fallthrough();
+    command
+        ->add_option("what", traced.what,
+                     "a pcapng or pcap file; or a pid or QPN, to look at it live")
+        ->required();
+    CLI::Option* copy = command->add_option("--comment", traced.commented,
+                                            "a copy of the file with the remarks in it");
+    command
+        ->add_option("--perfetto", traced.perfetto,
+                     "write a trace that https://ui.perfetto.dev opens")
+        ->excludes(copy);
+    command->add_option("--lines", traced.lines, "live: end after so many");
+    command->add_option("--every", traced.every, "live: milliseconds between looks; 50");
+    command->callback([&] { status = trace(arguments.traced, arguments.options); });
+}
+
 void add_commands(CLI::App& app, Arguments& arguments, int& status) {
     app.add_subcommand(
         "run",
@@ -187,34 +221,8 @@ void add_commands(CLI::App& app, Arguments& arguments, int& status) {
     sessions->fallthrough();
     sessions->add_option("words", arguments.words, "ls | show | stat | path ... | policy ...");
     sessions->callback([&] { status = session(arguments.words, arguments.options); });
-    CLI::App* why = app.add_subcommand("explain", "why work requests failed, in words");
-    why->fallthrough();
-    why->add_option("which", arguments.which, "a pid or a QPN; all if left out");
-    why->add_option("--pcap", arguments.capture,
-                    "from a capture of port 4791 of any machines, a pcapng or pcap file");
-    why->callback([&arguments, &status, why] {
-        const std::optional<std::uint32_t> which = number(arguments.which);
-        status = why->count("--pcap") > 0
-                     ? explain_capture(arguments.capture, which, arguments.options)
-                     : explain(which, arguments.options);
-    });
-    TraceOptions& traced = arguments.traced;
-    CLI::App* packets = app.add_subcommand(
-        "trace", "the packets of a capture, or how far live queue pairs are, a line each");
-    packets->fallthrough();
-    packets
-        ->add_option("what", traced.what,
-                     "a pcapng or pcap file; or a pid or QPN, to look at it live")
-        ->required();
-    CLI::Option* copy = packets->add_option("--comment", traced.commented,
-                                            "a copy of the file with the remarks in it");
-    packets
-        ->add_option("--perfetto", traced.perfetto,
-                     "write a trace that https://ui.perfetto.dev opens")
-        ->excludes(copy);
-    packets->add_option("--lines", traced.lines, "live: end after so many");
-    packets->add_option("--every", traced.every, "live: milliseconds between looks; 50");
-    packets->callback([&] { status = trace(traced, arguments.options); });
+    add_explain(app, arguments, status);
+    add_trace(app, arguments, status);
     CLI::App* looks =
         app.add_subcommand("doctor", "what here would stop or slow RDMA, and how to mend it");
     looks->fallthrough();

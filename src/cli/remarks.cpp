@@ -7,11 +7,6 @@
 namespace feroce::cli {
 namespace {
 
-bool is_response(wire::Verb verb) {
-    return verb == wire::Verb::Ack || verb == wire::Verb::AtomicAck ||
-           verb == wire::Verb::ReadResponse;
-}
-
 std::string on_answer(const wire::Packet& packet) {
     if (!packet.info->has(wire::Header::Aeth)) return {};
     const wire::Syndrome syndrome = packet.aeth().syndrome;
@@ -55,7 +50,7 @@ std::string Remarks::on(const wire::RoceDatagram& datagram, const wire::Packet& 
     if (service != wire::Service::Rc && service != wire::Service::Uc &&
         service != wire::Service::Xrc)
         return {};
-    if (is_response(packet.info->verb)) return on_answer(packet);
+    if (wire::is_answer(packet.info->verb)) return on_answer(packet);
     return on_request(
         {datagram.address.source.raw, datagram.address.destination.raw, packet.bth.destination.raw},
         packet);

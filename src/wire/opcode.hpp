@@ -104,6 +104,11 @@ enum class Verb : std::uint8_t {
     Cnp
 };
 
+// Of a request: it goes back to the requester.
+constexpr bool is_answer(Verb verb) {
+    return verb == Verb::ReadResponse || verb == Verb::Ack || verb == Verb::AtomicAck;
+}
+
 enum class Position : std::uint8_t { First, Middle, Last, Only };
 
 // Bit flags, lowest bit first on the wire: a FLUSH is FETH then RETH, an atomic ACK is AETH then

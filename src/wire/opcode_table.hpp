@@ -162,9 +162,8 @@ constexpr OpcodeInfo make(Service service, Verb verb, Position position, std::ui
 
 // An XRC answer goes to an ordinary initiator, so only requests name a shared receive queue.
 constexpr std::uint16_t headers_under(Service service, const Row& row) {
-    const bool answer =
-        row.verb == Verb::ReadResponse || row.verb == Verb::Ack || row.verb == Verb::AtomicAck;
-    return service == Service::Xrc && !answer ? row.headers | Header::Xrceth : row.headers;
+    const bool asks = service == Service::Xrc && !is_answer(row.verb);
+    return asks ? row.headers | Header::Xrceth : row.headers;
 }
 
 constexpr std::array<OpcodeInfo, 256> build() {

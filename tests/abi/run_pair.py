@@ -54,12 +54,15 @@ class Pair:
         return subprocess.Popen(command, env=self.environment, text=True,
                                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 
+    def start_client(self):
+        return self.start(self.client_place + self.command + [self.address])
+
     def connect(self, deadline):
         while not listening(self.port, self.server.pid):
             if self.server.poll() is not None or time.monotonic() > deadline:
                 return
             time.sleep(0.01)
-        self.client = self.start(self.client_place + self.command + [self.address])
+        self.client = self.start_client()
 
     def finish(self, deadline):
         good = self.client is not None

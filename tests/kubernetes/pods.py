@@ -13,14 +13,13 @@ import re
 import subprocess
 import sys
 import tempfile
-import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent / name) for name in ("netns", "abi")]
 from attempts import run_pairs  # noqa: E402  (found by the path above)
 from manifests import manifests  # noqa: E402
 from namespaces import Namespace, command, enter_user_namespace  # noqa: E402
-from run_pair import listening  # noqa: E402
+from run_pair import Pair  # noqa: E402
 
 ADDRESSES = ["10.244.1.7", "10.244.2.9"]
 NODES = ["192.0.2.1", "192.0.2.2"]
@@ -113,36 +112,15 @@ class Pod:
         return self.start(self.spec["containers"][0])
 
 
-class Job:
+class Job(Pair):
     """Both containers, as run_pairs wants them."""
 
     def __init__(self, server, client):
-        self.client_pod, self.client, self.output = client, None, ""
+        self.port, self.client_pod, self.client, self.output = PORT, client, None, ""
         self.server = server.run()
 
-    def connect(self, deadline):
-        while not listening(PORT, self.server.pid):
-            if self.server.poll() is not None or time.monotonic() > deadline:
-                return
-            time.sleep(0.02)
-        self.client = self.client_pod.run()
-
-    def finish(self, deadline):
-        good = self.client is not None
-        for name, process in (("client", self.client), ("server", self.server)):
-            if process is None:
-                continue
-            try:
-                said, _ = process.communicate(timeout=max(0.1, deadline - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                process.kill()
-                said, _ = process.communicate()
-            good = good and process.returncode == 0
-            self.output += said
-            print(f"--- {name}, exit status {process.returncode}\n{said}", flush=True)
-            if not good:
-                deadline = min(deadline, time.monotonic() + 5)
-        return good
+    def start_client(self):
+        return self.client_pod.run()
 
 
 def watch(node):

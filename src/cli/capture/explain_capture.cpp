@@ -6,6 +6,7 @@
 
 #include "cli/capture/capture_file.hpp"
 #include "cli/capture/story.hpp"
+#include "cli/explain.hpp"
 
 namespace feroce::cli {
 namespace {
@@ -103,19 +104,6 @@ std::vector<std::string> limits(const StoryCounts& c, const CaptureFile& file) {
     return out;
 }
 
-void print_findings(const Json& records) {
-    std::string last;
-    for (const Json& record : records) {
-        const std::string who = record["who"];
-        if (who != last) fmt::print("{}:\n", who);
-        last = who;
-        fmt::print("  {}\n", record["reason"].get<std::string>());
-        for (const Json& cause : record["because"])
-            fmt::print("    because {}: {}\n", cause["who"].get<std::string>(),
-                       cause["reason"].get<std::string>());
-    }
-}
-
 bool concerns(std::optional<std::uint32_t> which, const CaptureFinding& finding) {
     return !which || *which == finding.qpn || *which == finding.peer_qpn;
 }
@@ -144,7 +132,7 @@ int explain_capture(const std::string& path, std::optional<std::uint32_t> which,
     if (options.json)
         print_json(records, options);
     else
-        print_findings(records);
+        print_explanations(records);
     if (!options.json) fmt::print("{}\n", sum_of(story.counts(), failures, doubts));
     for (const std::string& sentence : unknown)
         fmt::print(stderr, "feroce: not everything can be known: {}\n", sentence);

@@ -17,11 +17,6 @@ constexpr std::size_t kPayloadMax = 4'096;
 constexpr std::size_t kPacketMax = kPayloadMax + wire::Bth::kSize + wire::kExtensionMax + 4;
 constexpr Duration kLongest = std::chrono::hours(24 * 366);
 
-bool is_answer_to_request(wire::Verb verb) {
-    return verb == wire::Verb::Ack || verb == wire::Verb::AtomicAck ||
-           verb == wire::Verb::ReadResponse;
-}
-
 // The path MTU, if the packet is as long as one must be that others follow.
 std::uint32_t mtu_shown_by(const wire::Packet& packet) {
     if (packet.info->ends_message()) return 0;
@@ -155,7 +150,7 @@ void CaptureStory::on_reliable(Duration time, Flow& flow, const wire::Packet& pa
         if (gap >= 0) flow.next_of_uc = psn + 1;
         return;
     }
-    if (is_answer_to_request(packet.info->verb)) {
+    if (wire::is_answer(packet.info->verb)) {
         if (counts) on_answer(time, flow, packet);
         return;
     }

@@ -11,7 +11,7 @@ namespace {
 
 using Kind = CaptureFinding::Kind;
 
-constexpr std::uint64_t kSmallestMtu = 256;  // What is shorter is one packet everywhere.
+constexpr std::uint64_t kAlwaysOnePacket = 256;  // What is shorter is one packet everywhere.
 
 std::string qp(std::uint32_t qpn) {
     return qpn == 0 ? "the queue pair" : fmt::format("QP 0x{:06x}", qpn);
@@ -118,7 +118,7 @@ std::string why_invalid(const Flow& flow, const Refusal& refusal) {
             : "the message is longer than the posted receive";
     return fmt::format("a capture does not show which: {}{}{}", flags,
                        asks ? ", more READs and atomics at once than max_dest_rd_atomic" : "",
-                       asked.length > kSmallestMtu
+                       asked.length > kAlwaysOnePacket
                            ? ", or the two ends have different path MTUs"
                            : ", or the request breaks a rule that the capture does not show");
 }

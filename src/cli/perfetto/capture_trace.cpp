@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "cli/capture/capture_file.hpp"
-#include "cli/capture/twins.hpp"
+#include "cli/capture/captured_packets.hpp"
 #include "wire/print.hpp"
 
 namespace feroce::cli {
@@ -20,27 +20,14 @@ PacketFlow flow_of(const wire::RoceDatagram& datagram, const wire::Packet& packe
     return {datagram.address.source, datagram.address.destination, packet.bth.destination.raw};
 }
 
-bool is_answer(const wire::Packet& packet) {
-    return packet.info->verb == wire::Verb::Ack || packet.info->verb == wire::Verb::AtomicAck ||
-           packet.info->verb == wire::Verb::ReadResponse;
-}
-
 // Calls `use` with every RoCE packet and its time in microseconds since the first. False: damaged.
 template <class Use>
 bool each_packet(const std::string& capture, Use use) {
     CaptureFile file(capture);
-    Twins twins;
-    std::optional<Duration> first;
-    while (const auto frame = file.next()) {
-        const auto datagram = wire::find_datagram(*frame);
-        wire::Packet packet;
-        if (!datagram ||
-            wire::parse_packet(datagram->udp_payload, packet) != wire::ParseError::None ||
-            twins.is_second_sight(*datagram))
-            continue;
-        if (!first) first = frame->since_epoch;
-        const std::chrono::duration<double, std::micro> since = frame->since_epoch - *first;
-        use(since.count(), *datagram, packet);
+    CapturedPackets packets(file);
+    while (const auto next = packets.next()) {
+        const std::chrono::duration<double, std::micro> since = next->since_first;
+        use(since.count(), next->datagram, next->packet);
     }
     return !file.is_damaged();
 }
@@ -53,7 +40,7 @@ void CaptureTrace::learn() {
                           const PacketFlow flow = flow_of(datagram, packet);
                           if (packet.info->has(wire::Header::Deth))
                               pairs_.datagram(flow, packet.deth().source.raw);
-                          else if (is_answer(packet))
+                          else if (wire::is_answer(packet.info->verb))
                               pairs_.answer(flow, packet.bth.psn.raw());
                           else if (packet.info->verb != wire::Verb::Cnp)
                               pairs_.request(flow, packet.bth.psn.raw());
@@ -121,7 +108,7 @@ void CaptureTrace::add(double us, const wire::RoceDatagram& datagram, const wire
     if (remark == Remarks::kSentAgain)
         file_.instant({sender, kAgain}, us, packet.info->name, std::move(details));
     if (packet.info->verb == wire::Verb::Cnp) return;
-    if (!is_answer(packet)) return requests_of(flow, sender).request(us, packet);
+    if (!wire::is_answer(packet.info->verb)) return requests_of(flow, sender).request(us, packet);
     if (const auto asked = other_way_.find(flow); asked != other_way_.end())
         requests_of(asked->second, receiver).answer(us, packet);
 }

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "cli/capture/capture_file.hpp"
-#include "cli/capture/twins.hpp"
+#include "cli/capture/captured_packets.hpp"
 #include "cli/flows.hpp"
 #include "cli/remarks.hpp"
 #include "wire/packet.hpp"
@@ -52,11 +52,6 @@ std::size_t packets_of(const Json& ladder) {
     return ladder["packets"].size() + ladder["more"].get<std::size_t>();
 }
 
-bool is_answer(wire::Verb verb) {
-    return verb == wire::Verb::Ack || verb == wire::Verb::AtomicAck ||
-           verb == wire::Verb::ReadResponse;
-}
-
 LadderPacket ladder_packet(double seconds, const wire::RoceDatagram& datagram,
                            const wire::Packet& packet, Remarks& remarks) {
     LadderPacket out;
@@ -65,7 +60,7 @@ LadderPacket ladder_packet(double seconds, const wire::RoceDatagram& datagram,
     out.destination = datagram.address.destination;
     out.qpn = packet.bth.destination.raw;
     out.psn = packet.bth.psn.raw();
-    out.answers = is_answer(packet.info->verb);
+    out.answers = wire::is_answer(packet.info->verb);
     if (packet.info->has(wire::Header::Deth)) out.from_qpn = packet.deth().source.raw;
     out.text = wire::describe(packet);
     out.remark = remarks.on(datagram, packet);
@@ -76,20 +71,12 @@ LadderPacket ladder_packet(double seconds, const wire::RoceDatagram& datagram,
 // Also whether there are more.
 std::pair<std::vector<LadderPacket>, bool> packets_in(CaptureFile& file, std::size_t packets_max) {
     std::vector<LadderPacket> out;
-    std::optional<Duration> first;
     Remarks remarks;
-    Twins twins;
-    while (const auto frame = file.next()) {
-        const auto datagram = wire::find_datagram(*frame);
-        wire::Packet packet;
-        if (!datagram ||
-            wire::parse_packet(datagram->udp_payload, packet) != wire::ParseError::None ||
-            twins.is_second_sight(*datagram))
-            continue;
+    CapturedPackets packets(file);
+    while (const auto next = packets.next()) {
         if (out.size() == packets_max) return {std::move(out), true};
-        if (!first) first = frame->since_epoch;
-        const double seconds = std::chrono::duration<double>(frame->since_epoch - *first).count();
-        out.push_back(ladder_packet(seconds, *datagram, packet, remarks));
+        const double seconds = std::chrono::duration<double>(next->since_first).count();
+        out.push_back(ladder_packet(seconds, next->datagram, next->packet, remarks));
     }
     return {std::move(out), false};
 }
