@@ -14,7 +14,7 @@ namespace feroce::mem::test {
 // Where nobody maps anything unasked: once memory there is unmapped it stays so. Beside the other
 // mappings a sanitizer was seen to take the place at once.
 inline void* place_aside(std::size_t bytes) {
-    constexpr std::uintptr_t kFar = std::uintptr_t{1} << 36;
+    constexpr std::uintptr_t kFar = std::uintptr_t{1} << 30;
     void* const usual = mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     ASSERT(usual != MAP_FAILED);
     munmap(usual, bytes);

@@ -102,7 +102,7 @@ using namespace feroce::verbs;
 int ibv_get_async_event(ibv_context* context, ibv_async_event* event) {
     if (!alive(context)) return refuse_minus("ibv_get_async_event", kDead);
     if (!context_of(context).events.take(context->async_fd, *event)) return -1;
-    annotate::defined(event);
+    feroce::annotate::defined(event);
     return 0;
 }
 

@@ -118,7 +118,7 @@ TEST(FiberTest, ItsStackIsUnwoundToTheFirstFrame) {
     int frames = 0;
     Fiber fiber([&] { _Unwind_Backtrace(count_frame, &frames); });
     fiber.resume();
-    EXPECT_GT(frames, 2);
+    EXPECT_GT(frames, 1);  // Calls at the end of a function may leave no frame.
     EXPECT_LT(frames, 100);
 }
 
