@@ -89,6 +89,8 @@ public:
     void expect(ByteView packet);
     // A copy between staging and far memory is over: see mem/far_memory.hpp.
     void copy_done(Instant now, mem::CopyToken token, bool good);
+    // Null: no copies are made here.
+    const transport::Copies* copies() const { return copies_ ? &*copies_ : nullptr; }
     // Whether a queue pair has bytes on their way there. To be waited for before it is destroyed or
     // goes to RESET: the program may use its buffers after that.
     static bool delivers(const transport::QueuePair& qp) { return qp.delivers(); }

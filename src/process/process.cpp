@@ -128,6 +128,10 @@ void Process::quiesce() {
     for (const std::unique_ptr<Shard>& shard : shards()) shard->pass();
 }
 
+void Process::end_deliveries() {
+    for (const std::unique_ptr<Shard>& shard : shards()) shard->end_deliveries();
+}
+
 void Process::forget(const device::CompletionQueue& cq) {
     for (const std::unique_ptr<Shard>& shard : shards()) shard->forget(cq);
 }

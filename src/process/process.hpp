@@ -82,6 +82,7 @@ public:
     void expect_sleep(const device::CompletionQueue& cq);
     // After memory was deregistered: nobody touches it any more when this returns.
     void quiesce();
+    void end_deliveries();  // See Shard.
     // As quiesce(), and what is still held for this queue is dropped: no queue pair uses it.
     void forget(const device::CompletionQueue& cq);
     // From the next open() on the `feroce` command can look into this process.

@@ -190,6 +190,24 @@ bool Shard::ends_copies(transport::QueuePair& qp) {
     return qp.delivers();
 }
 
+void Shard::end_deliveries() {
+    mem::CopyToken end = 0;  // Of the copies to wait for.
+    while (delivers_before(end)) std::this_thread::yield();
+}
+
+// True if it has to be asked again.
+bool Shard::delivers_before(mem::CopyToken& end) {
+    const std::lock_guard guard(lock_);
+    const transport::Copies* const copies = engine_->copies();
+    if (copies == nullptr || copies->size() == 0) [[likely]]
+        return false;
+    if (end == 0) end = copies->next();
+    const Instant now = parts_.host.now();
+    copies_.empty_into(now, *engine_);
+    send_pending(now);
+    return copies->delivers_before(end);
+}
+
 void Shard::flush() {
     // The process is exiting and other threads may have died with the lock: do not wait for ever.
     inspect(kExitPatience, [this](device::Engine&) { send_pending(parts_.host.now()); });

@@ -82,6 +82,9 @@ public:
     // Waits until nothing is on its way into far memory for the queue pair, which goes to ERR if
     // something is: it is about to be destroyed or reset, or is in ERR. Drives meanwhile.
     void end_copies(transport::QueuePair& qp);
+    // Waits until all copies into far memory that have begun are over: the receives of an SRQ that
+    // is destroyed belong to queue pairs that live on. Drives meanwhile.
+    void end_deliveries();
     void flush();  // At exit: sends what is owed, unless the lock cannot be had soon.
     // Shows the engine under the lock; false if the lock cannot be had within `patience`.
     bool inspect(Duration patience, const std::function<void(device::Engine&)>& look);
@@ -115,6 +118,7 @@ private:
     bool left_to_program();  // An arrival that woke the thread.
     // Under the lock.
     bool ends_copies(transport::QueuePair& qp);
+    bool delivers_before(mem::CopyToken& end);
     bool drive_locked(device::CompletionQueue& cq);  // True: the caller should give up its core.
     bool receive(Instant now);
     void note_arrival(Instant now);  // That the thread took.

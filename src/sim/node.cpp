@@ -110,11 +110,15 @@ void Node::end_copies(transport::QueuePair& qp) {
     const transport::AttributeMask mask{static_cast<std::uint32_t>(transport::Attribute::State)};
     while (qp.delivers()) {
         if (qp.state() != to.state) ASSERT(engine_of(qp.qpn()).modify_qp(now(), qp, to, mask));
-        far_copies_.finish_all();
-        for (std::size_t i = 0; i < engines_.size(); ++i) {
-            inboxes_[i]->empty_into(now(), *engines_[i]);
-            engines_[i]->run(now());
-        }
+        end_deliveries();
+    }
+}
+
+void Node::end_deliveries() {
+    far_copies_.finish_all();
+    for (std::size_t i = 0; i < engines_.size(); ++i) {
+        inboxes_[i]->empty_into(now(), *engines_[i]);
+        engines_[i]->run(now());
     }
 }
 

@@ -69,6 +69,7 @@ public:
     // As ibv_modify_qp and ibv_destroy_qp do it: what is on its way into far memory is waited for
     // in ERR, where nothing new is begun. Completions are there then.
     void end_copies(transport::QueuePair& qp);
+    void end_deliveries();  // As ibv_destroy_srq does it.
 
     void set_application(Application* application) { application_ = application; }
     void wake();  // A turn soon: after posts from outside on_turn.

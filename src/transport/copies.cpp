@@ -127,6 +127,13 @@ bool Copies::delivers_before(const QueuePair& qp, mem::CopyToken token) const {
     return false;
 }
 
+bool Copies::delivers_before(mem::CopyToken token) const {
+    for (std::size_t i = 0; i < entries_.size() && first_ + i < token; ++i)
+        if (entries_[i].group != nullptr && entries_[i].direction == mem::CopyDirection::Deliver)
+            return true;
+    return false;
+}
+
 bool has_far(const mem::Memory& memory, PdId pd, std::span<const mem::Sge> list,
              mem::AccessSet need) {
     return std::any_of(list.begin(), list.end(), [&](const mem::Sge& sge) {

@@ -50,6 +50,7 @@ public:
     void forget(QueuePair& qp);  // It is destroyed. Slow.
     // Whether one into memory of this queue pair is left that was started before that one. Slow.
     bool delivers_before(const QueuePair& qp, mem::CopyToken token) const;
+    bool delivers_before(mem::CopyToken token) const;                 // For any queue pair.
     mem::CopyToken next() const { return first_ + entries_.size(); }  // Of the next to be started.
     std::size_t size() const { return open_; }
 

@@ -132,8 +132,10 @@ int ibv_destroy_srq(ibv_srq* base) {
     Srq& srq = srq_of(base);
     if (srq.users.load() > 0) return refuse("ibv_destroy_srq", {EBUSY, "queue pairs still use it"});
     process::Process& process = process_of(base->context);
-    if (std::exchange(srq.xrcd, nullptr) != nullptr) process.xrc().unregister_srq(srq.number);
+    const bool was_xrc = std::exchange(srq.xrcd, nullptr) != nullptr;
+    if (was_xrc) process.xrc().unregister_srq(srq.number);
     process.quiesce();
+    if (was_xrc) process.end_deliveries();  // Others have no queue pairs any more.
     settle_events(call, srq);
     if (Lint* lint = lint_of(base->context))
         lint->tell_quickly([base](lint::Linter& linter) { linter.srq_destroyed(base); });

@@ -142,6 +142,7 @@ void Station::make_xrc_srq() {
 // As ibv_destroy_srq and ibv_destroy_cq do it: nobody runs now, and then they are gone.
 void Station::destroy_xrc_srq() {
     node_.xrc().unregister_srq(xrc_number_);
+    node_.end_deliveries();
     xrc_pool_->serve(static_cast<transport::ReceiveQueue*>(nullptr));
     xrc_pool_->take_back_all();
     context_.checks.completions.forget_shared(xrc_pool_->shared_key());

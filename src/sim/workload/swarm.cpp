@@ -137,7 +137,9 @@ bool Swarm::queue_outlasts(const ConnectOptions& options) const {
         packet = std::max<std::uint64_t>(packet, plan.options.path_mtu);
     constexpr std::uint64_t kHeaders = 100;
     packet = std::min<std::uint64_t>(packet, message_max) + kHeaders;
-    const double seconds = static_cast<double>(packet * link.queue_packets * 8) /
+    // To the switch and from it, a packet and its answer; a UC flood fills them all.
+    constexpr std::uint64_t kQueues = 4;
+    const double seconds = static_cast<double>(kQueues * packet * link.queue_packets * 8) /
                            static_cast<double>(link.bits_per_second);
     const double timeout = 4.096e-6 * static_cast<double>(std::uint64_t{1} << options.timeout);
     return seconds > timeout * (options.retry_count + 1);
