@@ -13,7 +13,7 @@ from disks import attached, exported, fail, use_state_in
 
 PORT = str(7900 + os.getpid() % 90)
 SPARE_KB = 16 << 10  # The C library's own caches.
-SPARE_FILES = 2  # Opened once, by whichever client first needs them.
+SPARE_FILES = 4  # Sockets of slots, opened once for each slot that a client happens to take.
 
 
 def held(pid):
