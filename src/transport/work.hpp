@@ -40,6 +40,12 @@ constexpr bool is_local(SendOp op) {  // Sends nothing.
     return op == SendOp::LocalInvalidate || op == SendOp::BindWindow;
 }
 
+// Answered by a response of its own, which no other acknowledgement can stand for.
+constexpr bool needs_response(SendOp op) {
+    return op == SendOp::Read || op == SendOp::CompareSwap || op == SendOp::FetchAdd ||
+           op == SendOp::AtomicWrite || op == SendOp::Flush;
+}
+
 struct SendWr {
     std::uint64_t wr_id = 0;
     SendOp op = SendOp::Send;

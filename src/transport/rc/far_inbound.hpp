@@ -23,7 +23,7 @@ struct FarInbound final : FarWork {
     // Counted for each piece and each kept packet, beside its bytes: a peer could send any number
     // of those that have none.
     static constexpr std::size_t kOverhead = 512;
-    // A new WRITE is compared with every piece.
+    // A piece is compared with every one before it.
     static constexpr std::size_t kPiecesMax = 1024;
 
     // A part of a SEND or WRITE on its way to memory.
@@ -35,16 +35,19 @@ struct FarInbound final : FarWork {
         std::uint32_t capacity = 0;
         PacketNumber first;  // The packet with its first byte.
         PacketNumber last;   // If it ends a message: that one's last packet.
-        // Where a WRITE goes, so that a later one to the same bytes waits for it.
+        // Where a WRITE goes, so that the copy of a later one to the same bytes waits for it.
         std::uint64_t begin = 0;
         std::uint64_t end = ~std::uint64_t{0};
-        bool started = false;
+        bool closed = false;   // Nothing is added to it any more.
+        bool started = false;  // Its copy is, or could not be: then the group has a fault.
         bool ends = false;
         bool is_send = false;
         std::optional<Completion> completion = std::nullopt;  // Of the receive that it ends.
         SrqNumber srq;                                        // XRC: of that receive.
 
         bool landed() const { return started && group->is_over(); }
+        bool waits() const { return closed && !started; }
+        bool meets(const Piece& other) const { return begin < other.end && other.begin < end; }
         std::size_t cost() const { return capacity + kOverhead; }
     };
     // A packet that is executed when all pieces are in memory.
@@ -71,13 +74,16 @@ struct FarInbound final : FarWork {
     std::deque<Piece> pieces;
     std::deque<Kept> kept;
     std::deque<Read> reads;
-    std::deque<Piece> lost;  // After a failure: their receives are flushed.
-    PacketNumber kept_end;   // If some are kept.
-    std::size_t bytes = 0;   // What pieces and kept packets cost.
-    std::uint32_t ends = 0;  // Messages that end in a piece.
-    bool gap = false;        // A packet is missing behind those that are kept.
+    std::deque<Piece> lost;     // After a failure: their receives are flushed.
+    PacketNumber kept_end;      // If some are kept.
+    std::size_t bytes = 0;      // What pieces and kept packets cost.
+    std::uint32_t ends = 0;     // Messages that end in a piece.
+    std::uint32_t waiting = 0;  // Pieces whose copy waits for another.
+    bool gap = false;           // A packet is missing behind those that are kept.
 
     bool idle() const { return pieces.empty() && kept.empty() && reads.empty(); }
+    // Whether that piece has to wait for one of an earlier message: no order is expected of copies.
+    bool must_wait(const Piece& piece) const;
     bool lands() const { return !pieces.empty() && pieces.front().landed(); }
     bool has_room(const wire::Packet& packet) const {
         return bytes + packet.payload.size() + kOverhead <= kBytesMax;
@@ -86,7 +92,8 @@ struct FarInbound final : FarWork {
     void keep(const wire::Packet& packet, std::uint32_t packets);
     Kept take_kept();
     void drop_kept();
-    void pop_piece();
+    void pop_piece();   // The oldest, which is in memory.
+    void drop_piece();  // The youngest.
 };
 
 }  // namespace feroce::transport::rc

@@ -8,29 +8,15 @@
 #include <optional>
 
 #include "transport/copies.hpp"
+#include "transport/gather_ahead.hpp"
 #include "transport/reason.hpp"
 
 namespace feroce::transport::rc {
 
 struct FarOutbound final : FarWork {
-    // How many pieces are gathered before they are sent.
-    static constexpr std::size_t kAhead = 4;
     // Answers on their way to memory beyond which no more are asked for.
     static constexpr std::size_t kLandingMax = 2 * 1024 * 1024;
 
-    // A part of a request's message, on its way from memory.
-    struct Source {
-        std::uint64_t index = 0;   // Of the request.
-        std::uint64_t offset = 0;  // A multiple of kPieceBytes.
-        std::uint32_t size = 0;
-        CopyGroupPtr group;                   // Null if it could not be started.
-        mem::Fault fault = mem::Fault::None;  // Why.
-
-        bool has(std::uint64_t of, std::uint64_t byte) const {
-            return index == of && offset <= byte && byte < offset + size;
-        }
-        bool is_over() const { return group == nullptr || group->is_over(); }
-    };
     // A part of an answer, on its way to memory.
     struct Landing {
         std::uint64_t index = 0;
@@ -44,7 +30,7 @@ struct FarOutbound final : FarWork {
         bool landed() const { return started && group->is_over(); }
     };
 
-    std::deque<Source> sources;    // In the order of sending.
+    GatherAhead sources;
     std::deque<Landing> landings;  // In the order of the requests.
     std::size_t landing_bytes = 0;
     // A bind or an invalidation at the position is executed, but copies started before this one may

@@ -209,6 +209,63 @@ TEST_F(FarMemoryUnderRc, LaterWritesAreCopiedBesideUnlessTheyOverlap) {
     expect_same(ByteView(b.far->bytes).subspan(500, 100), ByteView(a.bytes).subspan(500, 100));
 }
 
+TEST_F(FarMemoryUnderRc, AWriteToTheSameBytesIsStagedAndOnlyItsCopyWaits) {
+    a.fill(0, 8192, 1);
+    write_far(1, 0, 5000);
+    write_far(2, 0, 5000);
+    write_far(3, 5000, 1000);
+    exchange();
+    EXPECT_EQ(b.qp.machine().progress().expected, Psn(11)) << "no packet is kept";
+    EXPECT_EQ(b.far->started.size(), 2u) << "the second waits, and the third does not";
+    b.far->finish_one();
+    exchange();
+    EXPECT_EQ(a.sent.list.size(), 1u);
+    EXPECT_EQ(b.far->started.size(), 2u) << "now the second is copied";
+    while (!b.far->started.empty()) b.far->finish_one();
+    exchange();
+    EXPECT_EQ(a.sent.list.size(), 3u);
+    expect_same(ByteView(b.far->bytes).first(5000), ByteView(a.bytes).first(5000));
+}
+
+// What benchmarks do: one buffer, written again and again. Only pieces that meet wait.
+TEST_F(FarMemoryUnderRc, PiecesOfTheNextWriteWaitForThoseTheyMeet) {
+    a.fill_far(3);
+    for (std::uint64_t i = 0; i < 2; ++i)
+        a.send(request(SendOp::Write, i, kBase, b.far_keys.rkey), a.far_sge(0, FarEnd::kFarBytes));
+    for (int round = 0; round < 8; ++round) {
+        exchange();
+        while (!a.far->started.empty()) a.far->finish_one();
+    }
+    EXPECT_EQ(b.far->started.size(), 3u);
+    b.far->finish_one();
+    exchange();
+    EXPECT_EQ(b.far->started.size(), 3u) << "the first piece again, beside the others";
+    EXPECT_TRUE(a.sent.list.empty());
+    while (!b.far->started.empty()) {
+        b.far->finish_one();
+        exchange();
+    }
+    EXPECT_EQ(a.sent.list.size(), 2u);
+    expect_same(b.far->bytes, a.far->bytes);
+}
+
+TEST_F(FarMemoryUnderRc, ACopyThatWaitedFailsIfItsKeyIsGone) {
+    const RKey key = b.bind_window();
+    write_far(1, 0, 100);
+    a.send(request(SendOp::Write, 2, kBase, key), a.sge(0, 100));
+    write_far(3, 0, 100);
+    exchange();
+    EXPECT_EQ(b.far->started.size(), 1u);
+    ASSERT_EQ(b.memory.invalidate_local(b.pd, b.qp.qpn(), key), mem::Fault::None);
+    b.far->finish_one();
+    exchange();
+    ASSERT_EQ(a.sent.list.size(), 3u);
+    EXPECT_EQ(a.sent.list[0].status, WcStatus::Success);
+    EXPECT_EQ(a.sent.list[1].status, WcStatus::RemoteAccessError);
+    EXPECT_EQ(a.sent.list[2].status, WcStatus::FlushError);
+    EXPECT_EQ(b.copies.size(), 0u) << "the third never began";
+}
+
 TEST_F(FarMemoryUnderRc, AReceiveCompletesWhenItIsInMemory) {
     a.fill(0, 3000, 5);
     b.post_receive(9, b.far_sge(0, 4096));

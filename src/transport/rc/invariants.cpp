@@ -99,12 +99,15 @@ const char* Responder::check_far() const {
         return far_busy_ ? "copies are on their way, but there are none" : nullptr;
     if (!far_busy_ && !far_work()->idle())
         return "copies are on their way, and nobody waits for them";
-    std::size_t bytes = 0;
+    std::size_t bytes = 0, waiting = 0;
     for (const FarInbound::Piece& piece : far_work()->pieces) {
         bytes += piece.cost();
         if (piece.ends && acknowledged(piece.last)) return "acknowledged what is not in memory";
-        if (!piece.started && &piece != &far_work()->pieces.back()) return "a piece was forgotten";
+        if (!piece.closed && &piece != &far_work()->pieces.back()) return "a piece was forgotten";
+        if (piece.waits()) ++waiting;
     }
+    if (waiting != far_work()->waiting) return "pieces that wait are counted wrong";
+    if (waiting > 0 && far_work()->pieces.front().waits()) return "a piece waits for nothing";
     for (const FarInbound::Kept& kept : far_work()->kept) bytes += kept.cost();
     return bytes == far_work()->bytes ? nullptr : "staged bytes are counted wrong";
 }

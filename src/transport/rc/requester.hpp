@@ -22,12 +22,6 @@
 
 namespace feroce::transport::rc {
 
-// Answered by a response of its own, which no other acknowledgement can stand for.
-constexpr bool needs_response(SendOp op) {
-    return op == SendOp::Read || op == SendOp::CompareSwap || op == SendOp::FetchAdd ||
-           op == SendOp::AtomicWrite || op == SendOp::Flush;
-}
-
 class Requester {
 public:
     Requester(QueuePair& qp, wire::Service service);
@@ -157,8 +151,6 @@ private:
     FarOutbound& far();
     void stop_far();
     mem::Fault gather_far(std::uint64_t offset, ByteSpan into);
-    void plan_sources(std::uint64_t piece);
-    void begin_source(std::uint64_t index, std::uint64_t offset);
     void wait_for_source();
     mem::Fault land(std::uint64_t index, std::uint64_t offset, ByteView bytes);
     mem::Fault add_to_landings(std::uint64_t index, std::uint64_t offset, ByteView bytes);

@@ -22,67 +22,10 @@ void Requester::stop_far() {
 // Fills the payload from staging. Far: it is still to come.
 mem::Fault Requester::gather_far(std::uint64_t offset, ByteSpan into) {
     if (qp_.services().copies == nullptr) return mem::Fault::Far;
-    if (!probe_.sending &&
-        !with_memory([&] { plan_sources(offset / mem::FarMemory::kPieceBytes); }))
+    if (!probe_.sending && !with_memory([&] { far().sources.plan(qp_, position_.index, offset); }))
         return mem::Fault::Unmapped;
     if (far_work() == nullptr) return mem::Fault::Far;
-    std::size_t done = 0;
-    for (const FarOutbound::Source& source : far_work()->sources) {
-        const std::uint64_t at = offset + done;
-        if (done == into.size()) break;
-        if (!source.has(position_.index, at)) continue;
-        if (!source.is_over()) return mem::Fault::Far;
-        const mem::Fault fault = source.group == nullptr ? source.fault : source.group->fault;
-        if (fault != mem::Fault::None) return fault;
-        const std::size_t size =
-            std::min<std::size_t>(into.size() - done, source.offset + source.size - at);
-        const ByteView bytes = source.group->bytes().subspan(at - source.offset, size);
-        std::copy(bytes.begin(), bytes.end(), into.begin() + static_cast<std::ptrdiff_t>(done));
-        done += size;
-    }
-    return done == into.size() ? mem::Fault::None : mem::Fault::Far;
-}
-
-// Copies for what is sent next, beginning with that piece of the request at the position.
-void Requester::plan_sources(std::uint64_t piece) {
-    auto& sources = far().sources;
-    const std::uint64_t offset = piece * mem::FarMemory::kPieceBytes;
-    while (!sources.empty() && !sources.front().has(position_.index, offset)) sources.pop_front();
-    const SendQueue& queue = qp_.send_queue();
-    std::uint64_t index = position_.index, next = offset;
-    if (!sources.empty()) {
-        index = sources.back().index;
-        next = sources.back().offset + sources.back().size;
-    }
-    for (; index != queue.tail(); ++index, next = 0) {
-        const SendWqe& wqe = queue.at(index);
-        const bool is_later = index != position_.index;
-        if (is_later && (wqe.fence || is_local(wqe.op))) return;
-        if (needs_response(wqe.op) || wqe.inlined) continue;
-        if (is_later && next == 0 &&
-            !has_far(qp_.services().memory, qp_.init().pd, queue.sges(index), {}))
-            continue;
-        while (next < wqe.length) {
-            if (sources.size() == FarOutbound::kAhead) return;
-            begin_source(index, next);
-            next += sources.back().size;
-        }
-    }
-}
-
-void Requester::begin_source(std::uint64_t index, std::uint64_t offset) {
-    const auto sges = qp_.send_queue().sges(index);
-    const FarList list{qp_.init().pd, {}, false, {sges.begin(), sges.end()}};
-    FarOutbound::Source source;
-    source.index = index;
-    source.offset = offset;
-    source.size = static_cast<std::uint32_t>(std::min<std::uint64_t>(
-        mem::FarMemory::kPieceBytes, qp_.send_queue().at(index).length - offset));
-    source.fault = make_group(qp_, list, offset, source.size, source.group);
-    if (source.fault == mem::Fault::None)
-        source.fault = start_gather(qp_, list, offset, source.size, source.group);
-    if (source.fault != mem::Fault::None) source.group = nullptr;
-    far_work()->sources.push_back(std::move(source));
+    return far_work()->sources.fill(position_.index, offset, into);
 }
 
 // The packet at the position has to wait for its bytes. A probe would wait too long: everything is

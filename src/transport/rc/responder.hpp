@@ -168,7 +168,9 @@ private:
     FarList message_list(const wire::Packet& packet) const;
     mem::Fault open_piece(const wire::Packet& packet, std::uint64_t offset,
                           FarInbound::Piece*& out);
+    mem::Fault close_piece(FarInbound::Piece& piece);
     mem::Fault start_piece(FarInbound::Piece& piece);
+    void start_waiting();
     mem::Fault add_to_pieces(const wire::Packet& packet);
     mem::Fault stage(const wire::Packet& packet);
     void drop_message();

@@ -14,39 +14,6 @@ using wire::NakCode;
 using wire::Syndrome;
 using wire::Verb;
 
-void FarInbound::keep(const wire::Packet& packet, std::uint32_t packets) {
-    Kept copy;
-    const std::size_t headers = packet.extension.size();
-    copy.bytes.resize(headers + packet.payload.size());
-    std::copy(packet.extension.begin(), packet.extension.end(), copy.bytes.begin());
-    std::copy(packet.payload.begin(), packet.payload.end(),
-              copy.bytes.begin() + static_cast<std::ptrdiff_t>(headers));
-    copy.packet = packet;
-    copy.packet.extension = ByteView(copy.bytes).first(headers);
-    copy.packet.payload = ByteView(copy.bytes).subspan(headers);
-    copy.packets = packets;
-    const std::size_t cost = copy.cost();
-    kept.push_back(std::move(copy));  // The views stay valid.
-    bytes += cost;
-}
-
-FarInbound::Kept FarInbound::take_kept() {
-    Kept out = std::move(kept.front());
-    kept.pop_front();
-    bytes -= out.cost();
-    return out;
-}
-
-void FarInbound::drop_kept() {
-    while (!kept.empty()) take_kept();
-}
-
-void FarInbound::pop_piece() {
-    bytes -= pieces.front().cost();
-    if (pieces.front().ends) --ends;
-    pieces.pop_front();
-}
-
 FarInbound& Responder::far() {
     if (far_work() == nullptr) qp_.far_work().inbound = std::make_unique<FarInbound>();
     return *far_work();
@@ -123,8 +90,9 @@ bool Responder::keep_for_later(const wire::Packet& packet, PacketNumber number,
 
 // Whether it may go on while pieces are not in memory: it only adds to them. A message that goes on
 // is the one with the last piece; no other is begun before all pieces are in memory but a WRITE to
-// far memory that none of them touches. A packet that does not fit the open message is refused for
-// that: it must not wait for pieces that wait for the message's end.
+// far memory: if it goes where an earlier one does, only its copy waits (close_piece). A packet
+// that does not fit the open message is refused for that: it must not wait for pieces that wait for
+// the message's end.
 //
 // Of a packet that was kept the bytes are counted already. To ask for room again would make it wait
 // for an open piece, which waits for it.
@@ -137,11 +105,7 @@ bool Responder::may_execute(const wire::Packet& packet) const {
     const wire::Reth reth = packet.reth();
     const mem::Lookup found = qp_.services().memory.remote(
         pd_of(packet), qp_.qpn(), reth.rkey, reth.address, reth.length, mem::Access::RemoteWrite);
-    if (found.fault != mem::Fault::Far) return false;
-    const std::uint64_t begin = reinterpret_cast<std::uintptr_t>(found.slice.base);
-    return std::none_of(far.pieces.begin(), far.pieces.end(), [&](const FarInbound::Piece& piece) {
-        return begin < piece.end && piece.begin < begin + reth.length;
-    });
+    return found.fault == mem::Fault::Far;
 }
 
 FarList Responder::message_list(const wire::Packet& packet) const {
@@ -161,10 +125,10 @@ mem::Fault Responder::open_piece(const wire::Packet& packet, std::uint64_t offse
     if (!far.pieces.empty()) {
         FarInbound::Piece& last = far.pieces.back();
         out = &last;
-        if (!last.started && last.offset + last.filled == offset) return mem::Fault::None;
+        if (!last.closed && last.offset + last.filled == offset) return mem::Fault::None;
         // A mixed list had host memory in between.
-        if (!last.started)
-            if (const mem::Fault fault = start_piece(last); fault != mem::Fault::None) return fault;
+        if (!last.closed)
+            if (const mem::Fault fault = close_piece(last); fault != mem::Fault::None) return fault;
     }
     FarInbound::Piece piece;
     piece.is_send = packet.info->verb == Verb::Send;
@@ -191,9 +155,34 @@ mem::Fault Responder::open_piece(const wire::Packet& packet, std::uint64_t offse
     return mem::Fault::None;
 }
 
+// Nothing is added to it any more. Its copy begins, or waits until an earlier one to the same bytes
+// is over.
+mem::Fault Responder::close_piece(FarInbound::Piece& piece) {
+    piece.closed = true;
+    if (!far_work()->must_wait(piece)) return start_piece(piece);
+    ++far_work()->waiting;
+    return mem::Fault::None;
+}
+
 mem::Fault Responder::start_piece(FarInbound::Piece& piece) {
     piece.started = true;
     return start_deliver(qp_, piece.list, piece.offset, piece.filled, piece.group);
+}
+
+// Those that need not wait any more. One that cannot be started, because its key is gone by now,
+// fails when its turn comes; none behind it begins.
+void Responder::start_waiting() {
+    FarInbound& far = *far_work();
+    for (FarInbound::Piece& piece : far.pieces) {
+        if (far.waiting == 0 || piece.group->fault != mem::Fault::None) return;
+        if (!piece.waits() || far.must_wait(piece)) continue;
+        --far.waiting;
+        mem::Fault fault = mem::Fault::None;
+        if (!with_memory([&] { fault = start_piece(piece); })) fault = mem::Fault::Unmapped;
+        if (fault == mem::Fault::None) continue;
+        piece.group->fault = fault;
+        return;
+    }
 }
 
 mem::Fault Responder::add_to_pieces(const wire::Packet& packet) {
@@ -210,7 +199,7 @@ mem::Fault Responder::add_to_pieces(const wire::Packet& packet) {
         piece->filled += static_cast<std::uint32_t>(size);
         offset += size;
         rest = rest.subspan(size);
-        if (piece->filled == piece->capacity) fault = start_piece(*piece);
+        if (piece->filled == piece->capacity) fault = close_piece(*piece);
         if (fault != mem::Fault::None) return fault;
     }
     return mem::Fault::None;
@@ -229,10 +218,7 @@ mem::Fault Responder::stage(const wire::Packet& packet) {
 // on, and nobody waits for them.
 void Responder::drop_message() {
     if (far_work() == nullptr) return;
-    while (!far_work()->pieces.empty() && !far_work()->pieces.back().ends) {
-        far_work()->bytes -= far_work()->pieces.back().cost();
-        far_work()->pieces.pop_back();
-    }
+    while (!far_work()->pieces.empty() && !far_work()->pieces.back().ends) far_work()->drop_piece();
 }
 
 Responder::Refusal Responder::refuse_memory(const wire::Packet& packet, mem::Fault fault) {
@@ -251,9 +237,9 @@ Responder::Refusal Responder::refuse_memory(const wire::Packet& packet, mem::Fau
 Responder::Check Responder::close_message(const wire::Packet& packet) {
     if (!packet.info->ends_message() || !has_pieces()) return {};
     FarInbound::Piece& piece = far_work()->pieces.back();
-    if (piece.started) return {};
+    if (piece.closed) return {};
     mem::Fault fault = mem::Fault::None;
-    if (!with_memory([&] { fault = start_piece(piece); })) fault = mem::Fault::Unmapped;
+    if (!with_memory([&] { fault = close_piece(piece); })) fault = mem::Fault::Unmapped;
     if (fault == mem::Fault::None) return {};
     drop_message();
     return refuse_memory(packet, fault);
@@ -280,6 +266,7 @@ void Responder::settle_far(Instant now) {
         if (far.pieces.front().completion && qp_.services().held.full_for(qp_)) return;
         if (!finish_piece()) return fail_piece(now);
         far.pop_piece();
+        start_waiting();
     }
     const auto works = [this] {
         const QpState state = qp_.state();
@@ -446,7 +433,7 @@ void Responder::drop_far() {
     far_work()->lost = std::move(far_work()->pieces);
     far_work()->pieces.clear();
     far_work()->bytes = 0;
-    far_work()->ends = 0;
+    far_work()->ends = far_work()->waiting = 0;
 }
 
 void Responder::stop_far(Instant now) {

@@ -1,0 +1,58 @@
+#include "transport/rc/far_inbound.hpp"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+namespace feroce::transport::rc {
+
+void FarInbound::keep(const wire::Packet& packet, std::uint32_t packets) {
+    Kept copy;
+    const std::size_t headers = packet.extension.size();
+    copy.bytes.resize(headers + packet.payload.size());
+    std::copy(packet.extension.begin(), packet.extension.end(), copy.bytes.begin());
+    std::copy(packet.payload.begin(), packet.payload.end(),
+              copy.bytes.begin() + static_cast<std::ptrdiff_t>(headers));
+    copy.packet = packet;
+    copy.packet.extension = ByteView(copy.bytes).first(headers);
+    copy.packet.payload = ByteView(copy.bytes).subspan(headers);
+    copy.packets = packets;
+    const std::size_t cost = copy.cost();
+    kept.push_back(std::move(copy));  // The views stay valid.
+    bytes += cost;
+}
+
+FarInbound::Kept FarInbound::take_kept() {
+    Kept out = std::move(kept.front());
+    kept.pop_front();
+    bytes -= out.cost();
+    return out;
+}
+
+void FarInbound::drop_kept() {
+    while (!kept.empty()) take_kept();
+}
+
+void FarInbound::pop_piece() {
+    bytes -= pieces.front().cost();
+    if (pieces.front().ends) --ends;
+    pieces.pop_front();
+}
+
+void FarInbound::drop_piece() {
+    bytes -= pieces.back().cost();
+    if (pieces.back().waits()) --waiting;
+    pieces.pop_back();
+}
+
+bool FarInbound::must_wait(const Piece& piece) const {
+    const auto self = std::find_if(pieces.rbegin(), pieces.rend(),
+                                   [&](const Piece& one) { return &one == &piece; });
+    // Pieces of one message do not touch the same bytes.
+    const auto before =
+        std::find_if(std::next(self), pieces.rend(), [](const Piece& one) { return one.ends; });
+    return std::any_of(before, pieces.rend(),
+                       [&](const Piece& one) { return !one.landed() && one.meets(piece); });
+}
+
+}  // namespace feroce::transport::rc
