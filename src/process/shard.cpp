@@ -105,9 +105,20 @@ void Shard::wake_thread(Instant at) {
 void Shard::apply(DrivePolicy::Arming arming) {
     using Arming = DrivePolicy::Arming;
     if (arming == Arming::Keep) return;
-    armed_.store(arming == Arming::Arm, std::memory_order_relaxed);
-    if (arming == Arming::Arm) return port_->arm();
-    port_->disarm(arming == Arming::DisarmForLong);
+    // seq_cst, with the look that follows: see copies_ended().
+    armed_.store(arming == Arming::Arm);
+    if (arming != Arming::Arm) return port_->disarm(arming == Arming::DisarmForLong);
+    port_->arm();
+    if (copies_.pending()) [[unlikely]]
+        port_->wake();
+}
+
+// As an arrival, which wakes the thread only while the port is armed: if it is not, a program polls
+// or the thread looks soon. To wake it for each copy beside a program that polls would make both
+// drive in turns. The one who arms looks for copies after that, and this one for the arming after
+// its copy is in the inbox: all four are seq_cst, so that one of the two sees the other.
+void Shard::copies_ended() {
+    if (armed_.load()) port_->wake();
 }
 
 bool Shard::receive(Instant now) {

@@ -128,11 +128,12 @@ private:
     void wake_thread(Instant at);
     DrivePolicy::Situation situation(Instant now) const;
     void apply(DrivePolicy::Arming arming);
+    void copies_ended();  // By any thread, without the lock.
 
     Parts parts_;
     Lock lock_;  // Guards engine_, policy_ and the port, but for its wait() and wake().
     std::unique_ptr<host::HostPort> port_;
-    CopyInbox copies_{[this] { port_->wake(); }};
+    CopyInbox copies_{[this] { copies_ended(); }};
     std::unique_ptr<device::Engine> engine_;
     DrivePolicy policy_;
     // Who takes packets from the port now, and hence who sees to the manager's messages.
@@ -140,7 +141,8 @@ private:
     Taker taker_ = Taker::Program;
     bool mail_served_ = false;
     // Written under the lock, and by the thread when the port has disarmed itself. Read without, as
-    // are the next two: they are hints, hence relaxed.
+    // are the next two: they are hints, hence relaxed. But the end of a copy and the arming must
+    // not miss each other: see copies_ended().
     std::atomic<bool> armed_{false};
     std::atomic<std::uint64_t> polls_{0};
     std::atomic<Instant> thread_sleeps_until_{Instant{}};

@@ -175,6 +175,118 @@ TEST_F(Mail, ThatNobodyBringsIsTold) {
     EXPECT_EQ(brought, 0);
 }
 
+// Memory whose copies end when the test says so.
+class LateMemory final : public mem::FarMemory {
+public:
+    std::unique_ptr<mem::Staging> stage(std::uint32_t size) override {
+        return mem::heap_staging(size);
+    }
+    void start(const mem::Copy& copy) override { copy_ = copy; }
+    void close() override {}
+    void finish() const { copy_.listener->copy_done(copy_.token, true); }
+
+private:
+    mem::Copy copy_;
+};
+
+// A queue pair that sends from far memory.
+class FarSends : public Shards {
+public:
+    FarSends() {
+        mem::RegionSpec spec{.pd = *memory.alloc_pd(),
+                             .address = reinterpret_cast<void*>(kAddress),
+                             .length = 4096,
+                             .iova = kAddress,
+                             .access = mem::Access::LocalWrite};
+        spec.far = far;
+        keys = *memory.register_region(spec);
+        transport::QpInit init;
+        init.pd = spec.pd;
+        init.send_cq = init.receive_cq = &cq;
+        init.capabilities = {.send_wr_max = 8, .receive_wr_max = 8};
+        Shard::Session session(*shard);
+        qp = *session.engine().create_qp(init);
+        connect(session);
+        world.transmit = [this](std::span<const transport::TransmitRun>) { ++transmits; };
+    }
+    ~FarSends() override {
+        world.transmit = [](std::span<const transport::TransmitRun>) {};
+        Shard::Session session(*shard);
+        session.engine().destroy_qp(*qp);
+    }
+    void connect(Shard::Session& session) {
+        transport::QpAttributes a;
+        a.address.source = a.address.destination = Gid::from_v4(0x7f000001);
+        a.destination_qpn = qp->qpn();
+        a.path_mtu = 1024;
+        a.timeout = 14;
+        for (const auto to :
+             {transport::QpState::Init, transport::QpState::Rtr, transport::QpState::Rts}) {
+            transport::AttributeMask mask =
+                transport::transition(transport::QpType::Rc, qp->state(), to).required;
+            mask.raw |= static_cast<std::uint32_t>(transport::Attribute::State);
+            a.state = to;
+            ASSERT_TRUE(session.engine().modify_qp(session.now(), *qp, a, mask));
+        }
+    }
+    void post() {
+        const mem::Sge sge{kAddress, 100, keys.lkey};
+        transport::SendWr wr;
+        wr.sges = {&sge, 1};
+        Shard::Session session(*shard, Shard::Work::Posts);
+        ASSERT_TRUE(session.engine().post_send(session.now(), *qp, wr));
+    }
+    // The copy that the last post has begun ends. How often the thread was woken for it.
+    int wakes_of_copy() {
+        const int before = world.wakes;
+        far->finish();
+        return world.wakes - before;
+    }
+
+    static constexpr std::uint64_t kAddress = std::uint64_t{1} << 46;
+    std::shared_ptr<LateMemory> far = std::make_shared<LateMemory>();
+    mem::RegionKeys keys;
+    transport::QueuePair* qp = nullptr;
+    int transmits = 0;
+};
+
+TEST_F(FarSends, ACopyThatEndsWakesTheThreadIfNobodyPolls) {
+    post();
+    EXPECT_EQ(transmits, 0);
+    shard->expect_sleep();
+    ASSERT_TRUE(world.armed);
+    EXPECT_EQ(wakes_of_copy(), 1);
+    world.bed.wake(Bed::End::Timeout);
+    EXPECT_EQ(transmits, 1);
+}
+
+TEST_F(FarSends, ACopyThatEndsIsLeftToAProgramThatPolls) {
+    post();
+    for (int i = 0; i < 3; ++i) poll();
+    ASSERT_FALSE(world.armed);
+    EXPECT_EQ(wakes_of_copy(), 0);
+    poll();
+    EXPECT_EQ(transmits, 1);
+}
+
+TEST_F(FarSends, ACopyIsNotForgottenByAProgramThatGoesToSleep) {
+    post();
+    for (int i = 0; i < 3; ++i) poll();
+    ASSERT_FALSE(world.armed);
+    EXPECT_EQ(wakes_of_copy(), 0);
+    const int before = world.wakes;
+    shard->expect_sleep();
+    EXPECT_GT(world.wakes, before);
+}
+
+TEST_F(FarSends, ACopyIsNotForgottenByAProgramThatStopsPolling) {
+    post();
+    for (int i = 0; i < 3; ++i) poll();
+    EXPECT_EQ(wakes_of_copy(), 0);
+    world.bed.wake(Bed::End::Timeout);  // The thread's next look.
+    EXPECT_EQ(transmits, 1);
+}
+
 TEST_F(Shards, TakeAtOnceWhatASleeperWaitsFor) {
     for (int i = 0; i < 10; ++i) {
         poll_a_completion();

@@ -57,6 +57,7 @@ struct World {
     std::function<void(std::span<const transport::TransmitRun>)> transmit =
         [](std::span<const transport::TransmitRun>) {};
     std::atomic<int> taken_by_thread{0};
+    std::atomic<int> wakes{0};
     std::atomic<bool> armed{false};
     std::atomic<bool> interfaces_changed{false};
     std::atomic<bool> has_suspects{false};
@@ -86,7 +87,7 @@ public:
         if (end == Bed::End::Arrival) world_.armed = false;
         return end == Bed::End::Arrival;
     }
-    void wake() override {}
+    void wake() override { ++world_.wakes; }
     bool interfaces_changed() override { return world_.interfaces_changed.exchange(false); }
     bool has_suspects() override { return world_.has_suspects.exchange(false); }
     cm::Suspects take_suspects() override { return world_.suspects; }
