@@ -49,6 +49,15 @@ public:
                                     &out, bytes, kForAllAndMapped));
         return out;
     }
+    // A dma-buf descriptor. Both are multiples of the page.
+    int export_buffer(std::uint64_t address, std::size_t bytes) const {
+        int out = -1;
+        constexpr int kDmaBuf = 1;
+        check("cuMemGetHandleForAddressRange",
+              call<int(void*, std::uint64_t, std::size_t, int, unsigned long long)>(
+                  "cuMemGetHandleForAddressRange")(&out, address, bytes, kDmaBuf, 0));
+        return out;
+    }
     void store(std::uint64_t to, const void* from, std::size_t bytes) const {
         const auto copy =
             call<int(std::uint64_t, const void*, std::size_t, void*)>("cuMemcpyHtoDAsync_v2");

@@ -1,81 +1,61 @@
 #!/usr/bin/env bash
-# On a machine with an NVIDIA GPU: on_a_gpu.sh BUILD_FOLDER [PART...]. Parts: doctor cases faults
-# spin rate nccl; all of them by default. BUILD_FOLDER has the targets product and gpu_transfers.
-set -euo pipefail
+# On a machine with an NVIDIA GPU: on_a_gpu.sh [--libraries ARCHIVE] BUILD_FOLDER [PART...]
+# Parts: doctor rate spin cases nccl again mps; all of them by default, in eight minutes
+# (GPU_SECONDS=460). Each has a limit of its own; at the end there is a line for each.
+#
+# BUILD_FOLDER has the targets product and gpu_transfers. With --libraries it is made here, with the
+# headers and libraries of that archive (a tar of usr/), for a machine that has none.
+set -uo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-build=$(cd "$1" && pwd)
+# shellcheck source=tests/gpu/on_a_gpu_parts.sh
+. "$here/on_a_gpu_parts.sh"
+
+archive=
+if [[ ${1-} == --libraries ]]; then
+    archive=$(realpath "${2-}") || exit 2
+    shift 2
+fi
+[[ $# -ge 1 ]] || { sed -n '2,8s/^# *//p' "${BASH_SOURCE[0]}"; exit 2; }
+[[ -z $archive ]] || build_with "$archive" "$1" || exit 1
+build=$(cd "$1" && pwd) || exit 2
 shift
 parts=("$@")
-((${#parts[@]})) || parts=(doctor cases faults spin rate nccl)
-export FEROCE_DEVICES=lo LD_LIBRARY_PATH=$build/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+((${#parts[@]})) || parts=(doctor rate spin cases nccl again mps)
+
+logs=$build/gpu-logs
+mkdir -p "$logs"
 transfers=$build/tests/gpu/gpu_transfers
-failures=0
-
-# Runs a command for 400 s at most, and says how it went.
-part() {
-    local name=$1 status=0
-    shift
-    echo "== $name"
-    timeout 400 "$@" || status=$?
-    ((status == 0)) || failures=$((failures + 1))
-    echo "== $name: $([[ $status == 0 ]] && echo ok || echo "FAILED ($status)")"
-}
-
-# One all-reduce of two ranks that take each other for another machine. WORDS: settings.
-ranks() {
-    local settings=("$@" WORLD_SIZE=2 NCCL_SOCKET_IFNAME=lo NCCL_DEBUG=INFO
-        NCCL_DEBUG_SUBSYS=INIT,NET,GRAPH NCCL_GIN_ENABLE=0
-        NCCL_GIN_TYPE=2 NCCL_P2P_DISABLE=1 NCCL_SHM_DISABLE=1) other
-    env "${settings[@]}" RANK=1 NCCL_HOSTID=b "$build/bin/feroce" run -- \
-        python3 "$here/collectives.py" >"$build/nccl-1.log" 2>&1 &
-    other=$!
-    env "${settings[@]}" RANK=0 NCCL_HOSTID=a "$build/bin/feroce" run -- \
-        python3 "$here/collectives.py" >"$build/nccl-0.log" 2>&1 || {
-        tail -30 "$build/nccl-0.log"
-        kill "$other" 2>/dev/null
-        return 1
-    }
-    wait "$other" || { tail -30 "$build/nccl-1.log"; return 1; }
-    grep -E "^rank 0|GPU Direct RDMA|Using \[|via NET" "$build/nccl-0.log" | sort -u
-}
-over_feroce() {
-    ranks NCCL_IB_HCA=feroce_lo NCCL_IB_GID_INDEX=0 NCCL_NET_GDR_LEVEL=SYS "$@" &&
-        grep -q "GPU Direct RDMA Enabled" "$build/nccl-0.log" &&
-        grep -q "via NET/IB/0/GDRDMA" "$build/nccl-0.log"
-}
-export -f ranks over_feroce
-export build here
+[[ -x $transfers ]] || { echo "no $transfers: build gpu_transfers"; exit 2; }
+use_libraries
 
 for what in "${parts[@]}"; do
     case $what in
-        doctor) part doctor "$build/bin/feroce" doctor || true ;;
-        cases)
-            part "1,000 cases over rings" "$transfers"
-            part "200 cases over UDP" env FEROCE_SAMEHOST=off "$transfers" --cases 200 --seed 2
-            ;;
-        faults)
-            part "300 cases of up to 16 MiB with loss" env FEROCE_SAMEHOST=off \
-                FEROCE_FAULTS=drop=0.01,dup=0.01,reorder=0.01,seed=7 \
-                "$transfers" --cases 300 --seed 3 --most 16777216
+        doctor) part doctor 20 doctor ;;
+        rate)
+            part "WRITE rate, rings" 40 "$transfers" --rate both
+            part "WRITE rate, UDP" 40 env FEROCE_SAMEHOST=off "$transfers" --rate both
             ;;
         spin)
-            part "beside a kernel that spins" "$transfers" --cases 100 --seed 4 --spin \
-                --most 67108864
+            part "beside a kernel that spins" 60 "$transfers" --cases 100 --seed 4 --spin \
+                --most 67108864 --seconds 50
             ;;
-        rate)
-            for memory in host gpu host gpu; do
-                part "rings, $memory" "$transfers" --rate "$memory" --most 1048576
-                part "UDP, $memory" env FEROCE_SAMEHOST=off "$transfers" --rate "$memory" \
-                    --most 1048576
-            done
-            ;;
+        cases) cases ;;
         nccl)
-            part "NCCL, GPU Direct" bash -c over_feroce
-            part "NCCL, GPU Direct, UDP" bash -c 'over_feroce FEROCE_SAMEHOST=off'
-            part "NCCL, its own sockets" bash -c 'ranks NCCL_IB_DISABLE=1'
+            part "NCCL, GPU Direct, rings" 150 over_feroce COLLECTIVE_SECONDS=28
+            part "NCCL, its own sockets" 70 ranks NCCL_IB_DISABLE=1 COLLECTIVE_SECONDS=3
+            part "NCCL, GPU Direct, UDP" 70 over_feroce FEROCE_SAMEHOST=off COLLECTIVE_SECONDS=3
+            compare "all-reduce" "NCCL, GPU Direct, rings" "NCCL, its own sockets"
+            compare "send-recv" "NCCL, GPU Direct, rings" "NCCL, its own sockets"
+            compare "all-reduce" "NCCL, GPU Direct, UDP" "NCCL, its own sockets"
             ;;
+        again)
+            part "again: sockets" 40 ranks NCCL_IB_DISABLE=1 "${at_64_mib[@]}"
+            part "again: rings" 40 over_feroce "${at_64_mib[@]}"
+            compare "all-reduce" "again: rings" "again: sockets"
+            compare "send-recv" "again: rings" "again: sockets"
+            ;;
+        mps) beside_mps ;;
         *) echo "no part $what"; exit 2 ;;
     esac
 done
-echo "$failures parts failed"
-((failures == 0))
+summary

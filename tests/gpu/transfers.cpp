@@ -3,8 +3,9 @@
 // byte is compared, and those around them. Or rates of 1 MiB WRITEs. With a real driver library, or
 // tests' own.
 //
-// transfers [--driver LIBRARY] [--cases N] [--most BYTES] [--seed N] [--spin]
-// transfers [--driver LIBRARY] --rate host|gpu
+// transfers [--driver LIBRARY] [--cases N] [--most BYTES] [--seed N] [--spin] [--seconds N]
+//           [--dmabuf]
+// transfers [--driver LIBRARY] --rate host|gpu|both
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -29,7 +30,9 @@ struct Options {
     unsigned cases = 1000;
     std::uint64_t most = std::uint64_t{1} << 30;
     unsigned seed = 1;
+    unsigned seconds = 0;  // No case is begun after so many; 0: all are.
     bool spin = false;
+    bool dmabuf = false;  // Device memory is registered by a descriptor of it.
     std::string rate;
 };
 
@@ -48,8 +51,12 @@ Options parse(int count, char** words) {
             out.seed = static_cast<unsigned>(std::stoul(value()));
         else if (word == "--rate")
             out.rate = value();
+        else if (word == "--seconds")
+            out.seconds = static_cast<unsigned>(std::stoul(value()));
         else if (word == "--spin")
             out.spin = true;
+        else if (word == "--dmabuf")
+            out.dmabuf = true;
         else
             fail("unknown word", word.c_str());
     }
@@ -128,24 +135,33 @@ void run_server(Peer& peer, const Case& c) {
 }
 
 void run_cases(Peer& peer, const Options& options, bool client) {
+    const auto start = std::chrono::steady_clock::now();
+    const auto is_late = [&] {
+        return options.seconds > 0 &&
+               std::chrono::steady_clock::now() - start > std::chrono::seconds(options.seconds);
+    };
     std::mt19937_64 chance(options.seed);
     std::uint64_t bytes = 0;
-    for (unsigned i = 0; i < options.cases; ++i) {
+    unsigned done = 0;
+    for (; done < options.cases; ++done) {
         const Case c = draw(chance, options.most);
-        peer.note(i, kNames[static_cast<int>(c.what)], c.size);
+        peer.note(done, kNames[static_cast<int>(c.what)], c.size);
+        if (!peer.agree(client && !is_late(), client)) break;
         client ? run_client(peer, c) : run_server(peer, c);
         bytes += c.size;
     }
     if (client)
-        std::printf("%u cases, %.3f GB, every byte as it should be\n", options.cases,
+        std::printf("%u of %u cases, %.3f GB, every byte as it should be\n", done, options.cases,
                     static_cast<double>(bytes) / 1e9);
 }
 
-void run_rate(Peer& peer, bool gpu, bool client) {
+// 1 MiB WRITEs, eight at a time, to the same bytes again and again. In GB/s; the client's alone.
+double measure(Peer& peer, bool gpu, bool client) {
     constexpr std::uint64_t kBytes = 1 << 20;
     constexpr unsigned kWindow = 8;
-    constexpr auto kTime = std::chrono::seconds(3);
+    constexpr auto kTime = std::chrono::seconds(1);
     peer.meet();
+    double rate = 0;
     if (client) {
         const Piece piece{gpu, kMargin, kBytes};
         const auto start = std::chrono::steady_clock::now();
@@ -161,10 +177,36 @@ void run_rate(Peer& peer, bool gpu, bool client) {
             }
         }
         const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
-        std::printf("1 MiB WRITE, %s memory: %.2f GB/s\n", gpu ? "gpu" : "host",
-                    static_cast<double>(done) * kBytes / took.count() / 1e9);
+        rate = static_cast<double>(done) * kBytes / took.count() / 1e9;
+        std::printf("1 MiB WRITE, %s memory: %.2f GB/s\n", gpu ? "gpu" : "host", rate);
     }
     peer.meet();
+    return rate;
+}
+
+double middle(std::vector<double> of) {
+    std::sort(of.begin(), of.end());
+    return of[of.size() / 2];
+}
+
+// In turns, so that what else the machine does meets both.
+void run_rates(Peer& peer, const std::string& which, bool client) {
+    constexpr int kRounds = 5;
+    if (which != "both") {
+        for (int i = 0; i < 3; ++i) (void)measure(peer, which == "gpu", client);
+        return;
+    }
+    std::vector<double> host, gpu, ratio;
+    for (int i = 0; i < kRounds; ++i) {
+        host.push_back(measure(peer, false, client));
+        gpu.push_back(measure(peer, true, client));
+        ratio.push_back(gpu.back() / host.back());
+    }
+    if (!client) return;
+    std::printf("1 MiB WRITE: host %.2f, gpu %.2f GB/s, ratio %.2f (%.2f to %.2f in %d rounds)\n",
+                middle(host), middle(gpu), middle(ratio),
+                *std::min_element(ratio.begin(), ratio.end()),
+                *std::max_element(ratio.begin(), ratio.end()), kRounds);
 }
 
 // The fake has a switch instead of kernels.
@@ -183,13 +225,14 @@ void run_beside_kernel(Peer& peer, const Gpu& gpu, const Options& options, bool 
 
 int run(const Options& options, int socket, bool client) {
     const Gpu gpu(options.driver.c_str());
-    Peer peer(gpu, options.most + 2 * kMargin + 8192, socket);
+    const std::uint64_t most = options.rate.empty() ? options.most : 1 << 20;
+    Peer peer(gpu, most + 2 * kMargin + 8192, socket, options.dmabuf);
     if (options.rate.empty() && options.spin)
         run_beside_kernel(peer, gpu, options, client);
     else if (options.rate.empty())
         run_cases(peer, options, client);
     else
-        run_rate(peer, options.rate == "gpu", client);
+        run_rates(peer, options.rate, client);
     if (gpu.is_fake()) {
         const auto* controls = gpu.call<const fake_cuda::Controls*()>("fake_cuda_controls")();
         if (controls->violations() != 0) fail("the driver was misused", controls->last_violation());

@@ -24,6 +24,12 @@ void make_pattern(std::vector<unsigned char>& out, std::uint64_t size, unsigned 
     }
 }
 
+// Descriptors are of whole pages, of 2 MiB at the most.
+std::uint64_t whole_pages(std::uint64_t bytes) {
+    constexpr std::uint64_t kPage = 2 << 20;
+    return (bytes + kPage - 1) / kPage * kPage;
+}
+
 ibv_context* open_first() {
     int count = 0;
     ibv_device** list = ibv_get_device_list(&count);
@@ -40,14 +46,16 @@ void fail(const char* what, const char* which) {
     std::exit(1);
 }
 
-Peer::Peer(const Gpu& gpu, std::uint64_t bytes, int socket)
-    : gpu_(gpu), socket_(socket), host_(bytes, kBlank), device_(gpu.allocate(bytes)) {
-    gpu_.store(device_, host_.data(), host_.size());
+Peer::Peer(const Gpu& gpu, std::uint64_t bytes, int socket, bool dmabuf)
+    : gpu_(gpu), socket_(socket), host_(whole_pages(bytes), kBlank) {
+    bytes = host_.size();
+    device_ = gpu.allocate(bytes);
+    gpu_.store(device_, host_.data(), bytes);
     context_ = open_first();
     pd_ = ibv_alloc_pd(context_);
     cq_ = ibv_create_cq(context_, 64, nullptr, nullptr, 0);
     host_mr_ = (ibv_reg_mr)(pd_, host_.data(), bytes, kAccess);
-    device_mr_ = (ibv_reg_mr)(pd_, reinterpret_cast<void*>(device_), bytes, kAccess);
+    device_mr_ = register_device(bytes, dmabuf);
     if (host_mr_ == nullptr) fail("host memory is refused", "");
     if (device_mr_ == nullptr) fail("device memory is refused:", std::strerror(errno));
     ibv_qp_init_attr init{};
@@ -58,6 +66,15 @@ Peer::Peer(const Gpu& gpu, std::uint64_t bytes, int socket)
     qp_ = ibv_create_qp(pd_, &init);
     if (qp_ == nullptr) fail("no queue pair", "");
     connect();
+}
+
+// As NCCL does it: the descriptor is closed right after.
+ibv_mr* Peer::register_device(std::uint64_t bytes, bool dmabuf) const {
+    if (!dmabuf) return (ibv_reg_mr)(pd_, reinterpret_cast<void*>(device_), bytes, kAccess);
+    const int fd = gpu_.export_buffer(device_, bytes);
+    ibv_mr* const mr = ibv_reg_dmabuf_mr(pd_, 0, bytes, device_, fd, kAccess);
+    ::close(fd);
+    return mr;
 }
 
 Peer::~Peer() {
@@ -134,6 +151,12 @@ void Peer::meet() {
     char byte = 0;
     send_all(&byte, 1);
     receive_all(&byte, 1);
+}
+
+bool Peer::agree(bool go, bool first) {
+    char byte = go ? 1 : 0;
+    first ? send_all(&byte, 1) : receive_all(&byte, 1);
+    return byte != 0;
 }
 
 void Peer::fill(const std::vector<Piece>& list, unsigned seed) {

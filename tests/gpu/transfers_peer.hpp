@@ -24,13 +24,15 @@ struct Piece {
 
 class Peer {
 public:
-    Peer(const Gpu& gpu, std::uint64_t bytes, int socket);
+    // `dmabuf`: the device memory is registered by a descriptor that the driver gives of it.
+    Peer(const Gpu& gpu, std::uint64_t bytes, int socket, bool dmabuf);
     ~Peer();
     Peer(const Peer&) = delete;
     Peer& operator=(const Peer&) = delete;
 
     void note(unsigned number, const char* what, std::uint64_t size);  // For messages.
-    void meet();  // Returns when the other one has come here too.
+    void meet();                      // Returns when the other one has come here too.
+    bool agree(bool go, bool first);  // What the first of the two says, for both.
     void fill(const std::vector<Piece>& list, unsigned seed);
     void erase(const std::vector<Piece>& list);  // And what is around it.
     void verify(const std::vector<Piece>& list, unsigned seed);
@@ -45,6 +47,7 @@ private:
         std::uint64_t host, device;
         std::uint32_t host_key, device_key;
     };
+    ibv_mr* register_device(std::uint64_t bytes, bool dmabuf) const;
     void connect();
     std::vector<ibv_sge> entries(const std::vector<Piece>& list) const;
     void look(const Piece& piece, std::uint64_t before, std::uint64_t behind);
