@@ -173,6 +173,8 @@ mem::Fault start_deliver(QueuePair& qp, const FarList& list, std::uint64_t offse
     std::vector<Part> parts;
     const mem::Fault fault = find_parts(qp, list, offset, size, parts);
     if (fault != mem::Fault::None) return fault;
+    group->all_far =
+        std::all_of(parts.begin(), parts.end(), [](const Part& part) { return part.is_far(); });
     start_far(qp, parts, mem::CopyDirection::Deliver, group);
     return mem::Fault::None;
 }
@@ -180,7 +182,7 @@ mem::Fault start_deliver(QueuePair& qp, const FarList& list, std::uint64_t offse
 mem::Fault finish_deliver(QueuePair& qp, const FarList& list, std::uint64_t offset,
                           std::uint32_t size, const CopyGroup& group) {
     if (group.fault != mem::Fault::None) return group.fault;
-    if (list.entries.size() == 1) return mem::Fault::None;  // All of it is far.
+    if (group.all_far) return mem::Fault::None;
     std::vector<Part> parts;
     const mem::Fault fault = find_parts(qp, list, offset, size, parts);
     if (fault != mem::Fault::None) return fault;

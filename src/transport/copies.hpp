@@ -26,6 +26,7 @@ struct CopyGroup {
     std::unique_ptr<mem::Staging> staging;
     std::uint32_t left = 0;               // Copies that are not over.
     mem::Fault fault = mem::Fault::None;  // Of one that failed.
+    bool all_far = false;                 // Of one that delivers: copies are all that it needs.
 
     bool is_over() const { return left == 0; }
     ByteSpan bytes() const { return staging->bytes(); }

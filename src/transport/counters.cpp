@@ -87,6 +87,8 @@ const char* name(DropReason reason) {
             return "multicast_no_group";
         case DropReason::CompletionsHeld:
             return "completions_held";
+        case DropReason::CopiesBehind:
+            return "copies_behind";
         case DropReason::Count:
             break;
     }

@@ -75,6 +75,7 @@ enum class DropReason : std::uint8_t {
     UcAccess,
     MulticastNoGroup,
     CompletionsHeld,  // No place for one more completion that waits for its acknowledgement.
+    CopiesBehind,     // Unreliable, and too much is on its way into GPU memory already.
     Count,
 };
 

@@ -49,7 +49,7 @@ void HeldReceive::flush(Instant now) {
     Completion flushed = completion(now);
     flushed.status = WcStatus::FlushError;
     flushed.reason = qp_.first_reason();
-    qp_.complete_receive(flushed);
+    qp_.services().held.push(qp_, *qp_.init().receive_cq, flushed);
 }
 
 }  // namespace feroce::transport

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "base/bytes.hpp"
 #include "base/time.hpp"
@@ -17,6 +18,7 @@ public:
 
     bool take();  // True if one is held now, taken before or just now.
     std::uint32_t length() const { return wqe_.length; }
+    std::span<const mem::Sge> list() const { return wqe_.list(); }
     mem::Fault write(std::uint64_t offset, ByteView bytes);
 
     // What every completion of it says; the caller adds what came with the packet.
@@ -24,8 +26,8 @@ public:
     void complete(const Completion& completion);  // With success.
     // It names memory that may not be written: it completes in error and the queue pair fails.
     void fail(Instant now, Psn psn, mem::Fault fault);
-    void flush(Instant now);  // Before the queue's own flush: it was posted first.
-    void forget() { held_ = false; }
+    void flush(Instant now);          // Before the queue's own flush: it was posted first.
+    void forget() { held_ = false; }  // Another completes it, or nobody.
 
 private:
     QueuePair& qp_;

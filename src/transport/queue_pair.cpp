@@ -61,6 +61,16 @@ bool is_word_operation(SendOp op) {
     return op == SendOp::CompareSwap || op == SendOp::FetchAdd;
 }
 
+// Inline data is read when it is posted, by the CPU.
+Error inline_error(mem::Memory& memory, const SendWr& wr, const Error& error) {
+    for (const mem::Sge& sge : wr.sges)
+        if (memory.far_memory(memory.region_at(sge.address).key) != nullptr)
+            return {error.code,
+                    "the inline data is in GPU memory, which the CPU cannot read: post it without "
+                    "IBV_SEND_INLINE"};
+    return error;
+}
+
 }  // namespace
 
 QueuePair::QueuePair(Qpn qpn, const QpInit& init, Services& services)
@@ -110,7 +120,9 @@ Result<std::uint64_t> QueuePair::check_send(const SendWr& wr) const {
 Result<void> QueuePair::post_send(Instant now, const SendWr& wr) {
     const Result<std::uint64_t> length = check_send(wr);
     if (!length) return length.error();
-    TRY(send_queue_.post(wr, static_cast<std::uint32_t>(*length)));
+    if (const Result<void> posted = send_queue_.post(wr, static_cast<std::uint32_t>(*length));
+        !posted)
+        return inline_error(hot_.services->memory, wr, posted.error());
     FEROCE_PROBE4(post_send, hot_.qpn.raw, wr.op, *length, wr.wr_id);
     if (state() == QpState::Err || state() == QpState::Sqe) flush_sends(now);
     return {};
@@ -155,7 +167,8 @@ void QueuePair::complete_send(Instant now, const SendWqe& wqe, WcStatus status,
     completion.opcode = completion_opcode(wqe.op);
     completion.byte_length = wqe.length;
     completion.reason = reason;
-    if (status != WcStatus::Success && delivers()) [[unlikely]]
+    // Of an unreliable queue pair only sends have failed: its receives go on.
+    if (status != WcStatus::Success && delivers() && is_reliable()) [[unlikely]]
         return hot_.services->held.push(*this, *hot_.init.send_cq, completion);
     give(*hot_.init.send_cq, completion);
 }

@@ -130,6 +130,7 @@ public:
 
     Qpn qpn() const { return hot_.qpn; }
     QpType type() const { return hot_.init.type; }
+    bool is_reliable() const { return type() != QpType::Uc && type() != QpType::Ud; }
     const QpInit& init() const { return hot_.init; }
     Services& services() { return *hot_.services; }
     SendQueue& send_queue() { return send_queue_; }

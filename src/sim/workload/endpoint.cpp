@@ -37,8 +37,7 @@ void Endpoint::lay_out() {
 void Endpoint::open() {
     Node& node = station_.node();
     const PdId pd = station_.pd();
-    // Only reliable connections know far memory.
-    const auto far = [this] { return reliable() && context_.draws_far(); };
+    const auto far = [this] { return context_.draws_far(); };
     local_keys_ = register_range(node, pd, locals_.region(), Access::LocalWrite, far());
     target_keys_ = register_range(
         node, pd, targets_.region(),

@@ -9,13 +9,14 @@ namespace feroce::transport::rc {
 void FarInbound::keep(const wire::Packet& packet, std::uint32_t packets) {
     Kept copy;
     const std::size_t headers = packet.extension.size();
-    copy.bytes.resize(headers + packet.payload.size());
-    std::copy(packet.extension.begin(), packet.extension.end(), copy.bytes.begin());
-    std::copy(packet.payload.begin(), packet.payload.end(),
-              copy.bytes.begin() + static_cast<std::ptrdiff_t>(headers));
+    copy.size = headers + packet.payload.size();
+    copy.bytes = std::make_unique_for_overwrite<std::byte[]>(copy.size);
+    const ByteSpan bytes_of(copy.bytes.get(), copy.size);
+    std::copy(packet.extension.begin(), packet.extension.end(), bytes_of.begin());
+    std::copy(packet.payload.begin(), packet.payload.end(), bytes_of.subspan(headers).begin());
     copy.packet = packet;
-    copy.packet.extension = ByteView(copy.bytes).first(headers);
-    copy.packet.payload = ByteView(copy.bytes).subspan(headers);
+    copy.packet.extension = bytes_of.first(headers);
+    copy.packet.payload = bytes_of.subspan(headers);
     copy.packets = packets;
     const std::size_t cost = copy.cost();
     kept.push_back(std::move(copy));  // The views stay valid.

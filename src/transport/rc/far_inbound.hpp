@@ -5,8 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <optional>
-#include <vector>
 
 #include "base/packet_number.hpp"
 #include "transport/copies.hpp"
@@ -52,11 +52,12 @@ struct FarInbound final : FarWork {
     };
     // A packet that is executed when all pieces are in memory.
     struct Kept {
-        std::vector<std::byte> bytes;
+        std::unique_ptr<std::byte[]> bytes;
+        std::size_t size = 0;
         wire::Packet packet;  // Its views are of `bytes`.
         std::uint32_t packets = 1;
 
-        std::size_t cost() const { return bytes.size() + kOverhead; }
+        std::size_t cost() const { return size + kOverhead; }
     };
     // A part of a READ on its way from memory, in the order of the answers.
     struct Read {

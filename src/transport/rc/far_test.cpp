@@ -2,111 +2,14 @@
 // for them, in which order it happens then, and what a failed copy does.
 #include <gtest/gtest.h>
 
-#include <deque>
-
-#include "transport/machine_fixture.hpp"
+#include "transport/far_fixture.hpp"
 #include "transport/packet_builder.hpp"
 
 namespace feroce::transport::rc {
 namespace {
-namespace far_test {
 
-constexpr std::uint64_t kBase = std::uint64_t{1} << 46;  // Mapped nowhere.
-
-// Copies are made when the test lets them.
-class ManualMemory final : public mem::FarMemory {
-public:
-    explicit ManualMemory(std::size_t size) : bytes(size) {}
-    std::unique_ptr<mem::Staging> stage(std::uint32_t size) override {
-        return mem::heap_staging(size);
-    }
-    void start(const mem::Copy& copy) override {
-        if (room == 0) throw std::bad_alloc();
-        --room;
-        started.push_back(copy);
-    }
-    void close() override {}
-    void finish_one(bool good = true) {
-        ASSERT_FALSE(started.empty());
-        const mem::Copy copy = started.front();
-        started.pop_front();
-        const ByteSpan far = ByteSpan(bytes).subspan(copy.address - kBase, copy.staging.size());
-        if (good && copy.direction == mem::CopyDirection::Gather)
-            std::copy(far.begin(), far.end(), copy.staging.begin());
-        if (good && copy.direction == mem::CopyDirection::Deliver)
-            std::copy(copy.staging.begin(), copy.staging.end(), far.begin());
-        copy.listener->copy_done(copy.token, good);
-    }
-
-    std::vector<std::byte> bytes;
-    std::deque<mem::Copy> started;
-    std::size_t room = ~std::size_t{0};  // Copies that may still be started.
-};
-
-// An end with far memory beside its host memory.
-class FarEnd final : public End, public mem::CopyListener {
-public:
-    static constexpr std::size_t kFarBytes = 600'000;
-
-    explicit FarEnd(Qpn qpn) : End(QpType::Rc, qpn) {
-        services.copies = &copies;
-        mem::RegionSpec spec{pd, reinterpret_cast<void*>(kBase), kFarBytes, kBase,
-                             mem::AccessSet(15)};
-        spec.far = far;
-        far_keys = *memory.register_region(spec);
-        change_attributes([](QpAttributes& attributes) {
-            attributes.path_mtu = 1024;
-            attributes.read_atomic_max = attributes.dest_read_atomic_max = 4;
-            attributes.timeout = 14;
-            attributes.access = mem::AccessSet(15);
-        });
-        qp.set_window(&window);
-        run();
-    }
-    void copy_done(mem::CopyToken token, bool good) override {
-        if (copies.finish(token, good) == nullptr) return;
-        qp.machine().on_copies();
-        qp.finish_flush(Instant{});
-    }
-    mem::Sge far_sge(std::uint64_t offset, std::uint32_t length) const {
-        return {kBase + offset, length, far_keys.lkey};
-    }
-    void fill_far(unsigned seed) {
-        for (std::size_t i = 0; i < far->bytes.size(); ++i)
-            far->bytes[i] = static_cast<std::byte>(seed + i * 13 + i / 251);
-    }
-    bool release() { return held.release() == nullptr; }
-    // A window on all of a far region.
-    RKey bind_window() {
-        mem::RegionSpec spec{pd, reinterpret_cast<void*>(kBase), kFarBytes, kBase,
-                             mem::Access::LocalWrite | mem::Access::MwBind};
-        spec.far = far;
-        const RKey free = *memory.allocate_window(pd, mem::WindowType::Type2);
-        const mem::WindowBind bind{free,
-                                   memory.register_region(spec)->lkey,
-                                   kBase,
-                                   kFarBytes,
-                                   mem::Access::RemoteWrite,
-                                   RKey{free.raw + 1},
-                                   qp.qpn(),
-                                   pd};
-        EXPECT_EQ(memory.bind_window(bind), mem::BindOutcome::Bound);
-        return mem::Memory::bound_key(free, bind.new_rkey);
-    }
-    // Other memory under the same key.
-    void exchange_memory(bool for_far) {
-        mem::RegionSpec spec{pd, for_far ? reinterpret_cast<void*>(kBase) : instead.data(),
-                             kFarBytes, kBase, mem::AccessSet(15)};
-        if (for_far) spec.far = far;
-        ASSERT_TRUE(memory.reregister_region(far_keys.lkey, {.translation = true}, spec));
-    }
-
-    SendWindow window{{.initial_bytes = 2 * 1024 * 1024}};
-    Copies copies{*this};
-    std::shared_ptr<ManualMemory> far = std::make_shared<ManualMemory>(kFarBytes);
-    mem::RegionKeys far_keys;
-    std::vector<std::byte> instead = std::vector<std::byte>(kFarBytes);
-};
+using far_test::FarEnd;
+using far_test::kBase;
 
 class FarMemoryUnderRc : public testing::Test {
 protected:
@@ -157,8 +60,8 @@ protected:
         EXPECT_TRUE(std::equal(one.begin(), one.end(), other.begin(), other.end()));
     }
 
-    FarEnd a{Qpn{0x01'0011}};
-    FarEnd b{Qpn{0x02'0022}};
+    FarEnd a{QpType::Rc, Qpn{0x01'0011}};
+    FarEnd b{QpType::Rc, Qpn{0x02'0022}};
 };
 
 TEST_F(FarMemoryUnderRc, AWriteIsAcknowledgedWhenItIsInMemory) {
@@ -390,6 +293,22 @@ TEST_F(FarMemoryUnderRc, AtomicsAreRefusedWithAReason) {
     ASSERT_NE(reason, nullptr);
     EXPECT_EQ(reason->fault, mem::Fault::Far);
     EXPECT_NE(describe(*reason).find("GPU"), std::string::npos) << describe(*reason);
+}
+
+TEST_F(FarMemoryUnderRc, InlineDataIsRefusedWithAReason) {
+    SendWr wr = request(SendOp::Send, 1);
+    wr.inlined = true;
+    const mem::Sge sge{kBase + 8, 16, LKey{}};
+    wr.sges = {&sge, 1};
+    const Result<void> posted = a.qp.post_send(Instant{}, wr);
+    ASSERT_FALSE(posted);
+    EXPECT_EQ(posted.error().code, EFAULT);
+    EXPECT_NE(std::string(posted.error().why).find("GPU"), std::string::npos);
+    const mem::Sge nowhere{kBase / 2, 16, LKey{}};
+    wr.sges = {&nowhere, 1};
+    EXPECT_EQ(std::string(a.qp.post_send(Instant{}, wr).error().why).find("GPU"),
+              std::string::npos);
+    EXPECT_TRUE(a.qp.send_queue().empty());
 }
 
 TEST_F(FarMemoryUnderRc, AFailedQueuePairIsSilentUntilItsBuffersAreItsOwn) {
@@ -652,6 +571,5 @@ TEST_F(FarMemoryUnderRc, WithoutCopiesItIsRefused) {
     EXPECT_EQ(a.sent.list[0].status, WcStatus::LocalProtectionError);
 }
 
-}  // namespace far_test
 }  // namespace
 }  // namespace feroce::transport::rc

@@ -135,7 +135,11 @@ mem::Fault Responder::open_piece(const wire::Packet& packet, std::uint64_t offse
     piece.list = message_list(packet);
     piece.offset = offset;
     piece.first = expected_;
-    const std::uint64_t length = piece.is_send ? receive_.length : write_length_;
+    // A short message in a long receive needs little staging.
+    const std::uint64_t length = !piece.is_send ? write_length_
+                                 : packet.info->ends_message()
+                                     ? received_bytes_ + packet.payload.size()
+                                     : receive_.length;
     piece.capacity = static_cast<std::uint32_t>(
         std::min<std::uint64_t>(mem::FarMemory::kPieceBytes, length - offset));
     const mem::Fault fault = make_group(qp_, piece.list, offset, piece.capacity, piece.group);

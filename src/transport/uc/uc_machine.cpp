@@ -1,6 +1,7 @@
 #include "transport/uc/uc_machine.hpp"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "mem/touch.hpp"
@@ -32,14 +33,19 @@ Opcode opcode_of(SendOp op, bool is_first, bool is_last) {
 }  // namespace
 
 void UcMachine::pump(Instant now, std::uint32_t packets_max) {
-    while (packets_max > 0 && wants_to_send(now))
+    far_.settle(now);
+    while (packets_max > 0 && may_send())
         if (advance_head(now)) --packets_max;
     tell_when_drained();
 }
 
-// In SQD a message that was begun is finished; no new one is.
 bool UcMachine::wants_to_send(Instant) const {
-    if (qp_.send_queue().empty()) return false;
+    return may_send() || far_.has_landed();
+}
+
+// In SQD a message that was begun is finished; no new one is.
+bool UcMachine::may_send() const {
+    if (qp_.send_queue().empty() || far_.waits()) return false;
     return qp_.state() == QpState::Rts || (qp_.state() == QpState::Sqd && sent_of_head_ > 0);
 }
 
@@ -71,9 +77,10 @@ void UcMachine::send_packet(Instant now, const SendWqe& wqe) {
     spec.extensions.immediate = wqe.operand;
     TransmitBatch& batch = qp_.services().transmit;
     const ByteSpan payload = append_packet(batch, qp_.path(), spec);
-    const mem::Fault fault = gather_payload(qp_, queue.head(), offset, payload);
+    const mem::Fault fault = far_.gather(offset, payload);
     if (fault != mem::Fault::None) {
         batch.retract(wire::packet_size(spec.opcode, spec.payload_size));
+        if (far_.waits()) return;
         sent_of_head_ = 0;
         return fail_unreliable_send(now, qp_, next_psn_, key_failure(fault));
     }
@@ -86,7 +93,8 @@ void UcMachine::send_packet(Instant now, const SendWqe& wqe) {
 }
 
 void UcMachine::run_local(Instant now, const SendWqe& wqe) {
-    const SendFailure failure = execute_local(qp_, qp_.send_queue().head());
+    const SendFailure failure = far_.execute();
+    if (far_.waits()) return;
     if (failure.rule != Rule::None) return fail_unreliable_send(now, qp_, next_psn_, failure);
     qp_.complete_send(now, wqe, WcStatus::Success, 0);
     qp_.send_queue().retire();
@@ -147,9 +155,14 @@ bool UcMachine::begin_write(const wire::Reth& reth) {
     message_.reth = reth;
     if (reth.length > kMessageBytesMax) return drop(DropReason::UcBroken);
     const bool is_enabled = qp_.attributes().access.has(mem::Access::RemoteWrite);
-    const mem::Lookup target = qp_.services().memory.remote(
-        qp_.init().pd, qp_.qpn(), reth.rkey, reth.address, reth.length, mem::Access::RemoteWrite);
-    return (is_enabled && target.fault == mem::Fault::None) || drop(DropReason::UcAccess);
+    const mem::Fault fault = qp_.services()
+                                 .memory
+                                 .remote(qp_.init().pd, qp_.qpn(), reth.rkey, reth.address,
+                                         reth.length, mem::Access::RemoteWrite)
+                                 .fault;
+    const bool may_write =
+        fault == mem::Fault::None || (fault == mem::Fault::Far && qp_.services().copies != nullptr);
+    return (is_enabled && may_write) || drop(DropReason::UcAccess);
 }
 
 bool UcMachine::store(Instant now, const wire::Packet& packet) {
@@ -160,7 +173,10 @@ bool UcMachine::store(Instant now, const wire::Packet& packet) {
 bool UcMachine::store_send(Instant now, const wire::Packet& packet) {
     if (message_.received + packet.payload.size() > receive_.length())
         return drop(DropReason::ReceiveTooSmall);
-    const mem::Fault fault = receive_.write(message_.received, packet.payload);
+    mem::Fault fault = mem::Fault::None;
+    if (!far_.lands()) fault = receive_.write(message_.received, packet.payload);
+    if (far_.takes(fault)) [[unlikely]]
+        return stage(packet);
     if (fault != mem::Fault::None) {
         receive_.fail(now, packet.bth.psn, fault);
         return false;
@@ -180,17 +196,62 @@ bool UcMachine::store_write(const wire::Packet& packet) {
     const mem::Lookup target = qp_.services().memory.remote(qp_.init().pd, qp_.qpn(), reth.rkey,
                                                             reth.address + message_.received, size,
                                                             mem::Access::RemoteWrite);
+    const bool exists = target.fault == mem::Fault::None || target.fault == mem::Fault::Far;
+    if (exists && far_.takes(target.fault)) [[unlikely]]
+        return stage(packet);
     if (target.fault != mem::Fault::None || !mem::write_memory(target.slice, packet.payload))
         return drop(DropReason::UcAccess);
     message_.received = end;
     return true;
 }
 
+// What the message goes to, as far as it is known: a receive may be longer.
+Landings::Target UcMachine::target_of(const wire::Packet& packet) const {
+    const std::uint64_t end = message_.received + packet.payload.size();
+    if (packet.info->verb == Verb::Write)
+        return {
+            .list = {qp_.init().pd,
+                     mem::Access::RemoteWrite,
+                     true,
+                     {{message_.reth.address, message_.reth.length, LKey{message_.reth.rkey.raw}}}},
+            .length = message_.reth.length,
+            .is_write = true,
+            .psn = packet.bth.psn};
+    const auto list = receive_.list();
+    return {.list = {qp_.receive_queue().pd(),
+                     mem::Access::LocalWrite,
+                     false,
+                     {list.begin(), list.end()}},
+            .length = packet.info->ends_message() ? end : receive_.length(),
+            .is_write = false,
+            .psn = packet.bth.psn};
+}
+
+bool UcMachine::stage(const wire::Packet& packet) {
+    if (!far_.add(target_of(packet), message_.received, packet.payload))
+        return drop(DropReason::CopiesBehind);
+    message_.received += packet.payload.size();
+    return true;
+}
+
 void UcMachine::finish(Instant now, const wire::Packet& packet) {
     message_.open = false;
+    const bool completes = packet.info->verb == Verb::Send || packet.info->has(Header::Immediate);
+    if (!far_.lands()) [[likely]] {
+        if (completes) receive_.complete(completion_of(now, packet));
+        return;
+    }
+    std::optional<Completion> receive;
+    if (completes) receive = completion_of(now, packet);
+    if (!far_.end(target_of(packet), receive))
+        drop(DropReason::CopiesBehind);
+    else if (completes)
+        receive_.forget();
+}
+
+Completion UcMachine::completion_of(Instant now, const wire::Packet& packet) const {
     const bool is_write = packet.info->verb == Verb::Write;
     const bool has_immediate = packet.info->has(Header::Immediate);
-    if (is_write && !has_immediate) return;
     Completion completion = receive_.completion(now);
     if (is_write) completion.opcode = WcOpcode::ReceiveWriteImmediate;
     completion.byte_length = static_cast<std::uint32_t>(message_.received);
@@ -198,11 +259,12 @@ void UcMachine::finish(Instant now, const wire::Packet& packet) {
     completion.solicited = packet.bth.solicited;
     completion.has_immediate = has_immediate;
     if (has_immediate) completion.immediate = packet.immediate();
-    receive_.complete(completion);
+    return completion;
 }
 
 bool UcMachine::drop(DropReason reason) {
     message_.open = false;
+    far_.break_off();
     qp_.services().counters.drop(reason);
     return false;
 }
@@ -216,6 +278,7 @@ Progress UcMachine::progress() const {
 }
 
 const char* UcMachine::check_invariants() const {
+    if (const char* broken = far_.check_invariants()) return broken;
     if (sent_of_head_ > 0 && qp_.send_queue().empty()) return "a message was begun that is gone";
     if (drain_pending_ && qp_.state() != QpState::Sqd) return "waits for a drain outside of SQD";
     return nullptr;
@@ -224,6 +287,7 @@ const char* UcMachine::check_invariants() const {
 void UcMachine::on_modify(Instant now, QpState from) {
     const QpState to = qp_.state();
     if (to == QpState::Reset || to == QpState::Err) {
+        far_.stop(now);
         if (to == QpState::Err) receive_.flush(now);
         receive_.forget();
         message_.open = established_ = drain_pending_ = false;

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "base/psn.hpp"
+#include "transport/far_traffic.hpp"
 #include "transport/held_receive.hpp"
 #include "transport/queue_pair.hpp"
 
@@ -13,12 +14,13 @@ namespace feroce::transport {
 
 class UcMachine final : public Machine {
 public:
-    explicit UcMachine(QueuePair& qp) : qp_(qp), receive_(qp) {}
+    explicit UcMachine(QueuePair& qp) : qp_(qp), receive_(qp), far_(qp) {}
 
     void on_packet(Instant now, const wire::Packet& packet, const Arrival& arrival) override;
     void pump(Instant now, std::uint32_t packets_max) override;
     bool wants_to_send(Instant now) const override;
     void on_timer(Instant) override {}
+    void on_copies() override { far_.on_copies(); }
     Progress progress() const override;
     Instant deadline() const override { return kNever; }
     void on_modify(Instant now, QpState from) override;
@@ -34,6 +36,7 @@ private:
     };
 
     // Requester.
+    bool may_send() const;
     bool advance_head(Instant now);  // False if it was a local operation: no packet.
     void send_packet(Instant now, const SendWqe& wqe);
     void run_local(Instant now, const SendWqe& wqe);
@@ -47,7 +50,10 @@ private:
     bool store(Instant now, const wire::Packet& packet);
     bool store_send(Instant now, const wire::Packet& packet);
     bool store_write(const wire::Packet& packet);
+    bool stage(const wire::Packet& packet);  // By way of far memory, or behind what goes there.
+    Landings::Target target_of(const wire::Packet& packet) const;
     void finish(Instant now, const wire::Packet& packet);
+    Completion completion_of(Instant now, const wire::Packet& packet) const;
     bool drop(DropReason reason);  // With the message, if one is open. Returns false.
 
     QueuePair& qp_;
@@ -58,6 +64,7 @@ private:
     bool established_ = false;        // The peer has been heard.
     Message message_;
     HeldReceive receive_;
+    FarTraffic far_;
 };
 
 }  // namespace feroce::transport

@@ -17,11 +17,16 @@ constexpr std::uint32_t kControlledQkey = 0x8000'0000;
 }  // namespace
 
 void UdMachine::pump(Instant now, std::uint32_t packets_max) {
-    for (; packets_max > 0 && wants_to_send(now); --packets_max) send_head(now);
+    far_.settle(now);
+    for (; packets_max > 0 && may_send(); --packets_max) send_head(now);
 }
 
 bool UdMachine::wants_to_send(Instant) const {
-    return qp_.state() == QpState::Rts && !qp_.send_queue().empty();
+    return may_send() || far_.has_landed();
+}
+
+bool UdMachine::may_send() const {
+    return qp_.state() == QpState::Rts && !qp_.send_queue().empty() && !far_.waits();
 }
 
 void UdMachine::send_head(Instant now) {
@@ -44,9 +49,10 @@ void UdMachine::send_head(Instant now) {
                             .source = qp_.qpn()};
     TransmitBatch& batch = qp_.services().transmit;
     const ByteSpan payload = append_packet(batch, target.path, spec);
-    const mem::Fault fault = gather_payload(qp_, queue.head(), 0, payload);
+    const mem::Fault fault = far_.gather(0, payload);
     if (fault != mem::Fault::None) {
         batch.retract(wire::packet_size(spec.opcode, spec.payload_size));
+        if (far_.waits()) return;
         return fail_unreliable_send(now, qp_, next_psn_, key_failure(fault));
     }
     next_psn_ = next_psn_ + 1;
@@ -97,10 +103,36 @@ void UdMachine::note(NoticeKind kind, const wire::Packet& packet, const Arrival&
 
 void UdMachine::deliver(Instant now, const wire::Packet& packet, const Arrival& arrival) {
     const auto grh = make_grh(arrival, wire::packet_size(packet.bth.opcode, packet.payload.size()));
-    mem::Fault fault = receive_.write(0, grh);
-    if (fault == mem::Fault::None) fault = receive_.write(kGrhBytes, packet.payload);
+    mem::Fault fault = mem::Fault::None;
+    if (!far_.lands()) fault = receive_.write(0, grh);
+    if (!far_.lands() && fault == mem::Fault::None)
+        fault = receive_.write(kGrhBytes, packet.payload);
+    const Completion completion = completion_of(now, packet, arrival);
+    if (far_.takes(fault)) [[unlikely]]
+        return stage(grh, packet, completion);
     if (fault != mem::Fault::None) return receive_.fail(now, packet.bth.psn, fault);
+    receive_.complete(completion);
+}
 
+// By way of far memory, or behind what goes there.
+void UdMachine::stage(ByteView grh, const wire::Packet& packet, const Completion& completion) {
+    const auto list = receive_.list();
+    const Landings::Target target{.list = {qp_.receive_queue().pd(),
+                                           mem::Access::LocalWrite,
+                                           false,
+                                           {list.begin(), list.end()}},
+                                  .length = grh.size() + packet.payload.size(),
+                                  .is_write = false,
+                                  .psn = packet.bth.psn};
+    if (far_.add(target, 0, grh) && far_.add(target, grh.size(), packet.payload) &&
+        far_.end(target, completion))
+        return receive_.forget();
+    far_.break_off();
+    qp_.services().counters.drop(DropReason::CopiesBehind);
+}
+
+Completion UdMachine::completion_of(Instant now, const wire::Packet& packet,
+                                    const Arrival& arrival) const {
     Completion completion = receive_.completion(now);
     completion.has_grh = true;
     completion.over_ipv6 = !arrival.destination.is_v4();
@@ -109,7 +141,7 @@ void UdMachine::deliver(Instant now, const wire::Packet& packet, const Arrival& 
     completion.source_qpn = packet.deth().source;
     completion.has_immediate = packet.info->has(wire::Header::Immediate);
     if (completion.has_immediate) completion.immediate = packet.immediate();
-    receive_.complete(completion);
+    return completion;
 }
 
 Progress UdMachine::progress() const {
@@ -120,13 +152,15 @@ Progress UdMachine::progress() const {
 
 void UdMachine::on_modify(Instant now, QpState from) {
     const QpState to = qp_.state();
+    if (to == QpState::Reset || to == QpState::Err) far_.stop(now);
     if (to == QpState::Reset) {
         receive_.forget();
         next_psn_ = Psn();
     }
     if (to == QpState::Err) receive_.flush(now);
     if (from == QpState::Rtr && to == QpState::Rts) next_psn_ = qp_.attributes().send_psn;
-    // A datagram is sent as soon as it is begun, so there is never anything left to drain.
+    // A datagram is sent as soon as it is begun, so there is never anything left to drain. One
+    // whose bytes are gathered is not begun.
     if (from == QpState::Rts && to == QpState::Sqd && qp_.attributes().drain_notify)
         qp_.tell_drained();
 }
