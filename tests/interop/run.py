@@ -9,7 +9,7 @@ devices, then unmodified programs in pairs, and storage over iSER: all in both d
 and IPv6, and tshark reads what was on the wire. Writes WORK/results.md. NAME runs only the pairs
 whose name has that text (wireprobe, keep_alive, sessions, rnbd, gas, rcopy and iser are such, and
 restarts is a part of rnbd); --keep leaves the guest up for the next run; --suite backports takes
-the kernel from there, and the name zeroes runs what needs it.
+the kernel from there, and the names zeroes and dmabuf run what needs it.
 Needs root, and the packages of .ci/packages/interop*.txt.
 """
 import argparse
@@ -20,6 +20,7 @@ import sys
 import time
 
 import clusters
+import dma_buffer
 import iser
 import keep_alive
 import pairs
@@ -167,6 +168,8 @@ def run_all(lab, chosen):
         rnbd.run(lab, table, rnbd_restarts.CASES)
     if "zeroes" in chosen:
         rnbd.run(lab, table, rnbd.NEWER_CASES)
+    if "dmabuf" in chosen:
+        rnbd.run(lab, table, dma_buffer.CASES)
     if not chosen or "gas" in chosen:
         run_clusters(lab, table)
     for program in pairs.PROGRAMS:
