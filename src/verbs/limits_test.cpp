@@ -5,6 +5,7 @@
 #include <array>
 #include <vector>
 
+#include "verbs/objects.hpp"
 #include "verbs/test_pair.hpp"
 
 namespace feroce::verbs {
@@ -64,6 +65,62 @@ TEST_F(LimitsTest, AsManyReceiveQueuesAsToldAndNoMore) {
     ibv_srq* again = make_srq(1);
     ASSERT_NE(again, nullptr);
     EXPECT_EQ(ibv_destroy_srq(again), 0);
+}
+
+// Leaves one of a kind of object to make.
+class AllButOne {
+public:
+    explicit AllButOne(process::Quota& quota) : quota_(quota) {
+        while (quota_.take()) ++taken_;
+        quota_.give();
+        --taken_;
+    }
+    ~AllButOne() {
+        for (; taken_ > 0; --taken_) quota_.give();
+    }
+    AllButOne(const AllButOne&) = delete;
+    AllButOne& operator=(const AllButOne&) = delete;
+
+private:
+    process::Quota& quota_;
+    std::uint32_t taken_ = 0;
+};
+
+template <class Make, class Destroy>
+void expect_limit(process::Quota& quota, int told, const Make& make, const Destroy& destroy) {
+    EXPECT_EQ(quota.limit(), static_cast<std::uint32_t>(told));
+    const AllButOne others(quota);
+    for (int round = 0; round < 2; ++round) {
+        auto* last = make();
+        ASSERT_NE(last, nullptr) << round;
+        EXPECT_EQ(make(), nullptr);
+        EXPECT_EQ(errno, ENOMEM);
+        EXPECT_EQ(destroy(last), 0);
+    }
+}
+
+TEST_F(LimitsTest, NoMoreQueuesAndAddressesThanTold) {
+    process::Quotas& quotas = process_of(context).quotas();
+    const ibv_device_attr limits = told();
+    expect_limit(
+        quotas.queue_pairs, limits.max_qp,
+        [this] {
+            ibv_qp_init_attr wanted = init();
+            return ibv_create_qp(pd, &wanted);
+        },
+        [](ibv_qp* qp) { return ibv_destroy_qp(qp); });
+    expect_limit(
+        quotas.completion_queues, limits.max_cq,
+        [this] { return ibv_create_cq(context, 4, nullptr, nullptr, 0); },
+        [](ibv_cq* queue) { return ibv_destroy_cq(queue); });
+    ibv_ah_attr address{};
+    address.is_global = 1;
+    address.port_num = 1;
+    ASSERT_EQ(ibv_query_gid(context, 1, 0, &address.grh.dgid), 0);
+    expect_limit(
+        quotas.address_handles, limits.max_ah,
+        [this, &address] { return ibv_create_ah(pd, &address); },
+        [](ibv_ah* ah) { return ibv_destroy_ah(ah); });
 }
 
 TEST_F(LimitsTest, ARegionMayBeEmpty) {

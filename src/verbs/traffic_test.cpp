@@ -70,6 +70,28 @@ TEST_F(PairTest, AQueryTellsTheNextPsns) {
     EXPECT_EQ(after.rq_psn, before.sq_psn + 5);
 }
 
+TEST_F(PairTest, AQueryTellsWhetherTheSendQueueDrains) {
+    const auto drains = [this] {
+        ibv_qp_attr attributes{};
+        ibv_qp_init_attr init{};
+        EXPECT_EQ(ibv_query_qp(left->qp, &attributes, IBV_QP_STATE, &init), 0);
+        EXPECT_EQ(attributes.qp_state, IBV_QPS_SQD);
+        return attributes.sq_draining != 0;
+    };
+    ibv_qp_attr to{};
+    to.qp_state = IBV_QPS_RESET;  // So that the request is not answered.
+    ASSERT_EQ(ibv_modify_qp(right->qp, &to, IBV_QP_STATE), 0);
+    ASSERT_EQ(left->post(IBV_WR_RDMA_WRITE, left->sge(0, 8), right->address(0), right->mr->rkey),
+              0);
+    to.qp_state = IBV_QPS_SQD;
+    ASSERT_EQ(ibv_modify_qp(left->qp, &to, IBV_QP_STATE), 0);
+    EXPECT_TRUE(drains());
+    ASSERT_EQ(right->to_init(), 0);
+    ASSERT_EQ(right->to_rtr(left->qp->qp_num), 0);
+    EXPECT_EQ(left->completion().status, IBV_WC_SUCCESS);
+    EXPECT_FALSE(drains());
+}
+
 TEST_F(PairTest, AWrongKeyIsAnErrorOnBothSides) {
     ASSERT_EQ(
         left->post(IBV_WR_RDMA_WRITE, left->sge(0, 8), right->address(0), right->mr->rkey ^ 1), 0);
