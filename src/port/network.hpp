@@ -13,7 +13,10 @@
 #include <type_traits>
 #include <utility>
 
+#include "base/gid.hpp"
 #include "base/result.hpp"
+#include "port/fd.hpp"
+#include "port/route_memory.hpp"
 #include "port/thread.hpp"
 
 namespace feroce::port {
@@ -46,6 +49,10 @@ public:
         }
     }
 
+    // The address that packets to `destination` leave from; `scope` is that of a link-local one.
+    // The kernel is asked again after its tables have changed. Any thread.
+    Result<Gid> source_for(const Gid& destination, std::uint32_t scope);
+
 private:
     template <class Work, class Out>
     struct Job {
@@ -55,6 +62,7 @@ private:
 
     explicit Network(std::uint64_t id);
     bool is_here() const;
+    void look_at_changes();
     void run_there(void* job, void (*call)(void*));
     void body();
 
@@ -69,6 +77,9 @@ private:
     void* job_ = nullptr;
     void (*call_)(void*) = nullptr;
     std::exception_ptr thrown_;
+    const Fd changes_;         // Of tables that decide on routes; without it nothing is remembered.
+    std::mutex routes_mutex_;  // Guards the next, and who reads the changes.
+    RouteMemory routes_;
     Thread thread_;
 };
 

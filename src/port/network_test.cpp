@@ -1,17 +1,23 @@
 #include "port/network.hpp"
 
+#include <arpa/inet.h>
 #include <gtest/gtest.h>
+#include <net/if.h>
 #include <sched.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
+#include <cstring>
 #include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "port/identity.hpp"
+#include "port/inet_socket.hpp"
+#include "port/route.hpp"
 
 namespace feroce::port {
 namespace {
@@ -85,6 +91,48 @@ TEST(Network, WhatWorkThrowsReachesTheCaller) {
     if (refused == EPERM) GTEST_SKIP() << "network namespaces take root";
     ASSERT_EQ(refused, 0);
     EXPECT_EQ(heard, "no memory, and on it goes");
+}
+
+// Of loopback, in a namespace of the calling thread's own. 0: none.
+bool set_loopback_address(std::uint32_t address) {
+    const Fd fd = inet_socket(AF_INET);
+    ifreq request{};
+    std::strcpy(request.ifr_name, "lo");
+    sockaddr_in in{};
+    in.sin_family = AF_INET;
+    in.sin_addr.s_addr = htonl(address);
+    std::memcpy(&request.ifr_addr, &in, sizeof in);
+    if (::ioctl(fd.get(), SIOCSIFADDR, &request) != 0) return false;
+    request.ifr_flags = IFF_UP;
+    return ::ioctl(fd.get(), SIOCSIFFLAGS, &request) == 0;
+}
+
+// Zero if there is no route.
+Gid gid_or_zero(const Result<Gid>& answer) {
+    return answer ? *answer : Gid{};
+}
+
+TEST(Network, RemembersARouteUntilTheTablesChange) {
+    const Gid peer = Gid::from_v4(0x0a010203);
+    // 10.1.2.1, none, 192.168.1.1.
+    const std::vector<std::uint32_t> steps{0x0a010201, 0, 0xc0a80101};
+    std::vector<Gid> found, right;
+    const int refused = on_threads_that_left(1, [&] {
+        const std::shared_ptr<Network> network = *Network::enter();
+        for (const std::uint32_t address : steps) {
+            if (!set_loopback_address(address)) return;
+            for (int i = 0; i < 2; ++i) {
+                found.push_back(gid_or_zero(network->source_for(peer, 0)));
+                right.push_back(gid_or_zero(route_source(peer, 0)));
+            }
+        }
+    });
+    if (refused == EPERM) GTEST_SKIP() << "network namespaces take root";
+    ASSERT_EQ(refused, 0);
+    ASSERT_EQ(found.size(), 2 * steps.size());
+    EXPECT_EQ(found, right);
+    EXPECT_EQ(found.front(), Gid::from_v4(steps.front()));
+    EXPECT_NE(found.back(), found.front()) << "the answers should have changed";
 }
 
 }  // namespace

@@ -1,7 +1,5 @@
 #include "port/port_waiter.hpp"
 
-#include <linux/netlink.h>
-#include <linux/rtnetlink.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
@@ -16,6 +14,7 @@
 #include "port/event_set.hpp"
 #include "port/port_group.hpp"
 #include "port/socket_calls.hpp"
+#include "port/table_changes.hpp"
 
 namespace feroce::port {
 namespace {
@@ -27,23 +26,9 @@ constexpr Duration kListenerRest = std::chrono::milliseconds(100);
 // What woke wait(), in epoll_event::data.
 enum Source : std::uint64_t { kArrivals, kRare, kDoorbell, kListener, kEnds, kErrors, kChanges };
 
-Fd open_changes() {
-    Fd fd(::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, NETLINK_ROUTE));
-    sockaddr_nl address{};
-    address.nl_family = AF_NETLINK;
-    address.nl_groups = RTMGRP_LINK | RTMGRP_IPV4_IFADDR | RTMGRP_IPV6_IFADDR;
-    const bool bound = fd.valid() && ::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address),
-                                            sizeof address) == 0;
-    return bound ? std::move(fd) : Fd();
-}
-
-// What has changed is read from the tables; here only that something has.
-bool take_changes(int fd) {
-    char byte;
-    bool any = false;
-    while (::recv(fd, &byte, 1, MSG_TRUNC) > 0 || errno == ENOBUFS) any = true;
-    return any;
-}
+// Addresses and links.
+constexpr std::array kChangesWanted{int{RTNLGRP_LINK}, int{RTNLGRP_IPV4_IFADDR},
+                                    int{RTNLGRP_IPV6_IFADDR}};
 
 }  // namespace
 
@@ -52,7 +37,7 @@ bool PortWaiter::open() {
     waiting_ = Fd(::epoll_create1(EPOLL_CLOEXEC));
     doorbell_ = Fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     errors_ = Fd(::epoll_create1(EPOLL_CLOEXEC));
-    changes_ = open_changes();
+    changes_ = open_table_changes(kChangesWanted);
     if (!arrivals_.valid() || !waiting_.valid() || !doorbell_.valid() || !errors_.valid())
         return false;
     return add_to_set(waiting_.get(), arrivals_.get(), EPOLLONESHOT, kArrivals) &&
@@ -159,7 +144,7 @@ PortWaiter::Woken PortWaiter::wait(Instant until) {
             // seq_cst: a wake() after this writes again; one before has been answered.
             rung_.store(false);
         } else if (source == kChanges) {
-            changed_ = take_changes(changes_.get());
+            changed_ = take_table_changes(changes_.get());
         } else {
             woken.arrived = true;
         }

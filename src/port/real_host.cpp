@@ -216,7 +216,10 @@ Neighbours RealHost::neighbours() {
 }
 
 Result<Gid> RealHost::source_for(const Gid& destination, std::uint32_t scope) {
-    return in_network([&] { return route_source(destination, scope); });
+    // As in in_network(); the network itself remembers answers.
+    const std::shared_ptr<Network> open =
+        abandoned_.load(std::memory_order_relaxed) ? nullptr : network();
+    return open ? open->source_for(destination, scope) : route_source(destination, scope);
 }
 
 Result<std::unique_ptr<host::Task>> RealHost::spawn(std::function<void()> body) {
