@@ -3,6 +3,7 @@
 #include "wire/cm_messages.hpp"
 
 #include <algorithm>
+#include <cstring>
 #include <type_traits>
 
 #include "base/assert.hpp"
@@ -28,18 +29,26 @@ public:
             value = static_cast<T>(raw);
     }
     void skip(std::size_t width) { take(width); }
-    void field(Gid& gid) {
-        for (std::uint8_t& byte : gid.raw) field(8, byte);
-    }
+    void field(Gid& gid) { take_bytes(gid.raw.data(), gid.raw.size()); }
     template <std::size_t kBytes>
     void field(std::array<std::byte, kBytes>& bytes) {
-        for (std::byte& byte : bytes) field(8, byte);
+        take_bytes(bytes.data(), kBytes);
     }
     bool at_end() const { return bit_ == kCmMessageSize * 8; }
 
 private:
+    // Most of a message: so these are not taken bit by bit.
+    void take_bytes(void* to, std::size_t count) {
+        ASSERT(bit_ % 8 == 0);
+        std::memcpy(to, bytes_.subspan(bit_ / 8, count).data(), count);
+        bit_ += 8 * count;
+    }
     std::uint64_t take(std::size_t width) {
         std::uint64_t value = 0;
+        if (bit_ % 8 == 0 && width % 8 == 0) {
+            for (; width > 0; width -= 8, bit_ += 8) value = value << 8 | byte_at(bytes_, bit_ / 8);
+            return value;
+        }
         while (width > 0) {
             const std::size_t room = 8 - bit_ % 8, step = std::min(room, width);
             const std::uint32_t bits = byte_at(bytes_, bit_ / 8) >> (room - step);
@@ -71,17 +80,25 @@ public:
             put(width, static_cast<std::uint64_t>(value));
     }
     void skip(std::size_t width) { put(width, 0); }
-    void field(const Gid& gid) {
-        for (const std::uint8_t byte : gid.raw) put(8, byte);
-    }
+    void field(const Gid& gid) { put_bytes(gid.raw.data(), gid.raw.size()); }
     template <std::size_t kBytes>
     void field(const std::array<std::byte, kBytes>& bytes) {
-        for (const std::byte byte : bytes) put(8, std::to_integer<std::uint64_t>(byte));
+        put_bytes(bytes.data(), kBytes);
     }
     bool at_end() const { return bit_ == kCmMessageSize * 8; }
 
 private:
+    void put_bytes(const void* from, std::size_t count) {
+        ASSERT(bit_ % 8 == 0);
+        std::memcpy(bytes_.subspan(bit_ / 8, count).data(), from, count);
+        bit_ += 8 * count;
+    }
     void put(std::size_t width, std::uint64_t value) {
+        if (bit_ % 8 == 0 && width % 8 == 0) {
+            for (; width > 0; width -= 8, bit_ += 8)
+                bytes_[bit_ / 8] = static_cast<std::byte>(value >> (width - 8));
+            return;
+        }
         while (width > 0) {
             const std::size_t room = 8 - bit_ % 8, step = std::min(room, width);
             const std::uint64_t bits = value >> (width - step) & ((1u << step) - 1);
