@@ -79,19 +79,22 @@ public:
         node.next = nullptr;
         *end_ = &node;
         end_ = &node.next;
-        counter_.post();  // Under the lock: a count for every event that can be taken.
+        counter_.post();
     }
 
     // Waits for the oldest event on `fd`, which the program may have replaced. False with errno set
     // if there is none; a thread may be cancelled or leave by siglongjmp(): see fetch_event().
     bool take(int fd, Event& out) {
-        return fetch_event(counter_, fd, [this, &out](bool counted) {
+        return fetch_event(counter_, fd, [this, &out](std::uint64_t count) {
             const std::lock_guard lock(mutex_);
-            if (first_ == nullptr) return false;
+            if (first_ == nullptr) {
+                counter_.was_read(count);
+                return false;
+            }
             out = first_->event;
             ++first_->account->delivered_;
             if (--first_->count == 0) unlink(first_);
-            counter_.settle(counted, first_ != nullptr);
+            counter_.taken(count, first_ != nullptr);
             return true;
         });
     }
@@ -100,6 +103,12 @@ public:
         const std::lock_guard lock(mutex_);
         account.acknowledged_ += count;
         acknowledged_.notify_all();
+    }
+
+    // Whether settle() would wait.
+    bool awaits(const Account& account) {
+        const std::lock_guard lock(mutex_);
+        return account.acknowledged_ < account.delivered_;
     }
 
     // Before the object of the account is destroyed. No more events about it may come. A signal
@@ -112,9 +121,10 @@ public:
                 link = &node.next;
                 continue;
             }
-            for (; node.count > 0; --node.count) counter_.retract();
+            node.count = 0;
             unlink(*link);
         }
+        counter_.dropped(first_ != nullptr);
         wait_until(call, acknowledged_, lock,
                    [&account] { return account.acknowledged_ >= account.delivered_; });
     }

@@ -15,7 +15,8 @@ namespace feroce::process {
 class Undisturbed {
 public:
     // Fibers share a thread, and must not hand its settings to each other. A call that `waits` for
-    // some objects only leaves signals alone for the others: it is then like one that never does.
+    // some objects only leaves signals alone for the others: it is then like one that never does,
+    // until it turns out to wait.
     explicit Undisturbed(bool waits = true)
         : real_(waiter.load(std::memory_order_relaxed) == nullptr), blocks_(waits) {
         if (!real_) return;
@@ -34,14 +35,19 @@ public:
     void sleep(Change& change, std::unique_lock<std::mutex>& lock) {
         const std::uint32_t seen = change.expect();
         lock.unlock();
-        ::pthread_sigmask(SIG_SETMASK, &mask_, nullptr);
+        if (blocks_) ::pthread_sigmask(SIG_SETMASK, &mask_, nullptr);
         change.sleep(seen);
         block();
         lock.lock();
     }
+    // For what waits otherwise.
+    void will_wait() {
+        if (real_ && !blocks_) block();
+    }
 
 private:
     void block() {
+        blocks_ = true;
         sigset_t most;
         ::sigfillset(&most);
         // What a thread does to itself: blocked, these would kill the process.
@@ -52,7 +58,7 @@ private:
 
     annotate::OwnCalls own_;
     bool real_;
-    bool blocks_;  // Without it there is no sleep().
+    bool blocks_;  // Signals, and mask_ is valid.
     int state_ = PTHREAD_CANCEL_ENABLE;
     sigset_t mask_;  // The program's.
 };

@@ -49,25 +49,27 @@ void reserve_events(CmId& id, std::size_t count) {
 }
 
 void queue_event(Events event) {
-    const CmId& account = *event.front()->account;
+    CmId& account = *event.front()->account;
     const std::lock_guard held(account.library->mutex);
     Channel& channel = channel_of(account.base.channel);
     channel.events.splice(channel.events.end(), event);
+    ++account.queued;
     channel.counter.post();
 }
 
 namespace {
 
-// Takes out of a channel what `wanted` says, with the counts.
-template <class Wanted>
-Events take_out(Channel& channel, Wanted wanted) {
+// Takes the events of an id out of its channel.
+Events take_out(Channel& channel, CmId& id) {
     Events out;
-    for (auto it = channel.events.begin(); it != channel.events.end();) {
+    for (auto it = channel.events.begin(); id.queued > 0 && it != channel.events.end();) {
         const auto event = it++;
-        if (wanted(**event)) out.splice(out.end(), channel.events, event);
+        if ((*event)->account != &id) continue;
+        out.splice(out.end(), channel.events, event);
+        --id.queued;
     }
     // A reader that took the count already finds an empty queue and waits again.
-    for (std::size_t i = 0; i < out.size(); ++i) channel.counter.retract();
+    if (!out.empty()) channel.counter.dropped(!channel.events.empty());
     return out;
 }
 
@@ -81,12 +83,16 @@ void keep_aside(Channel& destroyed) {
     before.swap(destroyed.library->last_destroyed);
 }
 
-std::unique_ptr<Event> take_first(Channel& channel, bool counted) {
+std::unique_ptr<Event> take_first(Channel& channel, std::uint64_t count) {
     const std::lock_guard held(channel.library->mutex);
-    if (channel.events.empty()) return nullptr;
+    if (channel.events.empty()) {
+        channel.counter.was_read(count);
+        return nullptr;
+    }
     std::unique_ptr<Event> event = std::move(channel.events.front());
     channel.events.pop_front();
-    channel.counter.settle(counted, !channel.events.empty());
+    channel.counter.taken(count, !channel.events.empty());
+    --event->account->queued;
     ++event->account->delivered;
     return event;
 }
@@ -99,8 +105,8 @@ void tell_tracers(const rdma_cm_event& event) {
 }
 
 // The next event that is one for the program.
-bool take_event(Channel& channel, bool counted, rdma_cm_event*& out) {
-    while (std::unique_ptr<Event> event = take_first(channel, std::exchange(counted, false))) {
+bool take_event(Channel& channel, std::uint64_t count, rdma_cm_event*& out) {
+    while (std::unique_ptr<Event> event = take_first(channel, std::exchange(count, 0))) {
         // One that there is no memory for is lost: a request is refused.
         const bool good =
             !event->from_peer || within_memory("rdma_get_cm_event", [&] { return digest(*event); });
@@ -119,7 +125,7 @@ bool take_event(Channel& channel, bool counted, rdma_cm_event*& out) {
 Events settle_events(process::Undisturbed& call, CmId& id) {
     std::unique_lock held(id.library->mutex);
     Channel& channel = channel_of(id.base.channel);
-    Events dropped = take_out(channel, [&](Event& e) { return e.account == &id; });
+    Events dropped = take_out(channel, id);
     dropped.remove_if([&](const std::unique_ptr<Event>& event) {
         return !event->from_peer || event->base.id == &id.base;
     });
@@ -133,8 +139,9 @@ void move_events(process::Undisturbed& call, CmId& id, Channel& to) {
     std::unique_lock held(id.library->mutex);
     Channel& from = channel_of(id.base.channel);
     id.base.channel = &to.base;
-    Events moved = take_out(from, [&](Event& e) { return e.account == &id; });
-    for (std::size_t i = 0; i < moved.size(); ++i) to.counter.post();
+    Events moved = take_out(from, id);
+    id.queued = static_cast<std::uint32_t>(moved.size());
+    if (!moved.empty()) to.counter.post();
     to.events.splice(to.events.end(), moved);
     process::wait_until(call, id.library->acknowledgement, held,
                         [&] { return id.delivered == id.acknowledged; });
@@ -184,7 +191,9 @@ int rdma_get_cm_event(rdma_event_channel* base, rdma_cm_event** out) {
     if (!is_current(*channel.library))
         return fail("rdma_get_cm_event", {ENODEV, "the channel is of the process that forked"});
     // Does not fail for want of memory but in digest().
-    const auto take = [&channel, out](bool counted) { return take_event(channel, counted, *out); };
+    const auto take = [&channel, out](std::uint64_t count) {
+        return take_event(channel, count, *out);
+    };
     if (!process::fetch_event(channel.counter, base->fd, take)) return -1;
     annotate::defined(out);
     return 0;

@@ -77,13 +77,14 @@ bool digest_request(Event& event) {
     CmId& child = id_of(event.base.id);
     CmId& listener = *event.account;
     set_addresses(child, event);
-    process::Undisturbed call;
     if (listener.synchronous) {
         Channel* own = make_channel();
         if (own == nullptr) return false;
+        process::Undisturbed call;
         move_events(call, child, *own);
         child.synchronous = true;
     } else if (child.base.channel != listener.base.channel) {
+        process::Undisturbed call;
         move_events(call, child, channel_of(listener.base.channel));
     }
     if (Result<void> attached = attach_device(child); !attached) {

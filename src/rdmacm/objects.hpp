@@ -69,7 +69,7 @@ struct Channel : annotate::ReadByPrograms {
     rdma_event_channel base{};
     Library* library = nullptr;
     process::EventCounter counter;
-    Events events;  // As many as the counter counts.
+    Events events;
 };
 
 struct Options {
@@ -88,7 +88,8 @@ struct CmId : annotate::ReadByPrograms {
     StageKeeper stage{Stage::Idle};
     Library* library = nullptr;
     process::CmService* service = nullptr;
-    std::uint32_t delivered = 0;  // Events handed out, and of those acknowledged.
+    std::uint32_t queued = 0;     // Events in the channel,
+    std::uint32_t delivered = 0;  // those handed out, and of those acknowledged.
     std::uint32_t acknowledged = 0;
     bool synchronous = false;  // The channel is ours and calls wait for their events.
     Options options;
