@@ -33,10 +33,10 @@ Connection& ConnectionTable::insert(CommId local_id) {
 void ConnectionTable::unlink(Connection& c) {
     Entry& entry = entry_of(c);
     set_deadline(c, kNever);
-    const auto remote = by_remote_.find({c.path.remote, c.sidr, c.remote_id.raw});
+    const auto remote = by_remote_.find({c.remote_id.raw, c.sidr, c.path.remote});
     if (remote != by_remote_.end() && remote->second == c.local_id.raw)
         entry.remote_place = by_remote_.extract(remote);
-    const auto qpn = by_qpn_.find({c.path.remote, c.remote_qpn.raw});
+    const auto qpn = by_qpn_.find({c.remote_qpn.raw, c.path.remote});
     if (qpn != by_qpn_.end() && qpn->second == c.local_id.raw)
         entry.qpn_place = by_qpn_.extract(qpn);
 }
@@ -57,12 +57,12 @@ const Connection* ConnectionTable::find(CommId local_id) const {
 }
 
 Connection* ConnectionTable::find_remote(const Gid& address, CommId remote_id, bool sidr) {
-    const auto it = by_remote_.find({address, sidr, remote_id.raw});
+    const auto it = by_remote_.find({remote_id.raw, sidr, address});
     return it == by_remote_.end() ? nullptr : find(CommId{it->second});
 }
 
 Connection* ConnectionTable::find_live_qpn(const Gid& address, Qpn remote_qpn) {
-    const auto it = by_qpn_.find({address, remote_qpn.raw});
+    const auto it = by_qpn_.find({remote_qpn.raw, address});
     if (it == by_qpn_.end()) return nullptr;
     Connection* c = find(CommId{it->second});
     return c != nullptr && c->is_live() ? c : nullptr;
@@ -72,7 +72,7 @@ void ConnectionTable::set_remote_id(Connection& c, CommId remote_id) {
     ASSERT(c.remote_id.raw == 0);
     c.remote_id = remote_id;
     auto& place = entry_of(c).remote_place;
-    place.key() = {c.path.remote, c.sidr, remote_id.raw};
+    place.key() = {remote_id.raw, c.sidr, c.path.remote};
     auto entered = by_remote_.insert(std::move(place));
     if (!entered.inserted) place = std::move(entered.node);
 }
@@ -82,7 +82,7 @@ void ConnectionTable::set_remote_qpn(Connection& c, Qpn remote_qpn) {
     c.remote_qpn = remote_qpn;
     if (remote_qpn.raw == 0) return;
     auto& place = entry_of(c).qpn_place;
-    place.key() = {c.path.remote, remote_qpn.raw};
+    place.key() = {remote_qpn.raw, c.path.remote};
     auto entered = by_qpn_.insert(std::move(place));
     if (entered.inserted) return;
     entered.position->second = c.local_id.raw;

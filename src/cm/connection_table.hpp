@@ -43,8 +43,9 @@ public:
     }
 
 private:
-    using RemoteKey = std::tuple<Gid, bool, std::uint32_t>;
-    using QpnKey = std::pair<Gid, std::uint32_t>;
+    // The number first: most have the same few addresses, which take longer to compare.
+    using RemoteKey = std::tuple<std::uint32_t, bool, Gid>;
+    using QpnKey = std::pair<std::uint32_t, Gid>;
 
     using ByRemote = std::map<RemoteKey, std::uint32_t>;
     using ByQpn = std::map<QpnKey, std::uint32_t>;

@@ -26,7 +26,7 @@ std::unique_ptr<Device> open_device(ibv_device* device) {
 
 constexpr std::size_t kGidsMax = 1024;
 
-// Every connection looks a few times, and most tables are short: what is not filled is not cleared.
+// Most tables are short: what is not filled is not cleared.
 class GidEntries {
 public:
     explicit GidEntries(ibv_context* context)
@@ -42,8 +42,12 @@ private:
     std::size_t count_ = 0;
 };
 
-bool has_address(ibv_context* context, const Gid& address) {
-    return gid_index(context, address) >= 0;
+bool has_address(Device& device, const Gid& address) {
+    return gid_index(device, address) >= 0;
+}
+
+bool is_same(const ibv_gid& entry, const Gid& gid) {
+    return std::memcmp(entry.raw, gid.raw.data(), sizeof entry.raw) == 0;
 }
 
 // Under the library's devices_mutex.
@@ -58,7 +62,7 @@ Device* unlisted_device(Library& library, const Gid& address) {
     if (found == nullptr) return nullptr;
     const std::lock_guard held(library.devices_mutex);
     Device* device = open_once(library, found);
-    return device != nullptr && has_address(device->context, address) ? device : nullptr;
+    return device != nullptr && has_address(*device, address) ? device : nullptr;
 }
 
 }  // namespace
@@ -88,10 +92,10 @@ Device* device_with(Library& library, const Gid& address) {
     {
         const std::lock_guard held(library.devices_mutex);
         for (Device* device : library.listed)
-            if (has_address(device->context, address)) return device;
+            if (has_address(*device, address)) return device;
     }
     for (Device* device : devices(library))
-        if (has_address(device->context, address)) return device;
+        if (has_address(*device, address)) return device;
     return nullptr;
 }
 
@@ -112,10 +116,20 @@ bool is_present(ibv_context* context) {
     return found;
 }
 
-int gid_index(ibv_context* context, const Gid& gid) {
-    for (const ibv_gid_entry& entry : GidEntries(context))
-        if (std::memcmp(entry.gid.raw, gid.raw.data(), sizeof entry.gid.raw) == 0)
-            return static_cast<int>(entry.gid_index);
+// Every connection asks a few times, and mostly for the same one.
+int gid_index(Device& device, const Gid& gid) {
+    const int last = device.last_gid.load(std::memory_order_relaxed);
+    ibv_gid there{};
+    // Places that are empty are zero.
+    if (!gid.is_zero() && ibv_query_gid(device.context, 1, last, &there) == 0 &&
+        is_same(there, gid))
+        return last;
+    for (const ibv_gid_entry& entry : GidEntries(device.context)) {
+        if (!is_same(entry.gid, gid)) continue;
+        const int index = static_cast<int>(entry.gid_index);
+        device.last_gid.store(index, std::memory_order_relaxed);
+        return index;
+    }
     return -1;
 }
 

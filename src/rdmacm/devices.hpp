@@ -1,6 +1,7 @@
 // Devices as rdma_cm uses them: opened once, kept as long as the service, found by address.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <vector>
 
@@ -21,6 +22,7 @@ struct Device {
     ibv_xrcd* xrcd = nullptr;
     ibv_device_attr attributes{};
     std::uint8_t mtu = IBV_MTU_1024;  // IBTA's code.
+    std::atomic<int> last_gid{0};     // Where in the table the last one was. A hint: relaxed.
 };
 
 std::vector<Device*> devices(Library& library);             // Those that programs see.
@@ -29,8 +31,8 @@ Device& device_of(const CmId& id);                          // Of one with a dev
 
 bool is_present(ibv_context* context);  // Its device is still there.
 
-int gid_index(ibv_context* context, const Gid& gid);  // -1 if it is not there.
-Gid first_gid(ibv_context* context);                  // Zero if there is none.
+int gid_index(Device& device, const Gid& gid);  // -1 if it is not there.
+Gid first_gid(ibv_context* context);            // Zero if there is none.
 
 // Binds the id to the device of its local address: verbs, pd, port and addresses.
 Result<void> attach_device(CmId& id);

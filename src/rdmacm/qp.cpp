@@ -170,7 +170,7 @@ ibv_ah_attr address_vector(const CmId& id) {
     ibv_ah_attr a{};
     a.is_global = 1;
     a.grh.dgid = gid_to_ibv(id.remote);
-    a.grh.sgid_index = static_cast<std::uint8_t>(std::max(gid_index(id.base.verbs, id.local), 0));
+    a.grh.sgid_index = static_cast<std::uint8_t>(std::max(gid_index(device_of(id), id.local), 0));
     a.grh.hop_limit = id.path.hop_limit;
     a.grh.traffic_class = id.path.traffic_class;
     a.grh.flow_label = id.path.flow_label;

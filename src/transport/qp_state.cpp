@@ -196,6 +196,10 @@ Transition transition(QpType type, QpState from, QpState to) {
 Result<void> check_modify(QpType type, QpState from, QpState to, AttributeMask given) {
     const Transition rule = transition(type, from, to);
     if (!rule.allowed) return Error{EINVAL, "the queue pair cannot go from its state to that one"};
+    // Right calls are told so at once; the rest finds a sentence for the others.
+    const std::uint32_t besides = given.raw & ~static_cast<std::uint32_t>(State);
+    const std::uint32_t fitting = (rule.required | rule.optional).raw;
+    if ((rule.required.raw & ~besides) == 0 && (besides & ~fitting) == 0) return {};
     std::uint32_t unknown = given.raw;
     for (const AttributeText& text : kTexts) {
         const bool is_given = given.has(text.attribute);

@@ -23,8 +23,10 @@ extern "C" [[gnu::visibility("default")]] void feroce_lint_cm_events(std::uint32
 // Starts the connection manager if `start`; else null if it does not run in this process. Null with
 // errno set if it cannot be started.
 extern "C" [[gnu::visibility("default")]] process::CmService* feroce_cm_service(bool start) {
-    return abi_call("feroce_cm_service", [&]() -> process::CmService* {
-        Instance* instance = start ? &Instance::get() : Instance::current();
-        return instance == nullptr ? nullptr : instance->cm_server(start);
-    });
+    if (!start) {  // Asked at the beginning of every call: takes neither memory nor locks.
+        Instance* instance = Instance::current();
+        return instance == nullptr ? nullptr : instance->cm_server(false);
+    }
+    return abi_call("feroce_cm_service",
+                    []() -> process::CmService* { return Instance::get().cm_server(true); });
 }
