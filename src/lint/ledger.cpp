@@ -16,6 +16,19 @@ std::size_t strike_range(std::deque<Request>& queue, std::span<const Request> re
     return std::erase_if(queue, hit);
 }
 
+bool meet(const Sge& a, const Sge& b) {
+    return a.address < b.address + b.length && b.address < a.address + a.length;
+}
+
+// A request with more SGEs than are followed may use any memory.
+bool uses(const std::deque<Request>& queue, const Sge& memory) {
+    return std::any_of(queue.begin(), queue.end(), [&](const Request& r) {
+        const auto* end = r.sges.begin() + r.sge_count;
+        return r.sge_count == Request::kFollowedSges ||
+               std::any_of(r.sges.begin(), end, [&](const Sge& s) { return meet(s, memory); });
+    });
+}
+
 }  // namespace
 
 void Ledger::made(const QpMade& made, Place place) {
@@ -111,6 +124,24 @@ void Ledger::complete(QueuePair& qp, const Completion& done, const Retired& reti
         retired(queue.front());
         drop_front(qp, queue);
     }
+}
+
+bool Ledger::overlaps(const Request& request) const {
+    if (followed_ > kCompared) return true;
+    const Sge& memory = request.sges[0];
+    for (const auto& [qpn, qp] : qps_)
+        if (qp.lossy || uses(qp.sends, memory) || uses(qp.receives, memory)) return true;
+    return std::any_of(srqs_.begin(), srqs_.end(),
+                       [&](const auto& entry) { return uses(entry.second.receives, memory); });
+}
+
+void Ledger::note_immediate(std::uint32_t immediate) {
+    immediates_[immediates_seen_++ % immediates_.size()] = immediate;
+}
+
+bool Ledger::polled_immediate(std::uint32_t immediate) const {
+    const auto* end = immediates_.begin() + std::min(immediates_seen_, immediates_.size());
+    return std::find(immediates_.begin(), end, immediate) != end;
 }
 
 void Ledger::clear(QueuePair& qp) {

@@ -4,13 +4,16 @@
 // are not entered, and a queue that lost one is never judged by how full it is.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <map>
+#include <set>
 #include <span>
 
+#include "lint/turn.hpp"
 #include "lint/words.hpp"
 
 namespace feroce::lint {
@@ -27,6 +30,11 @@ struct QueuePair {
     std::uint64_t heard = 0;  // Requests before this number may have been answered.
     Place made_at = 0;
     Place connected_at = 0;
+    // Different ones that were posted and are small numbers in this machine's byte order, until one
+    // is not; bounded.
+    std::set<std::uint32_t> small_immediates;
+    bool judge_immediates = true;
+    Turn turn;
 };
 
 struct CompletionQueue {
@@ -38,6 +46,8 @@ struct CompletionQueue {
     std::uint64_t events_taken = 0;
     std::uint64_t events_acknowledged = 0;
     Place event_taken_at = 0;
+    bool one_thread = false;  // Its caller promised to use it by one thread at a time.
+    Turn turn;
 };
 
 struct SharedQueue {
@@ -48,6 +58,9 @@ struct SharedQueue {
 class Ledger {
 public:
     static constexpr std::size_t kFollowed = 65'536;
+    static constexpr std::size_t kImmediates = 8;
+    // More requests than these are not compared with a new one.
+    static constexpr std::size_t kCompared = 1024;
 
     void made(const QpMade& qp, Place place);
     QueuePair* qp(std::uint32_t qpn);
@@ -69,6 +82,13 @@ public:
     using Retired = std::function<void(const Request&)>;
     void complete(QueuePair& qp, const Completion& completion, const Retired& retired);
 
+    // Whether some request that is posted may use bytes of the first SGE too; true if it is not
+    // known.
+    bool overlaps(const Request& request) const;
+    // Of the last completions that were polled.
+    void note_immediate(std::uint32_t immediate);
+    bool polled_immediate(std::uint32_t immediate) const;
+
     std::uint64_t next_sequence() const { return next_sequence_; }
     void clear(QueuePair& qp);  // RESET.
     void forget_qp(std::uint32_t qpn);
@@ -85,6 +105,8 @@ private:
     std::map<Handle, SharedQueue> srqs_;
     std::size_t followed_ = 0;
     std::uint64_t next_sequence_ = 1;
+    std::array<std::uint32_t, kImmediates> immediates_{};
+    std::size_t immediates_seen_ = 0;
 };
 
 }  // namespace feroce::lint

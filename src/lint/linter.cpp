@@ -1,12 +1,15 @@
 #include "lint/linter.hpp"
 
+#include <string>
+
 namespace feroce::lint {
 
-void Linter::cq_made(Handle cq, Handle channel, std::uint32_t entries) {
+void Linter::cq_made(Handle cq, Handle channel, std::uint32_t entries, bool one_thread) {
     CompletionQueue& made = ledger_.cq(cq);
     made = {};  // A queue that was destroyed may have had the same address.
     made.channel = channel;
     made.entries = entries;
+    made.one_thread = one_thread;
 }
 
 void Linter::asks_cq(std::uint32_t entries, Place place) {
@@ -27,6 +30,8 @@ void Linter::modified(const Modify& modify) {
         check_card_reads(*card_, modify.reads, modify.served, modify.place, reporter_);
     QueuePair* qp = ledger_.qp(modify.qpn);
     if (modify.refused || qp == nullptr) return;
+    // Nothing fills the targets of its READs any more.
+    if (modify.to == QpState::Reset || modify.to == QpState::Error) unmark(*qp);
     if (modify.to == QpState::Reset) ledger_.clear(*qp);
     if (modify.to == QpState::Connected && qp->state != QpState::Connected)
         qp->connected_at = modify.place;
@@ -35,6 +40,52 @@ void Linter::modified(const Modify& modify) {
 
 void Linter::deregisters(std::uint32_t key, Place place) {
     check_deregistration(ledger_, key, place, reporter_);
+    for (const auto& [qpn, qp] : ledger_.qps())
+        for (const Request& request : qp.sends)
+            if (request.marks.bytes > 0 && request.sges[0].key == key)
+                memory_.unmark(qp.made.pd, request);
+}
+
+void Linter::qp_destroyed(std::uint32_t qpn) {
+    if (const QueuePair* qp = ledger_.qp(qpn)) unmark(*qp);
+    ledger_.forget_qp(qpn);
+}
+
+void Linter::mark(const QueuePair& qp, Request& request) {
+    if (may_mark(ledger_, request)) request.marks = memory_.mark(qp.made.pd, request);
+}
+
+void Linter::unmark(const QueuePair& qp) {
+    for (const Request& request : qp.sends)
+        if (request.marks.bytes > 0) memory_.unmark(qp.made.pd, request);
+}
+
+bool Linter::entered(Turn& turn, Thread thread, const std::string& call, Place place) {
+    const Turn::Entry entry = turn.enter(thread);
+    if (entry == Turn::Entry::Crowded) report_crowd(call, place, reporter_);
+    return entry == Turn::Entry::Long;
+}
+
+bool Linter::enters(std::uint32_t qpn, Thread thread, const char* call, Place place) {
+    QueuePair* qp = ledger_.qp(qpn);
+    if (qp == nullptr || !qp->made.one_thread) return false;
+    const std::string what = std::string(call) + " was called on queue pair " + qpn_text(qpn);
+    return entered(qp->turn, thread, what, place);
+}
+
+void Linter::leaves(std::uint32_t qpn, Thread thread) {
+    if (QueuePair* qp = ledger_.qp(qpn)) qp->turn.leave(thread);
+}
+
+bool Linter::enters(Handle cq, Thread thread, const char* call, Place place) {
+    CompletionQueue& queue = ledger_.cq(cq);
+    if (!queue.one_thread) return false;
+    return entered(queue.turn, thread, std::string(call) + " was called on a completion queue",
+                   place);
+}
+
+void Linter::list_changed(const char* call, Handle list, Place place) {
+    report_changed_list(call, reinterpret_cast<std::uintptr_t>(list), place, reporter_);
 }
 
 bool Linter::misses_acknowledgements(Handle cq) {
@@ -49,18 +100,29 @@ void Linter::cq_destroys(Handle cq) {
 void Linter::posts(std::uint32_t qpn, std::span<Request> requests) {
     QueuePair* qp = ledger_.qp(qpn);
     if (qp == nullptr) return;
-    for (const Request& request : requests) {
+    for (Request& request : requests) {
         check_inline(*qp, request, reporter_);
         check_datagram(*qp, request, reporter_);
-        check_sges(qpn, request, reporter_);
+        if (!check_length_of_immediate(ledger_, qpn, request, reporter_))
+            check_sges(qpn, request, reporter_);
         check_poison(qpn, request, reporter_);
+        check_immediate(*qp, request, reporter_);
+        const bool waits = waits_for_reads(*qp, request);
+        if (!waits) check_marks(qpn, request, reporter_);
+        // The bytes will be others, and that was said, or is right.
+        if (waits || request.carries) request.print.known = false;
         if (card_ != nullptr) check_card_request(*card_, qpn, request, reporter_);
+        mark(*qp, request);
+        ledger_.enter(*qp, {&request, 1});
     }
-    ledger_.enter(*qp, requests);
 }
 
 void Linter::refused(std::uint32_t qpn, std::span<const Request> requests) {
-    if (QueuePair* qp = ledger_.qp(qpn)) ledger_.strike(*qp, requests);
+    QueuePair* qp = ledger_.qp(qpn);
+    if (qp == nullptr) return;
+    for (const Request& request : requests)
+        if (request.marks.bytes > 0) memory_.unmark(qp->made.pd, request);
+    ledger_.strike(*qp, requests);
 }
 
 void Linter::posted(std::uint32_t qpn, Place place, bool sends) {
@@ -88,10 +150,12 @@ void Linter::completed(const Completion& done) {
     if (qp == nullptr) return;
     if (done.status != 0) qp->failed = true;
     if (done.receive) qp->heard = ledger_.next_sequence();
+    if (done.immediate) ledger_.note_immediate(*done.immediate);
     std::uint64_t last = 0;
     Request failing;
     ledger_.complete(*qp, done, [&](const Request& request) {
         if (!done.receive) check_buffer(*qp, request, memory_, reporter_);
+        if (done.status != 0 && request.marks.bytes > 0) memory_.unmark(qp->made.pd, request);
         last = request.sequence;
         failing = request;
     });

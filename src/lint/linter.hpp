@@ -19,7 +19,7 @@ public:
     void hold_to(const Card* card) { card_ = card; }
     bool has_card() const { return card_ != nullptr; }
 
-    void cq_made(Handle cq, Handle channel, std::uint32_t entries);
+    void cq_made(Handle cq, Handle channel, std::uint32_t entries, bool one_thread = false);
     void cq_resized(Handle cq, std::uint32_t entries) { ledger_.cq(cq).entries = entries; }
     void qp_made(const QpMade& qp, Place place) { ledger_.made(qp, place); }
     // What the program asks for, if it is held to a card.
@@ -33,7 +33,7 @@ public:
     bool misses_acknowledgements(Handle cq);
     void cq_destroys(Handle cq);  // Before the call waits for events.
     void cq_destroyed(Handle cq) { ledger_.forget_cq(cq); }
-    void qp_destroyed(std::uint32_t qpn) { ledger_.forget_qp(qpn); }
+    void qp_destroyed(std::uint32_t qpn);
     void srq_destroyed(Handle srq) { ledger_.forget_srq(srq); }
 
     // Around a post: before it; then those that were refused, if any; then that it is over.
@@ -43,6 +43,15 @@ public:
     // Not to `follow` is for a queue whose completions do not name it.
     void posts_shared(Handle srq, std::span<Request> requests, bool follow = true);
     void refused_shared(Handle srq, std::span<const Request> requests);
+
+    // Around a call on an object of one thread at a time, if it was promised: true if the call
+    // shall take long. And around a post whose list is watched: true if two threads have posted it.
+    bool enters(std::uint32_t qpn, Thread thread, const char* call, Place place);
+    void leaves(std::uint32_t qpn, Thread thread);
+    bool enters(Handle cq, Thread thread, const char* call, Place place);
+    void leaves(Handle cq, Thread thread) { ledger_.cq(cq).turn.leave(thread); }
+    bool shares(Handle list, Thread thread) { return lists_.posted(list, thread); }
+    void list_changed(const char* call, Handle list, Place place);
 
     void polled(Handle cq) { ledger_.cq(cq).held_at_arm = 0; }
     void completed(const Completion& done);  // Before the program sees it.
@@ -58,9 +67,14 @@ public:
     const QueuePair* qp(std::uint32_t qpn) { return ledger_.qp(qpn); }
 
 private:
+    bool entered(Turn& turn, Thread thread, const std::string& call, Place place);
+    void mark(const QueuePair& qp, Request& request);
+    void unmark(const QueuePair& qp);  // All of its READs.
+
     Memory& memory_;
     Ledger ledger_;
     Reporter reporter_;
+    SharedLists lists_;
     const Card* card_ = nullptr;
 };
 

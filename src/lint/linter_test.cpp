@@ -15,7 +15,15 @@ constexpr std::uint32_t kQpn = 0x112;
 
 struct FakeMemory final : Memory {
     Fingerprint look(std::uint32_t, const Request&) override { return now; }
+    Marks mark(std::uint32_t, const Request&) override {
+        ++marked;
+        Marks out;
+        out.bytes = 8;
+        return out;
+    }
+    void unmark(std::uint32_t, const Request&) override { --marked; }
     Fingerprint now;
+    int marked = 0;
 };
 
 struct LinterTest : ::testing::Test {
@@ -49,7 +57,7 @@ struct LinterTest : ::testing::Test {
         out.sges[0] = {0x1000, 64, 0x77};
         out.sge_count = 1;
         out.signaled = signaled;
-        out.print = memory.now;
+        if (op != Op::Read) out.print = memory.now;
         out.place = place;
         return out;
     }
@@ -370,6 +378,148 @@ TEST_F(LinterTest, CountsEventsOfTheConnectionManager) {
     EXPECT_TRUE(found.empty());
     linter.cm_destroys({.fetched = 2, .acknowledged = 1}, 1);
     EXPECT_TRUE(told_once(Kind::Unacknowledged));
+}
+
+TEST_F(LinterTest, FindsBytesOfAReadThatIsNotComplete) {
+    post(request(Op::Read, 1));
+    EXPECT_EQ(memory.marked, 1);
+    Request carrier = request(Op::Write, 2);
+    carrier.sges[0].address = 0x2000;
+    carrier.carries = true;
+    post(carrier);
+    ASSERT_TRUE(told_once(Kind::ReadEarly));
+    EXPECT_NE(found[0].sentence.find("WR 2 (WRITE of 64 bytes"), std::string::npos);
+    found.clear();
+    memory.now.parts[0] = 1;  // The READ fills its target: that was said.
+    complete(2);
+    EXPECT_TRUE(found.empty());
+    Request named = request(Op::Write, 3, true, 6);
+    named.carries = true;
+    post(named);
+    EXPECT_TRUE(told_once(Kind::ReadEarly));
+}
+
+// A fence makes the device wait for the bytes.
+TEST_F(LinterTest, LetsAFencedRequestSendWhatAReadBrings) {
+    post(request(Op::Read, 1, false));
+    Request fenced = request(Op::Send, 2);
+    fenced.fenced = true;
+    fenced.carries = true;
+    post(fenced);
+    memory.now.parts[0] = 1;
+    complete(2);
+    EXPECT_TRUE(found.empty());
+}
+
+TEST_F(LinterTest, MarksOnlyTargetsThatNothingElseUses) {
+    post(request(Op::Send, 1));
+    post(request(Op::Read, 2));
+    EXPECT_EQ(memory.marked, 0) << "a send goes out of the same memory";
+    complete(2);
+    Request itself = request(Op::Read, 3);
+    itself.remote = itself.sges[0].address + 8;
+    post(itself);
+    complete(3);
+    Request small = request(Op::Read, 4);
+    small.sges[0].length = 4;
+    post(small);
+    complete(4);
+    EXPECT_EQ(memory.marked, 0);
+    post(request(Op::Read, 5));
+    EXPECT_EQ(memory.marked, 1);
+}
+
+TEST_F(LinterTest, TakesMarksBackWhereNoReadWillComplete) {
+    constexpr int kFlushed = 5;
+    post(request(Op::Read, 1));
+    complete(1, false, kFlushed);
+    EXPECT_EQ(memory.marked, 0);
+    Request refused = request(Op::Read, 2);
+    linter.posts(kQpn, {&refused, 1});
+    EXPECT_EQ(memory.marked, 1);
+    linter.refused(kQpn, {&refused, 1});
+    EXPECT_EQ(memory.marked, 0);
+    post(request(Op::Read, 3));
+    move(QpState::Reset);
+    EXPECT_EQ(memory.marked, 0);
+    move(QpState::Connected);
+    post(request(Op::Read, 4));
+    linter.qp_destroyed(kQpn);
+    EXPECT_EQ(memory.marked, 0);
+}
+
+TEST_F(LinterTest, FindsImmediatesInTheByteOrderOfTheMachine) {
+    const auto post_immediate = [&](std::uint32_t immediate) {
+        Request sent = request(Op::Send, 1);
+        sent.immediate = immediate;
+        post(sent);
+        complete(1);
+    };
+    for (std::uint32_t i = 0; i < 16; ++i) post_immediate(i);  // 0 tells nothing.
+    for (int i = 0; i < 100; ++i) post_immediate(15);
+    EXPECT_TRUE(found.empty());
+    post_immediate(16);
+    ASSERT_TRUE(told_once(Kind::ImmediateOrder));
+    EXPECT_NE(found[0].sentence.find("is 268435456 for a peer"), std::string::npos);
+}
+
+TEST_F(LinterTest, DoesNotJudgeImmediatesThatUseTheirUpperHalf) {
+    for (std::uint32_t i = 1; i < 100; ++i) {
+        Request sent = request(Op::Send, 1);
+        sent.immediate = i == 3 ? 0x0100'0000 : i;
+        post(sent);
+        complete(1);
+    }
+    EXPECT_TRUE(found.empty());
+}
+
+TEST_F(LinterTest, KnowsAnImmediateThatWasTakenForALength) {
+    linter.completed({.qpn = kQpn,
+                      .wr_id = 1,
+                      .receive = true,
+                      .status = 0,
+                      .status_name = "",
+                      .why = "",
+                      .immediate = 0x4000'0000});
+    Request answer = request(Op::Send, 2);
+    answer.sges[0].length = 0x4000'0000;  // ntohl() of it is 64.
+    answer.trouble = {SgeFault::OutOfBounds, 0, 0x1000, 4096, 0x77};
+    post(answer);
+    ASSERT_TRUE(told_once(Kind::ImmediateOrder));
+    EXPECT_NE(found[0].sentence.find("it means 64"), std::string::npos);
+    found.clear();
+    answer.sges[0].length = 0x4100'0000;  // Another number is only too long.
+    post(answer);
+    EXPECT_TRUE(told_once(Kind::BadSge));
+}
+
+TEST_F(LinterTest, FindsThreadsThatMeetWhereOneWasPromised) {
+    linter.cq_made(&cq, &channel, 8, true);
+    const auto enter = [&](Thread thread) { return linter.enters(&cq, thread, "ibv_poll_cq", 3); };
+    EXPECT_FALSE(enter(1));
+    linter.leaves(&cq, 1);
+    EXPECT_TRUE(enter(2)) << "two threads use it, so calls are made longer";
+    linter.leaves(&cq, 2);
+    EXPECT_TRUE(found.empty()) << "one after the other";
+    (void)enter(1);
+    (void)enter(2);
+    linter.leaves(&cq, 2);
+    EXPECT_TRUE(told_once(Kind::TwoThreads));
+    found.clear();
+    EXPECT_FALSE(linter.enters(kQpn, 1, "ibv_post_send", 4));
+    (void)linter.enters(kQpn, 2, "ibv_post_send", 4);
+    EXPECT_TRUE(found.empty()) << "nothing was promised of the queue pair";
+}
+
+TEST_F(LinterTest, WatchesListsThatTwoThreadsPost) {
+    EXPECT_FALSE(linter.shares(&srq, 1));
+    EXPECT_FALSE(linter.shares(&srq, 1));
+    std::uint32_t watched = 0;
+    for (Thread thread = 2; thread < 2 + 2 * Turn::kLongCallsMax; ++thread)
+        watched += linter.shares(&srq, thread) ? 1 : 0;
+    EXPECT_EQ(watched, Turn::kLongCallsMax) << "and not for ever";
+    linter.list_changed("ibv_post_send", &srq, 3);
+    EXPECT_TRUE(told_once(Kind::TwoThreads));
 }
 
 TEST(OrderTrial, IsConvincedByReactionsToLastBytesOnly) {

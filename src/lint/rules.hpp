@@ -14,6 +14,10 @@ class Memory {
 public:
     virtual ~Memory() = default;
     virtual Fingerprint look(std::uint32_t pd, const Request& request) = 0;
+    // Writes kMark over the begin of a READ's target, and tells what was there; and puts that back
+    // where the marks still are.
+    virtual Marks mark(std::uint32_t pd, const Request& request) = 0;
+    virtual void unmark(std::uint32_t pd, const Request& request) = 0;
 };
 
 // What the edge writes into byte_len of a failed completion: a program that uses it shows.
@@ -55,6 +59,21 @@ void check_card_srq(const Card& card, std::uint32_t requests, std::uint32_t sges
 void check_card_reads(const Card& card, std::uint32_t reads, std::uint32_t served, Place place,
                       Reporter& out);
 void check_card_request(const Card& card, std::uint32_t qpn, const Request& request, Reporter& out);
+
+// rules_values.cpp
+// A fence lets a request use what earlier READs of the queue bring.
+bool waits_for_reads(const QueuePair& qp, const Request& request);
+// Whether nothing else uses the target of a READ.
+bool may_mark(const Ledger& ledger, const Request& request);
+void check_marks(std::uint32_t qpn, const Request& request, Reporter& out);
+void check_immediate(QueuePair& qp, const Request& request, Reporter& out);
+// True if it is one: nothing else needs to be said of that SGE.
+bool check_length_of_immediate(const Ledger& ledger, std::uint32_t qpn, const Request& request,
+                               Reporter& out);
+
+// rules_threads.cpp: of what the edge and a Turn have seen. `call` names the call and the object.
+void report_crowd(const std::string& call, Place place, Reporter& out);
+void report_changed_list(const char* call, std::uint64_t address, Place place, Reporter& out);
 
 // rules_order.cpp: the program went on when only the last bytes of a WRITE were there.
 void report_order(Place place, Reporter& out);

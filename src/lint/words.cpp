@@ -41,6 +41,12 @@ const char* name(Kind kind) {
             return "card-limit";
         case Kind::ByteOrder:
             return "byte-order";
+        case Kind::ReadEarly:
+            return "read-early";
+        case Kind::ImmediateOrder:
+            return "immediate-order";
+        case Kind::TwoThreads:
+            return "two-threads";
     }
     return "";
 }

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 namespace feroce::lint {
@@ -32,6 +33,9 @@ enum class Kind : std::uint8_t {
     ForkedObject,
     CardLimit,
     ByteOrder,
+    ReadEarly,
+    ImmediateOrder,
+    TwoThreads,
 };
 const char* name(Kind kind);  // As reports and docs/lint.md call it.
 
@@ -53,6 +57,16 @@ struct Fingerprint {
     static constexpr std::size_t kParts = 16;
     bool known = false;  // The memory could be read.
     std::array<std::uint32_t, kParts> parts{};
+};
+
+// Lint writes this word over the first bytes of a READ's target when it is posted, where nothing
+// may be relied on until it completes. A request that carries the word shows that the program read
+// too early. A number that nobody else has; not the address of anything.
+inline constexpr std::uint64_t kMark = 0xfe20'ce5e'1d0b'ad17;
+struct Marks {
+    static constexpr std::size_t kBytesMax = 64;
+    std::uint8_t bytes = 0;  // Whole words from the begin of the first SGE. 0: none.
+    std::array<std::byte, kBytesMax> before{};
 };
 
 // Why an SGE cannot be used, and the region that it was meant for, as far as one can tell.
@@ -78,6 +92,11 @@ struct Request {
     Op op = Op::Send;
     bool signaled = false;
     bool inlined = false;
+    bool fenced = false;       // Carried out when earlier READs and atomics are complete.
+    bool carries = false;      // kMark is in its bytes or numbers.
+    std::uint64_t remote = 0;  // READ: the address at the peer.
+    std::optional<std::uint32_t> immediate;  // As it lies in imm_data.
+    Marks marks;
     Fingerprint print;  // Of a SEND's or WRITE's bytes when it was posted.
     SgeTrouble trouble;
     Place place = 0;
@@ -87,10 +106,14 @@ struct Completion {
     std::uint32_t qpn = 0;
     std::uint64_t wr_id = 0;
     bool receive = false;
-    int status = 0;                // ibv_wc_status.
-    const char* status_name = "";  // As programs print it.
-    std::string why;               // What the device knows of a failure; may be empty.
+    int status = 0;                            // ibv_wc_status.
+    const char* status_name = "";              // As programs print it.
+    std::string why;                           // What the device knows of a failure; may be empty.
+    std::optional<std::uint32_t> immediate{};  // As it lies in imm_data.
 };
+
+// A thread of the program: only compared, never 0.
+using Thread = std::uint64_t;
 
 enum class QpType : std::uint8_t { Rc, Uc, Ud, Xrc };
 
@@ -104,6 +127,7 @@ struct QpMade {
     Handle send_cq = nullptr;
     Handle receive_cq = nullptr;
     Handle srq = nullptr;
+    bool one_thread = false;  // Its caller promised to use it by one thread at a time.
 };
 
 struct QpAsked {  // Before the device has settled what it grants.

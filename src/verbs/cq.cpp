@@ -111,6 +111,15 @@ int modify_cq(ibv_cq*, ibv_modify_cq_attr* attributes) {
     return none ? 0 : refuse("ibv_modify_cq", {EOPNOTSUPP, "events are not moderated"});
 }
 
+// Nothing is locked less for it: the promise is for lint to look at.
+static bool promises_one_thread(const ibv_cq_init_attr_ex& a) {
+    const bool flagged = (a.comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS) != 0 &&
+                         (a.flags & IBV_CREATE_CQ_ATTR_SINGLE_THREADED) != 0;
+    const bool owned = (a.comp_mask & IBV_CQ_INIT_ATTR_MASK_PD) != 0 &&
+                       a.parent_domain != nullptr && pd_of(a.parent_domain).one_thread;
+    return flagged || owned;
+}
+
 ibv_cq_ex* make_cq(ibv_context* context, const ibv_cq_init_attr_ex& attributes) {
     if (!alive(context)) return refuse_null("ibv_create_cq", kDead);
     if (attributes.cqe == 0 || attributes.cqe > limits::kCompletions)
@@ -129,6 +138,7 @@ ibv_cq_ex* make_cq(ibv_context* context, const ibv_cq_init_attr_ex& attributes) 
     out.channel = attributes.channel;
     out.cq_context = attributes.cq_context;
     out.cqe = static_cast<int>(attributes.cqe);
+    cq->one_thread = promises_one_thread(attributes);
     ::pthread_mutex_init(&out.mutex, nullptr);
     ::pthread_cond_init(&out.cond, nullptr);
     fill_extended_operations(*cq, attributes.wc_flags);
@@ -142,7 +152,7 @@ ibv_cq_ex* make_cq(ibv_context* context, const ibv_cq_init_attr_ex& attributes) 
     if (Lint* lint = lint_of(context))
         lint->tell([&](lint::Linter& linter, lint::Place place) {
             linter.asks_cq(attributes.cqe, place);
-            linter.cq_made(public_cq(*cq), attributes.channel, attributes.cqe);
+            linter.cq_made(public_cq(*cq), attributes.channel, attributes.cqe, cq->one_thread);
         });
     return &cq.release()->base;
 }

@@ -1,6 +1,7 @@
 #include "verbs/parts.hpp"
 
 #include <ctime>
+#include <optional>
 
 #include "base/probe.hpp"
 #include "transport/reason.hpp"
@@ -8,6 +9,7 @@
 #include "verbs/common.hpp"
 #include "verbs/fault_ops.hpp"
 #include "verbs/lint.hpp"
+#include "verbs/lint_threads.hpp"
 #include "verbs/ops.hpp"
 
 namespace feroce::verbs {
@@ -58,12 +60,20 @@ int told(ibv_cq_ex* base, int error) {
     lint->tell_quickly([&](lint::Linter& linter) { linter.polled(base); });
     if (error != 0) return error;
     const auto opcode = static_cast<unsigned>(cq.current.opcode);
+    const bool good = cq.current.status == transport::WcStatus::Success;
+    std::optional<std::uint32_t> immediate;
+    if (good && (wc_flags(cq.current) & IBV_WC_WITH_IMM) != 0)
+        immediate = immediate_or_key(cq.current);
     lint->completed(cq.current.qpn.raw, cq.current.wr_id, (opcode & IBV_WC_RECV) != 0,
-                    static_cast<int>(cq.current.status));
+                    static_cast<int>(cq.current.status), immediate);
     return error;
 }
 
 int linted_start_poll(ibv_cq_ex* base, ibv_poll_cq_attr* attributes) {
+    Lint* lint = lint_of(base->context);
+    if (lint == nullptr) return start_poll(base, attributes);
+    const bool promised = cq_of(base).one_thread;
+    const LintTurn<lint::Handle> turn(*lint, base, promised, "ibv_start_poll");
     return told(base, start_poll(base, attributes));
 }
 

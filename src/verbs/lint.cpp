@@ -168,7 +168,8 @@ void Lint::qp_made(Qp& qp) {
                         .datagram_max = context_of(base.context).mtu,
                         .send_cq = base.send_cq,
                         .receive_cq = base.recv_cq,
-                        .srq = base.srq},
+                        .srq = base.srq,
+                        .one_thread = base.pd != nullptr && pd_of(base.pd).one_thread},
                        place);
     });
 }
@@ -237,14 +238,16 @@ std::string Lint::why(std::uint32_t qpn) {
     return head == std::string::npos ? out : out.substr(head + 3);
 }
 
-void Lint::completed(std::uint32_t qpn, std::uint64_t wr_id, bool receive, int status) {
+void Lint::completed(std::uint32_t qpn, std::uint64_t wr_id, bool receive, int status,
+                     std::optional<std::uint32_t> immediate) {
     const auto known = static_cast<transport::WcStatus>(status);
     lint::Completion done{.qpn = qpn,
                           .wr_id = wr_id,
                           .receive = receive,
                           .status = status,
                           .status_name = transport::name(known),
-                          .why = {}};
+                          .why = {},
+                          .immediate = immediate};
     if (status != IBV_WC_SUCCESS && status != IBV_WC_WR_FLUSH_ERR) done.why = why(qpn);
     tell_quickly([&](lint::Linter& linter) { linter.completed(done); });
 }

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -80,7 +81,9 @@ public:
     // `why` has a code if the call was refused.
     void modified(Qp& qp, const ibv_qp_attr& attributes, int mask, transport::QpState from,
                   const Error& why);
-    void completed(std::uint32_t qpn, std::uint64_t wr_id, bool receive, int status);
+    // An immediate is as it lies in imm_data.
+    void completed(std::uint32_t qpn, std::uint64_t wr_id, bool receive, int status,
+                   std::optional<std::uint32_t> immediate);
     // What peers have had trouble with; now and then.
     void look_at_notices();
     // The same at exit, which may come from a signal handler: a lock that cannot be had is left.
@@ -93,6 +96,9 @@ private:
     using Notices = std::array<transport::Notice, transport::NoticeLog::kCapacity>;
 
     lint::Fingerprint look(std::uint32_t pd, const lint::Request& request) override;
+    lint::Marks mark(std::uint32_t pd, const lint::Request& request) override;
+    void unmark(std::uint32_t pd, const lint::Request& request) override;
+    bool carries_mark(PdId pd, const mem::Sge& sge);
     void report(const lint::Finding& finding);
     void finish(lint::Request& request, PdId pd, std::span<const mem::Sge> sges);
     lint::SgeTrouble trouble(PdId pd, const mem::Sge& sge, lint::Op op, std::uint32_t index);

@@ -9,6 +9,7 @@
 #include "verbs/fault_ops.hpp"
 #include "verbs/instance.hpp"
 #include "verbs/lint.hpp"
+#include "verbs/lint_threads.hpp"
 #include "verbs/ops.hpp"
 
 namespace feroce::verbs {
@@ -60,10 +61,17 @@ bool made(Lint::Requests& into, Make make) {
     return with_memory([&] { into = make(); });
 }
 
+bool one_thread(const ibv_qp& qp) {
+    return qp.pd != nullptr && pd_of(qp.pd).one_thread;
+}
+
 int linted_post_send(ibv_qp* base, ibv_send_wr* list, ibv_send_wr** bad) {
     Lint* lint = lint_for(base->context, "ibv_post_send");
+    if (lint == nullptr) return post_send(base, list, bad);
+    const LintTurn turn(*lint, base->qp_num, one_thread(*base), "ibv_post_send");
+    const ListWatch watch(*lint, list, "ibv_post_send");
     Lint::Requests requests;
-    if (lint == nullptr || !made(requests, [&] { return lint->requests_of(qp_of(base), list); }))
+    if (!made(requests, [&] { return lint->requests_of(qp_of(base), list); }))
         return post_send(base, list, bad);
     return around_post(
         *lint, requests, base->qp_num, [&] { return post_send(base, list, bad); },
@@ -72,8 +80,11 @@ int linted_post_send(ibv_qp* base, ibv_send_wr* list, ibv_send_wr** bad) {
 
 int linted_post_recv(ibv_qp* base, ibv_recv_wr* list, ibv_recv_wr** bad) {
     Lint* lint = lint_for(base->context, "ibv_post_recv");
+    if (lint == nullptr) return post_recv(base, list, bad);
+    const LintTurn turn(*lint, base->qp_num, one_thread(*base), "ibv_post_recv");
+    const ListWatch watch(*lint, list, "ibv_post_recv");
     Lint::Requests requests;
-    if (lint == nullptr || !made(requests, [&] { return lint->requests_of(base->pd, list); }))
+    if (!made(requests, [&] { return lint->requests_of(base->pd, list); }))
         return post_recv(base, list, bad);
     return around_post(
         *lint, requests, base->qp_num, [&] { return post_recv(base, list, bad); },
@@ -108,15 +119,23 @@ void poison(ibv_wc& wc) {
     wc.opcode = static_cast<ibv_wc_opcode>(0x7f);
 }
 
+std::optional<std::uint32_t> immediate_of(const ibv_wc& wc) {
+    if (wc.status != IBV_WC_SUCCESS || (wc.wc_flags & IBV_WC_WITH_IMM) == 0) return std::nullopt;
+    return wc.imm_data;
+}
+
 int linted_poll_cq(ibv_cq* base, int wanted, ibv_wc* out) {
-    const int count = poll_cq(base, wanted, out);
     Lint* lint = lint_for(base->context, "ibv_poll_cq");
-    if (lint == nullptr) return count;
+    if (lint == nullptr) return poll_cq(base, wanted, out);
+    const bool promised = cq_of(base).one_thread;
+    const LintTurn<lint::Handle> turn(*lint, base, promised, "ibv_poll_cq");
+    const int count = poll_cq(base, wanted, out);
     lint->count_poll();
     lint->tell_quickly([&](lint::Linter& linter) { linter.polled(base); });
     for (int i = 0; i < count; ++i) {
         ibv_wc& wc = out[i];
-        lint->completed(wc.qp_num, wc.wr_id, (wc.opcode & IBV_WC_RECV) != 0, wc.status);
+        lint->completed(wc.qp_num, wc.wr_id, (wc.opcode & IBV_WC_RECV) != 0, wc.status,
+                        immediate_of(wc));
         if (wc.status != IBV_WC_SUCCESS) poison(wc);
     }
     return count;
@@ -146,9 +165,11 @@ void fill_linted_operations(ibv_context_ops& ops) {
 int lint_builder(ibv_qp_ex* base, int (*complete)(ibv_qp_ex*)) {
     Qp& qp = qp_of(base);
     Lint* lint = lint_of(base->qp_base.context);
+    if (lint == nullptr) return complete(base);
+    const ibv_qp& plain = base->qp_base;
+    const LintTurn turn(*lint, plain.qp_num, one_thread(plain), "ibv_wr_complete");
     Lint::Requests requests;
-    if (lint == nullptr || !made(requests, [&] { return lint->requests_of(qp, qp.builder); }))
-        return complete(base);
+    if (!made(requests, [&] { return lint->requests_of(qp, qp.builder); })) return complete(base);
     return around_post(
         *lint, requests, base->qp_base.qp_num, [&] { return complete(base); },
         [] { return std::size_t{0}; });  // All or none.

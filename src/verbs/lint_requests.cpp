@@ -1,8 +1,12 @@
 // Work requests in the lint's form: what is needed to follow them and to judge them when posted.
+#include <arpa/inet.h>
+
+#include <algorithm>
 #include <optional>
 
 #include "base/scratch.hpp"
 #include "verbs/lint.hpp"
+#include "verbs/lint_marks.hpp"
 
 namespace feroce::verbs {
 namespace {
@@ -81,6 +85,41 @@ std::span<const mem::Sge> lint_sges(std::span<const ibv_sge> list, LintScratch& 
     return out.first(list.size());
 }
 
+bool carries_immediate(ibv_wr_opcode opcode) {
+    return opcode == IBV_WR_SEND_WITH_IMM || opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
+}
+
+bool numbers_marked(const ibv_send_wr& wr) {
+    switch (lint_op(wr.opcode)) {
+        case lint::Op::Write:
+        case lint::Op::Read:
+            return is_marked_address(wr.wr.rdma.remote_addr) || is_marked_key(wr.wr.rdma.rkey);
+        case lint::Op::Atomic:
+            return is_marked_address(wr.wr.atomic.remote_addr) ||
+                   is_marked_key(wr.wr.atomic.rkey) || is_marked_word(wr.wr.atomic.compare_add);
+        default:
+            return false;
+    }
+}
+
+bool numbers_marked(const transport::SendWr& wr) {
+    const lint::Op op = lint_op(wr.op);
+    if (op != lint::Op::Write && op != lint::Op::Read && op != lint::Op::Atomic) return false;
+    return is_marked_address(wr.remote_address) || is_marked_key(wr.rkey.raw) ||
+           (op == lint::Op::Atomic && is_marked_word(wr.compare_add));
+}
+
+// The device is about to read them too. What it will refuse is not read.
+bool inlined_marked(const ibv_send_wr& wr, const ibv_qp_cap& granted) {
+    std::uint64_t total = 0;
+    for (const ibv_sge& sge : sges_of(wr)) total += sge.length;
+    if (total > granted.max_inline_data) return false;
+    const auto list = sges_of(wr);
+    return std::any_of(list.begin(), list.end(), [](const ibv_sge& sge) {
+        return has_mark({reinterpret_cast<const std::byte*>(sge.addr), sge.length});
+    });
+}
+
 }  // namespace
 
 lint::SgeTrouble Lint::trouble(PdId pd, const mem::Sge& sge, lint::Op op, std::uint32_t index) {
@@ -109,6 +148,8 @@ void Lint::finish(lint::Request& request, PdId pd, std::span<const mem::Sge> sge
             request.sges[request.sge_count++] = {sge.address, sge.length, sge.lkey.raw};
         if (!request.inlined && sge.length > 0 && request.trouble.fault == lint::SgeFault::None)
             request.trouble = trouble(pd, sge, request.op, index);
+        if (!request.inlined && !lint::writes_locally(request.op))
+            request.carries = request.carries || carries_mark(pd, sge);
         ++index;
     }
     const bool read = request.op == lint::Op::Send || request.op == lint::Op::Write;
@@ -126,6 +167,11 @@ Lint::Requests Lint::requests_of(Qp& qp, const ibv_send_wr* list) {
         request.op = lint_op(wr->opcode);
         request.signaled = qp.signal_all || (wr->send_flags & IBV_SEND_SIGNALED) != 0;
         request.inlined = (wr->send_flags & IBV_SEND_INLINE) != 0;
+        request.fenced = (wr->send_flags & IBV_SEND_FENCE) != 0;
+        request.carries =
+            numbers_marked(*wr) || (request.inlined && inlined_marked(*wr, qp.capabilities));
+        if (request.op == lint::Op::Read) request.remote = wr->wr.rdma.remote_addr;
+        if (carries_immediate(wr->opcode)) request.immediate = wr->imm_data;
         if (request.op == lint::Op::Local || qp.base.qp_base.pd == nullptr) continue;
         finish(request, pd_of(qp.base.qp_base.pd).id, lint_sges(sges_of(*wr), scratch));
     }
@@ -155,11 +201,20 @@ Lint::Requests Lint::requests_of(Qp& qp, const Builder& builder) {
         request.op = lint_op(wr.op);
         request.signaled = qp.signal_all || wr.signaled;
         request.inlined = wr.inlined;
-        if (wr.inlined)
+        request.fenced = wr.fence;
+        request.carries = numbers_marked(wr);
+        request.remote = wr.remote_address;
+        if (wr.op == SendOp::SendImmediate || wr.op == SendOp::WriteImmediate)
+            request.immediate = ::htonl(wr.immediate);
+        if (wr.inlined) {
+            const ByteView all = builder.inline_bytes;
             request.bytes = data.inline_length;
-        else if (request.op != lint::Op::Local && qp.base.qp_base.pd != nullptr)
+            request.carries =
+                request.carries || has_mark(all.subspan(data.first_inline, data.inline_length));
+        } else if (request.op != lint::Op::Local && qp.base.qp_base.pd != nullptr) {
             finish(request, pd_of(qp.base.qp_base.pd).id,
                    std::span<const mem::Sge>(builder.sges).subspan(data.first_sge, data.sge_count));
+        }
     }
     return out;
 }

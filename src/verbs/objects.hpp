@@ -79,8 +79,9 @@ struct Context : annotate::ReadByPrograms {
 struct Pd : annotate::ReadByPrograms {
     ibv_pd base{};
     PdId id;
-    Pd* parent = nullptr;                 // Of a parent domain: the domain it stands for.
-    bool imported = false;                // Another object owns the domain.
+    Pd* parent = nullptr;     // Of a parent domain: the domain it stands for.
+    bool imported = false;    // Another object owns the domain.
+    bool one_thread = false;  // With a thread domain: its objects are used by one thread at a time.
     std::atomic<std::uint32_t> users{0};  // Parent domains and address handles.
 };
 
@@ -131,6 +132,7 @@ struct Cq : annotate::ReadByPrograms {
     transport::Completion current{};              // What the read_* functions read.
     std::atomic<unsigned> taken_without_look{0};  // Polls; two at once may count as one.
     std::uint64_t wall_clock_offset_ns = 0;
+    bool one_thread = false;        // Promised: one thread at a time. Only lint asks.
     std::atomic<bool> late{false};  // The last poll hid completions: an injected fault; a hint.
 };
 

@@ -21,6 +21,7 @@ ibv_pd* alloc_parent_domain(ibv_context* context, ibv_parent_domain_init_attr* a
         pd->base.handle = attributes->pd->handle;
         pd->id = parent.id;
         pd->parent = &parent;
+        pd->one_thread = attributes->td != nullptr;
         parent.users.fetch_add(1);
         context_of(context).objects.fetch_add(1);
         return &pd->base;

@@ -40,27 +40,51 @@ struct Wishes {
     std::uint8_t rnr_retry = 7;
     std::uint32_t first_psn = 0;  // That it sends with, and the peer does not expect.
     ibv_mtu mtu = IBV_MTU_1024;
+    bool one_thread = false;  // Its queues are of a thread domain.
 };
 
 struct End {
     End(ibv_context* c, const Wishes& w) : context(c), wishes(w), memory(1 << 16) {
         pd = ::ibv_alloc_pd(context);
         channel = ::ibv_create_comp_channel(context);
-        cq = ::ibv_create_cq(context, w.cqe, nullptr, channel, 0);
+        if (w.one_thread)
+            make_domain();
+        else
+            cq = ::ibv_create_cq(context, w.cqe, nullptr, channel, 0);
         mr = ::ibv_reg_mr(pd, memory.data(), memory.size(), w.access);
         need(cq != nullptr && mr != nullptr, "ibv_reg_mr");
         ibv_qp_init_attr init{};
         init.send_cq = init.recv_cq = cq;
         init.qp_type = w.type;
         init.cap = {w.sends, 16, 4, 4, 64};
-        qp = ::ibv_create_qp(pd, &init);
+        qp = ::ibv_create_qp(domain != nullptr ? domain : pd, &init);
         need(qp != nullptr, "ibv_create_qp");
+    }
+    void make_domain() {
+        ibv_td_init_attr nothing{};
+        td = ::ibv_alloc_td(context, &nothing);
+        need(td != nullptr, "ibv_alloc_td");
+        ibv_parent_domain_init_attr parts{};
+        parts.pd = pd;
+        parts.td = td;
+        domain = ::ibv_alloc_parent_domain(context, &parts);
+        need(domain != nullptr, "ibv_alloc_parent_domain");
+        ibv_cq_init_attr_ex attributes{};
+        attributes.cqe = static_cast<std::uint32_t>(wishes.cqe);
+        attributes.channel = channel;
+        attributes.comp_mask = IBV_CQ_INIT_ATTR_MASK_PD;
+        attributes.parent_domain = domain;
+        ibv_cq_ex* made = ::ibv_create_cq_ex(context, &attributes);
+        need(made != nullptr, "ibv_create_cq_ex");
+        cq = ::ibv_cq_ex_to_cq(made);
     }
     void close() {
         need(::ibv_destroy_qp(qp) == 0, "ibv_destroy_qp");
         need(::ibv_dereg_mr(mr) == 0, "ibv_dereg_mr");
         need(::ibv_destroy_cq(cq) == 0, "ibv_destroy_cq");
         need(::ibv_destroy_comp_channel(channel) == 0, "ibv_destroy_comp_channel");
+        need(domain == nullptr || ::ibv_dealloc_pd(domain) == 0, "ibv_dealloc_pd");
+        need(td == nullptr || ::ibv_dealloc_td(td) == 0, "ibv_dealloc_td");
         need(::ibv_dealloc_pd(pd) == 0, "ibv_dealloc_pd");
     }
 
@@ -125,6 +149,8 @@ struct End {
     Wishes wishes;
     std::vector<std::uint8_t> memory;
     ibv_pd* pd = nullptr;
+    ibv_td* td = nullptr;
+    ibv_pd* domain = nullptr;  // With the thread domain.
     ibv_comp_channel* channel = nullptr;
     ibv_cq* cq = nullptr;
     ibv_mr* mr = nullptr;
@@ -152,6 +178,13 @@ inline ibv_send_wr signaled(ibv_wr_opcode opcode, std::uint64_t id = 7) {
     wr.wr_id = id;
     wr.opcode = opcode;
     wr.send_flags = IBV_SEND_SIGNALED;
+    return wr;
+}
+
+inline ibv_send_wr read_from(const End& peer, std::uint64_t id = 7) {
+    ibv_send_wr wr = signaled(IBV_WR_RDMA_READ, id);
+    wr.wr.rdma.remote_addr = reinterpret_cast<std::uintptr_t>(peer.memory.data());
+    wr.wr.rdma.rkey = peer.mr->rkey;
     return wr;
 }
 

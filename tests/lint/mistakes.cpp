@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "ends.hpp"
+#include "shared.hpp"
 
 using namespace lint_programs;
 
@@ -52,6 +53,75 @@ void buffer_changed() {
     ends.a.memory[9] = 1;
     ibv_wc wc{};
     need(ends.a.poll(wc), "send");
+    ends.close();
+}
+
+// The target of a READ is sent on: before it is there, or when it is.
+void send_on(Ends& ends, bool early, unsigned flags) {
+    ibv_wc wc{};
+    need(ends.b.receive(ends.b.sge(64, 4096)) == 0, "ibv_post_recv");
+    ends.b.memory[0] = 5;
+    need(ends.a.send(read_from(ends.b), ends.a.sge(64)) == 0, "ibv_post_send");
+    if (!early) need(ends.a.poll(wc) && wc.status == IBV_WC_SUCCESS, "read");
+    ibv_send_wr wr = signaled(IBV_WR_SEND, 8);
+    wr.send_flags |= flags;
+    need(ends.a.send(wr, ends.a.sge(64)) == 0, "ibv_post_send");
+    for (int left = early ? 2 : 1; left > 0; --left)
+        need(ends.a.poll(wc) && wc.status == IBV_WC_SUCCESS, "a completion");
+    need(ends.b.poll(wc) && wc.status == IBV_WC_SUCCESS, "receive");
+}
+
+// The soft device may be quicker than the program; not always.
+constexpr int kEarlyRounds = 100;
+
+void read_early() {
+    Ends ends;
+    for (int i = 0; i < kEarlyRounds; ++i) send_on(ends, true, 0);
+    ends.close();
+}
+
+void read_in_time() {
+    Ends ends;
+    for (const unsigned flags : {0, int{IBV_SEND_INLINE}}) {
+        send_on(ends, false, flags);
+        need(ends.b.memory[4096] == 5, "what arrived");
+    }
+    for (int i = 0; i < kEarlyRounds; ++i) {
+        ends.a.memory[0] = 0;
+        send_on(ends, true, IBV_SEND_FENCE);
+        need(ends.b.memory[4096] == 5, "what arrived");
+    }
+    ends.close();
+}
+
+// A pointer of the peer is followed before it is there, until that fails.
+void pointer_early() {
+    Ends ends;
+    ibv_wc wc{};
+    ibv_send_wr wr = write_to(ends.b, 8);
+    std::memcpy(ends.b.memory.data(), &wr.wr.rdma.remote_addr, sizeof wr.wr.rdma.remote_addr);
+    for (int i = 0; i < kEarlyRounds && wc.status == IBV_WC_SUCCESS; ++i) {
+        need(ends.a.send(read_from(ends.b), ends.a.sge(16)) == 0, "ibv_post_send");
+        std::uint64_t pointer = 0;
+        std::memcpy(&pointer, ends.a.memory.data(), sizeof pointer);
+        wr.wr.rdma.remote_addr = pointer + 1024;
+        need(ends.a.send(wr, ends.a.sge(8, 64)) == 0, "ibv_post_send");
+        need(ends.a.poll(wc) && wc.status == IBV_WC_SUCCESS, "read");
+        need(ends.a.poll(wc), "write");
+    }
+    ends.close();
+}
+
+// Correct: a READ that fails leaves its target as it was.
+void failed_read() {
+    Ends ends;
+    ends.a.memory[3] = 77;
+    ibv_qp_attr error{};
+    ends.a.move(error, IBV_QPS_ERR, 0);
+    need(ends.a.send(read_from(ends.b), ends.a.sge(64)) == 0, "ibv_post_send");
+    ibv_wc wc{};
+    need(ends.a.poll(wc) && wc.status == IBV_WC_WR_FLUSH_ERR, "read");
+    need(ends.a.memory[3] == 77, "the memory");
     ends.close();
 }
 
@@ -543,6 +613,43 @@ void mtu_mismatch() {
     ends.close();
 }
 
+// Numbers as immediates, by a function that brings them into some byte order.
+void send_numbers(Ends& ends, std::uint32_t (*order)(std::uint32_t)) {
+    ibv_wc wc{};
+    for (std::uint32_t i = 1; i <= 40; ++i) {
+        need(ends.b.receive(ends.b.sge(64)) == 0, "ibv_post_recv");
+        ibv_send_wr wr = signaled(IBV_WR_SEND_WITH_IMM);
+        wr.imm_data = order(i);
+        need(ends.a.send(wr, ends.a.sge(64)) == 0, "ibv_post_send");
+        need(ends.a.poll(wc) && wc.status == IBV_WC_SUCCESS, "send");
+        need(ends.b.poll(wc) && wc.status == IBV_WC_SUCCESS, "receive");
+    }
+}
+
+void host_order() {
+    Ends ends;
+    send_numbers(ends, [](std::uint32_t number) { return number; });
+    ends.close();
+}
+
+void network_order() {
+    Ends ends;
+    send_numbers(ends, [](std::uint32_t number) { return ::htonl(number); });
+    ends.close();
+}
+
+void length_of_immediate() {
+    Ends ends;
+    ibv_wc wc{};
+    need(ends.b.receive(ends.b.sge(64)) == 0, "ibv_post_recv");
+    ibv_send_wr wr = signaled(IBV_WR_SEND_WITH_IMM);
+    wr.imm_data = ::htonl(64);
+    need(ends.a.send(wr, ends.a.sge(64)) == 0, "ibv_post_send");
+    need(ends.a.poll(wc) && ends.b.poll(wc) && wc.status == IBV_WC_SUCCESS, "receive");
+    need(ends.b.send(signaled(IBV_WR_SEND), ends.b.sge(wc.imm_data)) == 0, "ibv_post_send");
+    ends.close();
+}
+
 void forked() {
     Ends ends;
     const pid_t child = ::fork();
@@ -563,6 +670,10 @@ struct Program {
 constexpr Program kPrograms[] = {
     {"clean", clean},
     {"buffer_changed", buffer_changed},
+    {"read_early", read_early},
+    {"read_in_time", read_in_time},
+    {"pointer_early", pointer_early},
+    {"failed_read", failed_read},
     {"no_receive", no_receive},
     {"rnr_exceeded", rnr_exceeded},
     {"reg_flags", reg_flags},
@@ -598,6 +709,13 @@ constexpr Program kPrograms[] = {
     {"cm_acknowledged", cm_acknowledged},
     {"first_psn", first_psn},
     {"mtu_mismatch", mtu_mismatch},
+    {"host_order", host_order},
+    {"network_order", network_order},
+    {"length_of_immediate", length_of_immediate},
+    {"cq_of_two_threads", cq_of_two_threads},
+    {"qp_of_two_threads", qp_of_two_threads},
+    {"list_of_two_threads", list_of_two_threads},
+    {"locked_by_two_threads", locked_by_two_threads},
     {"forked", forked},
 };
 
