@@ -13,7 +13,7 @@ import threading
 
 from chromium import Browser, Page
 from own_network import enter_own_network
-from top_test import running, running_pair
+from top_test import await_true, running, running_pair
 from web_test import serving
 
 EVIL = "evil.example"
@@ -171,6 +171,88 @@ def test_page(feroce, folder):
                          lambda text: text == "feroce web does not answer")
 
 
+RAILS = 0, 1
+
+
+def in_network_of(process, *words):
+    subprocess.run(["nsenter", "--net", "--target", str(process.pid), *words], check=True)
+
+
+def ip(*words):
+    subprocess.run(["ip", *words], check=True)
+
+
+@contextlib.contextmanager
+def disk_behind_two_cables(feroce, scratch):
+    """Its server is in a network namespace of its own."""
+    wait = 'read word && exec "$@"'
+    with running(["unshare", "--net", "sh", "-c", wait, "sh", feroce, "export", "d=memory:16M"],
+                 env=dict(os.environ, STATE_DIRECTORY=scratch), stdin=subprocess.PIPE,
+                 stdout=subprocess.PIPE, text=True) as server:
+        own = os.readlink("/proc/self/ns/net")
+        await_true("it has a network",
+                   lambda: os.readlink(f"/proc/{server.pid}/ns/net") != own)
+        in_network_of(server, "ip", "link", "set", "lo", "up")
+        for rail in RAILS:
+            ip("link", "add", f"near{rail}", "type", "veth", "peer", "name", f"far{rail}", "netns",
+               str(server.pid))
+            ip("addr", "add", f"10.77.{rail}.1/24", "dev", f"near{rail}")
+            ip("link", "set", f"near{rail}", "up")
+            in_network_of(server, "ip", "addr", "add", f"10.77.{rail}.2/24", "dev", f"far{rail}")
+            in_network_of(server, "ip", "link", "set", f"far{rail}", "up")
+        server.stdin.write("go\n")
+        server.stdin.flush()
+        assert server.stdout.readline(), "it serves"
+        addresses = ",".join(f"10.77.{rail}.2" for rail in RAILS)
+        with running([feroce, "attach", addresses, "d", "--session", "reader", "--socket",
+                      os.path.join(scratch, "socket"), "--foreground"],
+                     stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL):
+            yield server
+
+
+def await_paths(page, cut):
+    """Until the paths of these rails, and no others, are shown as cut; their colours: left edge,
+    ground and state."""
+    shown = "[...document.querySelectorAll('.path')].map(path => [path.innerText, " \
+            "path.classList.contains('down'), getComputedStyle(path).borderLeftColor, " \
+            "getComputedStyle(path).backgroundColor, " \
+            "getComputedStyle(path.querySelector('strong')).color])"
+    wanted = [(f"10.77.{rail}.2", rail in cut) for rail in RAILS]
+
+    def right(paths):
+        return len(paths) == len(wanted) and all(
+            any(address in path[0] and path[1] == is_cut for path in paths)
+            for address, is_cut in wanted)
+    paths = page.await_value(f"paths {cut} are cut", shown, right)
+    return {path[1]: path[2:] for path in paths}
+
+
+def is_red(colour):
+    red, green, blue = (int(word) for word in colour.strip("rgb()").split(",")[:3])
+    return red > 150 and red > 2 * green and red > 2 * blue
+
+
+def test_cut_path(feroce, folder):
+    with tempfile.TemporaryDirectory() as scratch, serving(feroce) as server, \
+            browsing() as browser, disk_behind_two_cables(feroce, scratch) as disk:
+        page = Page(browser)
+        page.open(f"http://127.0.0.1:{server.port}/")
+        page.await_value("the page", "document.getElementById('pulse').innerText == 'live'")
+        page.press("3", 51)
+        good = await_paths(page, ())[False]
+        assert not is_red(good[0]) and not is_red(good[2]), good
+        in_network_of(disk, "ip", "link", "set", "far0", "down")
+        colours = await_paths(page, (0,))
+        assert is_red(colours[True][0]) and is_red(colours[True][2]), colours
+        assert colours[True][1] != colours[False][1], "the ground too"
+        assert colours[False] == good, (colours, good)
+        why = page.await_value("why", "document.querySelector('.path.down .error')?.innerText")
+        print(f"the cut path says: {why}")
+        keep(page, folder, "cut.png")
+        in_network_of(disk, "ip", "link", "set", "far0", "up")
+        assert await_paths(page, ())[False] == good, "green again"
+
+
 # Of the kernel's rxe: a READ that the peer refuses.
 CAPTURE = os.path.join(os.path.dirname(os.path.abspath(__file__)),
                        "../golden/data/rc-badread-v6.pcapng")
@@ -289,7 +371,7 @@ def main():
     if not enter_own_network():
         return 77
     feroce = os.path.join(folder, "feroce")
-    for test in test_page, test_capture, test_hostile_page:
+    for test in test_page, test_cut_path, test_capture, test_hostile_page:
         test(feroce, sys.argv[2] if len(sys.argv) > 2 else None)
         print(f"{test.__name__}: good")
     return 0
