@@ -28,6 +28,11 @@ bool is_at(int fd, const std::string& path) {
            one.st_dev == other.st_dev && one.st_ino == other.st_ino;
 }
 
+DeviceId device_of(int fd) {
+    struct stat status {};
+    return ::fstat(fd, &status) == 0 ? DeviceId{status.st_dev} : DeviceId{};
+}
+
 // EBUSY: another server has it.
 int lock_once(const std::string& path, int& error) {
     error = 0;
@@ -79,6 +84,7 @@ BookKeeper::BookKeeper(rdma::Loop& loop, std::string path, ClientBook& book, int
       path_(std::move(path)),
       book_(book),
       lock_(lock),
+      device_(device_of(lock)),
       saved_(book.version()) {}
 
 BookKeeper::~BookKeeper() {
@@ -112,7 +118,7 @@ void BookKeeper::save() {
                 return ENOMEM;  // Out of a thread it would end the server.
             }
         };
-        pool_->run(this, work, [this, version](int error) { saved(version, error); });
+        pool_->run({this, device_}, work, [this, version](int error) { saved(version, error); });
     } catch (const std::bad_alloc&) {
         saved(version, ENOMEM);
     }

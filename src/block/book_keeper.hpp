@@ -37,6 +37,7 @@ private:
     std::string path_;
     ClientBook& book_;
     int lock_;
+    DeviceId device_;      // That it lies on.
     std::uint64_t saved_;  // The version that is durable.
     bool saving_ = false;
     bool again_ = false;

@@ -26,7 +26,6 @@ std::shared_ptr<CallPool> CallPool::of(rdma::Loop& loop) {
 CallPool::CallPool(rdma::Loop& loop)
     : loop_(loop), event_fd_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
     ASSERT(event_fd_ >= 0);
-    threads_.reserve(kThreads);
     loop_.attach(*this);
 }
 
@@ -41,16 +40,28 @@ CallPool::~CallPool() {
     ::close(event_fd_);
 }
 
-CallPool::Line& CallPool::line_of(const void* owner) {
-    if (const auto found = lines_.find(owner); found != lines_.end()) return found->second;
-    // Those of owners that may be gone.
-    std::erase_if(lines_, [](const auto& entry) {
-        return entry.second.running == 0 && entry.second.waiting.empty();
-    });
-    return lines_[owner];
+// Owners, and devices, that may be gone.
+void CallPool::forget_idle() {
+    for (auto& [id, device] : devices_)
+        std::erase_if(device.lines, [](const auto& entry) {
+            return entry.second.running == 0 && entry.second.waiting.empty();
+        });
+    std::erase_if(devices_, [](const auto& entry) { return entry.second.lines.empty(); });
 }
 
-CallPool::Job& CallPool::take_job(const void* owner) {
+CallPool::Line& CallPool::line_of(const CallOwner& owner) {
+    if (const auto device = devices_.find(owner.device); device != devices_.end())
+        if (const auto line = device->second.lines.find(owner.who);
+            line != device->second.lines.end())
+            return line->second;
+    forget_idle();
+    Device& device = devices_[owner.device];
+    Line& line = device.lines[owner.who];
+    line.device = &device;
+    return line;
+}
+
+CallPool::Job& CallPool::take_job(const CallOwner& owner) {
     Line* line = nullptr;
     {
         const std::lock_guard lock(mutex_);
@@ -63,13 +74,15 @@ CallPool::Job& CallPool::take_job(const void* owner) {
 }
 
 void CallPool::submit(BackendRequest& request) {
-    Job& job = take_job(request.owner);
+    const FileCaller& caller = caller_of(request);
+    Job& job = take_job({&caller, caller.device()});
     job.request = &request;
-    job.call = caller_of(request).next_call(request);
+    job.call = caller.next_call(request);
     start(job);
 }
 
-void CallPool::run(const void* owner, std::function<int()> what, std::function<void(int)> then) {
+void CallPool::run(const CallOwner& owner, std::function<int()> what,
+                   std::function<void(int)> then) {
     Job& job = take_job(owner);
     job.request = nullptr;
     job.work = std::move(what);
@@ -77,25 +90,31 @@ void CallPool::run(const void* owner, std::function<int()> what, std::function<v
     start(job);
 }
 
-void CallPool::make_ready(Line& line) {
-    if (line.linked() || line.waiting.empty() || line.running >= kOfOneOwner) return;
-    ready_.push_back(line);
+bool CallPool::may_begin(const Line& line) const {
+    if (line.running >= kOfOneOwner) return false;
+    const std::size_t of_device = line.device->running;
+    return of_device == 0 || (of_device < kOfOneDevice && shared_ < kShared);
 }
 
-// Of each line in turn.
+// Of the line that has waited longest and may go on.
 CallPool::Job* CallPool::begin_next() {
-    Line* const line = ready_.pop_front();
+    rdma::List<Line> passed;
+    Line* line = wanting_.pop_front();
+    for (; line != nullptr && !may_begin(*line); line = wanting_.pop_front())
+        passed.push_back(*line);
+    while (Line* const before = passed.pop_back()) wanting_.push_front(*before);
     if (line == nullptr) return nullptr;
     Job* const job = line->waiting.pop_front();
-    ++line->running;
+    if (!line->waiting.empty()) wanting_.push_back(*line);
     --waiting_;
-    make_ready(*line);
+    ++line->running;
+    if (line->device->running++ > 0) ++shared_;
     return job;
 }
 
 void CallPool::end(Job& job) {
     --job.line->running;
-    make_ready(*job.line);
+    if (--job.line->device->running > 0) --shared_;
     done_.push_back(job);
     any_done_.store(true, std::memory_order_release);
     (void)!::eventfd_write(event_fd_, 1);
@@ -105,14 +124,20 @@ void CallPool::start(Job& job) {
     bool more = false;
     {
         const std::lock_guard lock(mutex_);
-        job.line->waiting.push_back(job);
+        Line& line = *job.line;
+        line.waiting.push_back(job);
         ++waiting_;
-        make_ready(*job.line);
-        // A thread that was woken still counts as idle; it takes one.
-        more = job.line->linked() && waiting_ > idle_ && threads_.size() < kThreads;
+        if (!line.linked()) wanting_.push_back(line);
+        // With so many there is one for every call that may begin. A thread that was woken still
+        // counts as idle; it takes one.
+        const std::size_t most = kShared + devices_.size();
+        more = may_begin(line) && waiting_ > idle_ && threads_.size() < most;
     }
     wake_.notify_one();
-    if (!more) return;
+    if (more) add_thread();
+}
+
+void CallPool::add_thread() {
     // Signals are for the program's own threads.
     sigset_t all, before;
     sigfillset(&all);

@@ -1,23 +1,37 @@
 // CallPool: a few threads that make blocking calls for a loop: calls of files where the kernel
 // refuses an io_uring, and what io_uring has no call for. A disk that takes its time must not stop
-// the loop: its heartbeats keep the paths of all clients up. A dead one must not stop the others
-// either: the calls of one owner get at most half of the threads.
+// the loop: its heartbeats keep the paths of all clients up. A dead device must not stop the others
+// either: each device has one thread for itself, and gets only a part of those that all share.
 #pragma once
 
 #include <atomic>
 #include <condition_variable>
+#include <cstddef>
 #include <deque>
+#include <exception>
 #include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <thread>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "block/file_call.hpp"
+#include "feroce/error.hpp"
 #include "feroce/loop.hpp"
+#include "feroce/signal.hpp"
+#include "feroce/task.hpp"
 
 namespace feroce::block {
+
+// Whose calls they are, and which device could keep them from returning.
+struct CallOwner {
+    const void* who = nullptr;
+    DeviceId device{};
+};
 
 class CallPool final : public CallRunner, public rdma::Source {
 public:
@@ -28,24 +42,40 @@ public:
     ~CallPool() override;
 
     void submit(BackendRequest& request) override;
-    // `then` is called in the loop's thread with what `work` returned in another. `owner`: whose
-    // call it is; of a request's it is the request's owner.
-    void run(const void* owner, std::function<int()> work, std::function<void(int result)> then);
+    // `then` is called in the loop's thread with what `work` returned in another.
+    void run(const CallOwner& owner, std::function<int()> work,
+             std::function<void(int result)> then);
+    // The function's value, or what it throws, for a coroutine. Fails only with ETIMEDOUT or
+    // ECANCELED; the function runs even then, and its value ends in the loop's thread. The pool
+    // outlives the task. For a lambda with captures see call_on (feroce/elsewhere.hpp).
+    template <class Function>
+    rdma::Task<rdma::Result<std::invoke_result_t<Function>>> call(CallOwner owner,
+                                                                  Function function);
 
     bool poll() override;
     void arm() override {}
     int fd() const override { return event_fd_; }
     void take_events() override;
 
-    static constexpr std::size_t kThreads = 16;
-    static constexpr std::size_t kOfOneOwner = kThreads / 2;  // A disk does several at a time.
+    // Threads beside the one that each device has for itself.
+    static constexpr std::size_t kShared = 16;
+    // The most calls at a time: two disks on one device leave shared threads to the other devices,
+    // and one disk leaves some to the others on its device.
+    static constexpr std::size_t kOfOneDevice = 12;
+    static constexpr std::size_t kOfOneOwner = 8;
 
 private:
     struct Job;
-    // The calls of one owner. In ready_ while one of them may begin.
+    struct Device;
+    // The calls of one owner. In wanting_ while any of them wait.
     struct Line : rdma::ListNode {
+        Device* device = nullptr;
         rdma::List<Job> waiting;
         std::size_t running = 0;
+    };
+    struct Device {
+        std::map<const void*, Line> lines;
+        std::size_t running = 0;  // Of all lines.
     };
     struct Job : rdma::ListNode {
         Line* line = nullptr;
@@ -58,12 +88,14 @@ private:
         int perform() const { return request != nullptr ? call.perform() : work(); }
     };
 
-    Job& take_job(const void* owner);
+    Job& take_job(const CallOwner& owner);
     void start(Job& job);
+    void add_thread();
     void work();  // Of each thread.
     // With the mutex.
-    Line& line_of(const void* owner);
-    void make_ready(Line& line);
+    Line& line_of(const CallOwner& owner);
+    void forget_idle();
+    bool may_begin(const Line& line) const;
     Job* begin_next();  // Null: nothing may begin.
     void end(Job& job);
 
@@ -76,12 +108,45 @@ private:
     std::atomic<bool> any_done_ = false;
     std::mutex mutex_;  // Guards what follows.
     std::condition_variable wake_;
-    std::map<const void*, Line> lines_;
-    rdma::List<Line> ready_;
+    std::map<DeviceId, Device> devices_;
+    rdma::List<Line> wanting_;
     rdma::List<Job> done_;
     std::size_t waiting_ = 0;  // In all lines.
+    std::size_t shared_ = 0;   // Calls being made beside the first of each device.
     std::size_t idle_ = 0;
     bool over_ = false;
 };
+
+template <class Function>
+rdma::Task<rdma::Result<std::invoke_result_t<Function>>> CallPool::call(CallOwner owner,
+                                                                        Function function) {
+    using Value = std::invoke_result_t<Function>;
+    struct Call {
+        Call(rdma::Loop& loop, Function what) : work(std::move(what)), ended(loop) {}
+        Function work;
+        std::optional<Value> value;
+        std::exception_ptr thrown;
+        bool done = false;
+        rdma::Signal ended;
+    };
+    // The job has it, too, until the loop hears of its end.
+    const auto call = std::make_shared<Call>(loop_, std::move(function));
+    const auto work = [held = call.get()] {
+        try {
+            held->value.emplace(held->work());
+        } catch (...) {
+            held->thrown = std::current_exception();
+        }
+        return 0;
+    };
+    run(owner, work, [call](int) {
+        call->done = true;
+        call->ended.notify_all();
+    });
+    while (!call->done)
+        if (rdma::Result<> waited = co_await call->ended.wait(); !waited) co_return waited.error();
+    if (call->thrown) std::rethrow_exception(call->thrown);
+    co_return *std::move(call->value);
+}
 
 }  // namespace feroce::block

@@ -1,57 +1,151 @@
-// The threads of a loop: no owner of calls gets all of them.
+// The threads of a loop: no owner of calls and no device gets all of them.
 #include "block/call_pool.hpp"
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <atomic>
+#include <cerrno>
+#include <functional>
 #include <semaphore>
+#include <stop_token>
+#include <utility>
 
+#include "feroce/task_group.hpp"
 #include "rdma/test_until.hpp"
 
 namespace feroce::block::call_pool_test {
 namespace {
 
-TEST(CallPools, ADeadDiskLeavesThreadsToTheOthers) {
-    rdma::RealRuntime runtime;
-    rdma::Loop loop(runtime);
+// Calls that do not return until they may.
+class DeadCalls {
+public:
+    DeadCalls(rdma::Loop& of, CallPool& by) : loop(of), pool(by) {}
+
+    void start(const CallOwner& owner) {
+        const auto hangs = [this] {
+            ++stuck;
+            may_end.acquire();
+            return 0;
+        };
+        for (std::size_t i = 0; i < kCalls; ++i) pool.run(owner, hangs, [this](int) { ++ended; });
+        started += kCalls;
+    }
+    bool wait_for_stuck(std::size_t count) {
+        return rdma::poll_until(loop, [&] { return stuck == count; });
+    }
+    bool let_end() {
+        may_end.release(static_cast<std::ptrdiff_t>(started));
+        return rdma::poll_until(loop, [&] { return ended == started; });
+    }
+
+    static constexpr std::size_t kCalls = 2 * CallPool::kShared;
+
+    rdma::Loop& loop;
+    CallPool& pool;
     std::counting_semaphore<> may_end{0};
     std::atomic<std::size_t> stuck = 0;
+    std::size_t started = 0;
     std::size_t ended = 0;
-    const int dead = 0, other = 0;
-    constexpr std::size_t kCalls = 2 * CallPool::kThreads;
-    CallPool pool(loop);
-    const auto hangs = [&] {
-        ++stuck;
+};
+
+class CallPools : public testing::Test {
+protected:
+    // Calls that are made one after the other, and many at a time.
+    void expect_served(const CallOwner& owner) {
+        std::size_t told = 0;
+        const auto start = [&] {
+            pool.run(
+                owner, [] { return 1; },
+                [&](int result) { told += static_cast<unsigned>(result); });
+        };
+        for (std::size_t i = 1; i <= 3; ++i) {
+            start();
+            ASSERT_TRUE(rdma::poll_until(loop, [&] { return told == i; }));
+        }
+        for (std::size_t i = 0; i < DeadCalls::kCalls; ++i) start();
+        ASSERT_TRUE(rdma::poll_until(loop, [&] { return told == 3 + DeadCalls::kCalls; }));
+    }
+
+    rdma::RealRuntime runtime;
+    rdma::Loop loop{runtime};
+    const std::array<int, 4> owners{};
+    CallPool pool{loop};
+    DeadCalls dead{loop, pool};
+};
+
+TEST_F(CallPools, ADeadDiskLeavesThreadsToTheOthersOfItsDevice) {
+    dead.start({.who = &owners[0], .device = DeviceId{1}});
+    ASSERT_TRUE(dead.wait_for_stuck(CallPool::kOfOneOwner));
+    expect_served({.who = &owners[1], .device = DeviceId{1}});
+    EXPECT_EQ(dead.stuck, CallPool::kOfOneOwner) << "the dead one got more than its part";
+    EXPECT_TRUE(dead.let_end());
+}
+
+TEST_F(CallPools, DisksOfADeadDeviceLeaveThreadsToTheOthers) {
+    for (const int& owner : owners) dead.start({.who = &owner, .device = DeviceId{1}});
+    ASSERT_TRUE(dead.wait_for_stuck(CallPool::kOfOneDevice));
+    const int healthy = 0;
+    expect_served({.who = &healthy, .device = DeviceId{2}});
+    EXPECT_EQ(dead.stuck, CallPool::kOfOneDevice) << "the dead device got more than its part";
+    EXPECT_TRUE(dead.let_end());
+}
+
+TEST_F(CallPools, HoweverManyDevicesAreDeadTheOthersHaveAThread) {
+    constexpr std::size_t kDead = 2 * CallPool::kShared;
+    const std::array<int, kDead> disks{};
+    for (std::size_t i = 0; i < kDead; ++i)
+        dead.start({.who = &disks[i], .device = DeviceId{1 + i}});
+    // One each, and all that they share.
+    ASSERT_TRUE(dead.wait_for_stuck(kDead + CallPool::kShared));
+    expect_served({.who = &owners[0], .device = DeviceId{1 + kDead}});
+    EXPECT_EQ(dead.stuck, kDead + CallPool::kShared);
+    EXPECT_TRUE(dead.let_end());
+    EXPECT_EQ(dead.stuck, dead.started);
+}
+
+rdma::Task<rdma::Result<int>> call_of(CallPool& pool, const void* who,
+                                      std::function<int()> function) {
+    const CallOwner owner{.who = who};
+    co_return co_await pool.call(owner, std::move(function));
+}
+
+TEST_F(CallPools, ACoroutineHasTheValueOfACall) {
+    EXPECT_EQ(*loop.run(call_of(pool, &owners[0], [] { return 7; })), 7);
+    EXPECT_THROW((void)loop.run(call_of(pool, &owners[0], []() -> int { throw 1; })), int);
+}
+
+TEST_F(CallPools, ACallThatIsGivenUpIsMadeAllTheSame) {
+    std::atomic<bool> begun = false, done = false;
+    std::binary_semaphore may_end{0};
+    const auto works = [&] {
+        begun = true;
         may_end.acquire();
+        done = true;
         return 0;
     };
-    for (std::size_t i = 0; i < kCalls; ++i)
-        pool.run(&dead, hangs, [&](int result) { ended += result == 0 ? 1 : 0; });
-    EXPECT_TRUE(rdma::poll_until(loop, [&] { return stuck == CallPool::kOfOneOwner; }));
-    // One after the other, and as many at a time as there are threads.
-    int told = 0;
-    const auto tell = [&](int result) { told += result; };
-    for (int i = 1; i <= 3; ++i) {
-        pool.run(
-            &other, [] { return 1; }, tell);
-        EXPECT_TRUE(rdma::poll_until(loop, [&] { return told == i; }));
-    }
-    for (std::size_t i = 0; i < kCalls; ++i)
-        pool.run(
-            &other, [] { return 1; }, tell);
-    EXPECT_TRUE(rdma::poll_until(loop, [&] { return told == 3 + static_cast<int>(kCalls); }));
-    EXPECT_EQ(stuck, CallPool::kOfOneOwner) << "the dead one got more than its part";
-    EXPECT_EQ(ended, 0u);
-    may_end.release(kCalls);
-    EXPECT_TRUE(rdma::poll_until(loop, [&] { return ended == kCalls; }));
+    std::stop_source stop;
+    rdma::TaskGroup group(loop);
+    int code = 0;
+    const auto wait = [&]() -> rdma::Task<void> {
+        auto call = call_of(pool, &owners[0], works);
+        const auto called = co_await std::move(call).with(stop.get_token());
+        code = called ? 0 : called.error().code;
+    };
+    group.spawn(wait());
+    ASSERT_TRUE(rdma::poll_until(loop, [&] { return begun.load(); }));
+    stop.request_stop();
+    EXPECT_TRUE(rdma::poll_until(loop, [&] { return group.empty(); }));
+    EXPECT_EQ(code, ECANCELED);
+    EXPECT_FALSE(done);
+    may_end.release();
+    EXPECT_TRUE(rdma::poll_until(loop, [&] { return done.load(); }));
+    expect_served({.who = &owners[0]});
 }
 
 // Each call waits for the next: none may be left to a thread that is busy.
-TEST(CallPools, CallsOfOneOwnerAreMadeSideBySide) {
-    rdma::RealRuntime runtime;
-    rdma::Loop loop(runtime);
-    const int owner = 0;
-    CallPool pool(loop);
+TEST_F(CallPools, CallsOfOneOwnerAreMadeSideBySide) {
+    const CallOwner owner{.who = &owners[0]};
     int told = 0;
     const auto tell = [&](int) { ++told; };
     for (int round = 0; round < 100; ++round) {
@@ -64,7 +158,7 @@ TEST(CallPools, CallsOfOneOwnerAreMadeSideBySide) {
                 if (last) arrived.release(kSides);
                 return 0;
             };
-            pool.run(&owner, wait_for_next, tell);
+            pool.run(owner, wait_for_next, tell);
         }
         const bool all = rdma::poll_until(loop, [&] { return told == kSides; });
         EXPECT_TRUE(all) << "in round " << round;

@@ -9,18 +9,12 @@
 // fails by itself is judged by a sync: its descriptor may have been told of a loss all the same.
 #include <fcntl.h>
 #include <linux/falloc.h>
-#include <linux/fs.h>
-#include <sys/file.h>
-#include <sys/ioctl.h>
-#include <sys/stat.h>
 #include <sys/uio.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <cstring>
-#include <fstream>
+#include <cstdlib>
 #include <memory>
 #include <new>
 #include <optional>
@@ -30,65 +24,42 @@
 #include "block/call_pool.hpp"
 #include "block/file_call.hpp"
 #include "block/io_ring.hpp"
-#include "block/mark_file.hpp"
-#include "block/record_file.hpp"
+#include "block/open_file.hpp"
 
 namespace feroce::block {
 
 namespace {
 
-constexpr std::size_t kAlignment = 4096;
 constexpr std::size_t kZeroes = 64 << 10;
 
 enum class Step : std::uint8_t { SyncBefore, Main, Fill, SyncAfter, Judge };
 
-alignas(kAlignment) std::array<std::byte, kZeroes> zeroes{};
-
-// What survives in the kernel's caches does so until the machine starts anew.
-std::uint64_t boot_identity() {
-    std::ifstream in("/proc/sys/kernel/random/boot_id");
-    std::string text;
-    in >> text;
-    std::uint64_t hash = 0xcbf29ce484222325u;
-    for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
-    return text.empty() ? 0 : hash;
-}
+alignas(kDirectAlignment) std::array<std::byte, kZeroes> zeroes{};
 
 class FileBackend final : public Backend, private FileCaller {
 public:
-    FileBackend(int fd, std::shared_ptr<CallRunner> runner, std::shared_ptr<CallPool> pool)
-        : fd_(fd), runner_(std::move(runner)), pool_(std::move(pool)) {
-        const std::string again = "/proc/self/fd/" + std::to_string(fd);
-        sync_fd_ = ::open(again.c_str(), (::fcntl(fd, F_GETFL) & O_ACCMODE) | O_CLOEXEC);
+    FileBackend(std::unique_ptr<OpenFile> file, std::shared_ptr<CallRunner> runner,
+                std::shared_ptr<CallPool> pool)
+        : file_(std::move(file)),
+          runner_(std::move(runner)),
+          pool_(std::move(pool)),
+          record_(file_->record()),
+          told_failures_(file_->flush_was_lost() ? 1 : 0) {
         FileCaller& caller = *this;
         sync_.owner = &caller;
     }
     ~FileBackend() override {
         // The kernel would write freed memory.
         ASSERT(in_flight_ == 0);
-        ::close(fd_);
-        if (sync_fd_ >= 0) ::close(sync_fd_);
     }
 
-    rdma::Result<> probe(const FileOptions& options);
-    // Finds the writer record, or makes one.
-    rdma::Result<> remember(const std::string& path, const FileOptions& options,
-                            std::uint64_t random);
-    Shape shape() override;
+    Shape shape() override { return file_->shape(); }
     void submit(BackendRequest& request) override;
     std::optional<WriterRecord> writer_record() override { return record_; }
     void keep(RecordRequest& request) override;
 
 private:
-    rdma::Result<> find_mark(const std::string& path, const FileOptions& options);
-    rdma::Result<> lock();
-    rdma::Result<> probe_device();
-    rdma::Result<> probe_size();
-    bool probe_direct();
-    bool reads(std::size_t size) const;
-    std::uint64_t size() const;
-    int sync_fd() const { return sync_fd_ >= 0 ? sync_fd_ : fd_; }
-
+    DeviceId device() const override { return file_->device(); }
     FileCall next_call(const BackendRequest& request) const override;
     FileCall main_call(const BackendRequest& request) const;
     bool syncs(const BackendRequest& request) const;
@@ -104,8 +75,7 @@ private:
     bool after_failed_fua(BackendRequest& request, int result);
     bool finish(BackendRequest& request, int error);
 
-    int fd_;
-    int sync_fd_;
+    std::unique_ptr<OpenFile> file_;
     std::shared_ptr<CallRunner> runner_;
     std::shared_ptr<CallPool> pool_;
     BackendRequest sync_;                   // The sync that is being made,
@@ -113,177 +83,39 @@ private:
     rdma::List<BackendRequest> want_sync_;  // For the next one.
     bool syncing_ = false;
     std::size_t left_marks_ = 0;  // Of writes with FUA that the sync is to judge.
-    bool direct_ = false;
-    Shape shape_;
-    bool is_device_ = false;
-    std::uint64_t identity_ = 0;  // Of the backing store.
     WriterRecord record_;
-    std::optional<RecordFile> record_file_;  // Not for one that is only read,
-    std::unique_ptr<MarkFile> mark_;         // as this.
-    std::uint64_t told_failures_ = 0;        // Of marked calls: their requests were told.
+    std::uint64_t told_failures_;  // Of marked calls: their requests were told.
     std::size_t in_flight_ = 0;
 };
 
-rdma::Result<> FileBackend::probe(const FileOptions& options) {
-    struct stat status {};
-    if (::fstat(fd_, &status) != 0) return rdma::Error(errno, std::strerror(errno));
-    is_device_ = S_ISBLK(status.st_mode);
-    if (!is_device_ && !S_ISREG(status.st_mode))
-        return rdma::Error(ENOTBLK, "it is neither a file nor a block device");
-    shape_.volatile_cache = true;
-    shape_.cache_identity = boot_identity();
-    if (is_device_)
-        if (auto known = probe_device(); !known) return known;
-    if (!options.read_only)
-        if (auto locked = lock(); !locked) return locked;
-    direct_ = options.direct && probe_direct();
-    if (!direct_) ::fcntl(fd_, F_SETFL, 0);
-    if (auto whole = probe_size(); !whole) return whole;
-    // At the end there is nothing to punch: this only asks whether it could be.
-    const int punch = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
-    const auto end = static_cast<off_t>(size());
-    const bool punches =
-        is_device_ || options.read_only || ::fallocate(fd_, punch, end, kAlignment) == 0;
-    shape_.discard_granularity = punches ? std::max(shape_.logical_block, 4096u) : 0;
-    return {};
-}
-
-// Under whatever name and by whatever server: one writes.
-rdma::Result<> FileBackend::lock() {
-    if (::flock(fd_, LOCK_EX | LOCK_NB) == 0) return {};
-    if (errno != EWOULDBLOCK) return rdma::Error(errno, std::strerror(errno));
-    return rdma::Error(EBUSY,
-                       "it is exported for writing already, under another name or by another "
-                       "server; export it once, or for reading (ro)");
-}
-
-rdma::Result<> FileBackend::probe_size() {
-    const std::uint64_t bytes = size();
-    const std::string has = "it has " + std::to_string(bytes) + " bytes";
-    if (bytes == 0) return rdma::Error(EINVAL, has + "; give it a size (truncate -s SIZE)");
-    if (bytes % kSectorSize != 0)
-        return rdma::Error(EINVAL, has + ", which is no whole number of blocks of 512; make it " +
-                                       std::to_string(kSectorSize - bytes % kSectorSize) +
-                                       " bytes longer (truncate -s %512)");
-    if (bytes % shape_.logical_block == 0) return {};
-    // In the larger blocks that going around the page cache needs it would lose its end.
-    ::fcntl(fd_, F_SETFL, 0);
-    direct_ = false;
-    shape_.logical_block = kSectorSize;
-    return {};
-}
-
-rdma::Result<> FileBackend::remember(const std::string& path, const FileOptions& options,
-                                     std::uint64_t random) {
-    identity_ = backing_identity(fd_);
-    RecordFile file(path, is_device_, options.state);
-    auto found = file.load(identity_);
-    if (!found && !options.read_only) return found.error();
-    if (found && *found) record_ = **std::move(found);
-    if (options.read_only) {
-        if (record_.store == 0) record_.store = identity_;
-        return {};
-    }
-    record_file_ = std::move(file);
-    if (record_.store != 0) return find_mark(path, options);
-    record_.store = random | 1;
-    if (const int error = record_file_->save(record_, identity_); error != 0)
-        return rdma::Error(error, "its writer record " + record_file_->path() +
-                                      " cannot be kept (" + std::strerror(error) +
-                                      "); give a folder for it with state=FOLDER");
-    return find_mark(path, options);
-}
-
-// Whether a predecessor was killed after the kernel may have told it of a loss.
-rdma::Result<> FileBackend::find_mark(const std::string& path, const FileOptions& options) {
-    auto opened = MarkFile::open(record_file_->path(), identity_, shape_.cache_identity);
-    if (!opened) return opened.error();
-    mark_ = *std::move(opened);
-    WriteBack answer{.why = "what it wrote was lost, or not known to be safe"};
-    const auto is_fine = [&] { return (answer = ask_write_back(sync_fd())).fine; };
-    if (!mark_->flush_was_lost(mark_->found(), is_fine)) return {};
-    told_failures_ = 1;
-    if (!record_.flush_failed && options.tell)
-        options.tell(path + ": its server was killed while it flushed, and " + answer.why +
-                     "; the client's flushes fail until it closes the disk and opens it again. "
-                     "Look for errors of the disk in the kernel's log (dmesg)");
-    record_.flush_failed = true;
-    // If there is no room for it now, the mark stays until there is.
-    if (record_file_->save(record_, identity_) == 0) mark_->recorded(told_failures_);
-    return {};
-}
-
 void FileBackend::keep(RecordRequest& request) {
-    ++in_flight_;
     // To clear the mark may block as well. These failures are in the record, or of a generation
     // before it.
     const auto save = [this, &request, failures = told_failures_] {
         try {
-            if (!record_file_) return EROFS;
-            const int error = record_file_->save(request.record, identity_);
-            if (error == 0 && mark_ != nullptr) mark_->recorded(failures);
-            return error;
+            return file_->save(request.record, failures);
         } catch (const std::bad_alloc&) {
             return ENOMEM;  // Out of a thread it would end the server.
         }
     };
     FileCaller& caller = *this;
-    pool_->run(&caller, save, [this, &request](int error) {
+    pool_->run({&caller, file_->record_device()}, save, [this, &request](int error) {
         --in_flight_;
         if (error == 0) record_ = request.record;
         request.done(request, error);
     });
-}
-
-rdma::Result<> FileBackend::probe_device() {
-    int logical = 0;
-    unsigned physical = 0;
-    if (::ioctl(fd_, BLKSSZGET, &logical) != 0 || ::ioctl(fd_, BLKPBSZGET, &physical) != 0)
-        return rdma::Error(errno, "the device does not tell its block size");
-    shape_.logical_block = static_cast<std::uint32_t>(logical);
-    shape_.physical_block = physical;
-    unsigned short rotational = 0;
-    if (::ioctl(fd_, BLKROTATIONAL, &rotational) == 0) shape_.rotational = rotational != 0;
-    return {};
-}
-
-// Whether the page cache can be gone around, and in which units. The file system tells only when
-// it is tried.
-bool FileBackend::probe_direct() {
-    if (::fcntl(fd_, F_SETFL, O_DIRECT) != 0) return false;
-    if (reads(shape_.logical_block)) return true;
-    if (is_device_ || !reads(kAlignment)) return false;
-    shape_.logical_block = kAlignment;
-    return true;
-}
-
-bool FileBackend::reads(std::size_t bytes) const {
-    const std::unique_ptr<void, void (*)(void*)> buffer(std::aligned_alloc(kAlignment, kAlignment),
-                                                        std::free);
-    return ::pread(fd_, buffer.get(), bytes, 0) >= 0;
-}
-
-std::uint64_t FileBackend::size() const {
-    std::uint64_t bytes = 0;
-    struct stat status {};
-    if (is_device_) return ::ioctl(fd_, BLKGETSIZE64, &bytes) == 0 ? bytes : 0;
-    return ::fstat(fd_, &status) == 0 ? static_cast<std::uint64_t>(status.st_size) : 0;
-}
-
-Shape FileBackend::shape() {
-    shape_.size = size() / shape_.logical_block * shape_.logical_block;
-    return shape_;
+    ++in_flight_;  // Not of one that run() has not taken.
 }
 
 void FileBackend::submit(BackendRequest& request) {
     if (request.kind == IoKind::SecureErase) return request.done(request, EOPNOTSUPP);
     // Nothing was written through it, and a report of another server's writes is not its to take.
-    const bool syncs_nothing = mark_ == nullptr;
+    const bool syncs_nothing = file_->mark() == nullptr;
     if (syncs_nothing && request.kind == IoKind::Flush) return request.done(request, 0);
     // A file that was cut is not made longer again: what was cut off is gone, and a write behind
     // the end would hide that.
     const bool writes = request.kind != IoKind::Read && request.kind != IoKind::Flush;
-    if (writes && !is_device_ && request.offset + request.length > size())
+    if (writes && !file_->is_device() && request.offset + request.length > file_->size())
         return request.done(request, EIO);
     FileCaller& caller = *this;
     request.owner = &caller;
@@ -299,9 +131,10 @@ void FileBackend::submit(BackendRequest& request) {
 int FileBackend::borrow_aligned(BackendRequest& request) const {
     request.aligned = nullptr;
     const auto at = reinterpret_cast<std::uintptr_t>(request.data.data());
-    if (!direct_ || request.data.empty() || at % shape_.logical_block == 0) return 0;
-    const std::size_t room = (request.data.size() + kAlignment - 1) / kAlignment * kAlignment;
-    request.aligned = static_cast<std::byte*>(std::aligned_alloc(kAlignment, room));
+    if (!file_->direct() || request.data.empty() || at % file_->block_size() == 0) return 0;
+    const std::size_t room =
+        (request.data.size() + kDirectAlignment - 1) / kDirectAlignment * kDirectAlignment;
+    request.aligned = static_cast<std::byte*>(std::aligned_alloc(kDirectAlignment, room));
     if (request.aligned == nullptr) return ENOMEM;
     if (request.kind == IoKind::Write)
         std::copy(request.data.begin(), request.data.end(), request.aligned);
@@ -358,8 +191,8 @@ void FileBackend::called(BackendRequest& request, int result) {
 
 FileCall FileBackend::next_call(const BackendRequest& request) const {
     const FileCall sync{.what = FileCall::What::Sync,
-                        .fd = sync_fd(),
-                        .mark = mark_.get(),
+                        .fd = file_->sync_fd(),
+                        .mark = file_->mark(),
                         .left_marks = left_marks_};
     if (&request == &sync_) return sync;
     switch (static_cast<Step>(request.step)) {
@@ -367,7 +200,8 @@ FileCall FileBackend::next_call(const BackendRequest& request) const {
             return main_call(request);
         case Step::Fill: {
             const std::uint64_t left = request.length - request.progress;
-            return {FileCall::What::Write,   fd_, zeroes.data(), request.offset + request.progress,
+            return {FileCall::What::Write,   file_->fd(),
+                    zeroes.data(),           request.offset + request.progress,
                     std::min(left, kZeroes), 0};
         }
         case Step::SyncBefore:
@@ -379,33 +213,35 @@ FileCall FileBackend::next_call(const BackendRequest& request) const {
 }
 
 FileCall FileBackend::main_call(const BackendRequest& request) const {
+    const int fd = file_->fd();
     const std::uint64_t at = request.offset + request.progress;
     const std::uint64_t left = request.length - request.progress;
     std::byte* const from = request.aligned != nullptr ? request.aligned : request.data.data();
     std::byte* const data = from + request.progress;
     switch (request.kind) {
         case IoKind::Read:
-            return {FileCall::What::Read, fd_, data, at, left, 0};
+            return {FileCall::What::Read, fd, data, at, left, 0};
         case IoKind::Write:
             if (request.fua)
-                return {FileCall::What::Write, fd_, data, at, left, RWF_DSYNC, mark_.get()};
-            return {FileCall::What::Write, fd_, data, at, left, 0};
+                return {FileCall::What::Write, fd, data, at, left, RWF_DSYNC, file_->mark()};
+            return {FileCall::What::Write, fd, data, at, left, 0};
         case IoKind::Discard:
         case IoKind::WriteZeroes: {
             const int how = request.no_unmap ? FALLOC_FL_ZERO_RANGE : FALLOC_FL_PUNCH_HOLE;
-            return {FileCall::What::Allocate, fd_, nullptr, at, left, how | FALLOC_FL_KEEP_SIZE};
+            return {FileCall::What::Allocate, fd, nullptr, at, left, how | FALLOC_FL_KEEP_SIZE};
         }
         case IoKind::Flush:
         case IoKind::SecureErase:
             break;
     }
-    return {.what = FileCall::What::Sync, .fd = fd_};
+    return {.what = FileCall::What::Sync, .fd = fd};
 }
 
 bool FileBackend::advance(BackendRequest& request, int result) {
     const auto step = static_cast<Step>(request.step);
     const bool is_marked = step == Step::Main && request.fua && request.kind == IoKind::Write;
-    if (is_marked && mark_ != nullptr && result < 0) return after_failed_fua(request, result);
+    if (is_marked && file_->mark() != nullptr && result < 0)
+        return after_failed_fua(request, result);
     if (result == -EINTR) return true;
     switch (step) {
         case Step::SyncBefore:
@@ -471,25 +307,38 @@ bool FileBackend::finish(BackendRequest& request, int error) {
     return false;
 }
 
-}  // namespace
-
-rdma::Result<std::shared_ptr<Backend>> file_backend(rdma::Loop& loop, const std::string& path,
-                                                    const FileOptions& options) {
-    const int fd = ::open(path.c_str(), (options.read_only ? O_RDONLY : O_RDWR) | O_CLOEXEC);
-    if (fd < 0) {
-        const int code = errno;
-        return rdma::Error(code, path + " cannot be opened: " + std::strerror(code));
-    }
+// With the loop's threads and its ring.
+std::shared_ptr<Backend> serve(rdma::Loop& loop, std::unique_ptr<OpenFile> file,
+                               const FileOptions& options) {
+    if (!file->remark().empty() && options.tell) options.tell(file->remark());
     auto pool = CallPool::of(loop);
     std::shared_ptr<CallRunner> runner = pool;
     if (options.io_uring)
         if (auto ring = IoRing::of(loop)) runner = std::move(ring);
-    auto backend = std::make_shared<FileBackend>(fd, std::move(runner), std::move(pool));
-    auto fine = backend->probe(options);
-    if (fine) fine = backend->remember(path, options, loop.runtime().random());
-    if (!fine)
-        return rdma::Error(fine.error().code, path + " cannot be exported: " + fine.error().why);
-    return std::shared_ptr<Backend>(std::move(backend));
+    return std::make_shared<FileBackend>(std::move(file), std::move(runner), std::move(pool));
+}
+
+}  // namespace
+
+rdma::Result<std::shared_ptr<Backend>> file_backend(rdma::Loop& loop, const std::string& path,
+                                                    const FileOptions& options) {
+    auto file = OpenFile::open(path, options, loop.runtime().random());
+    if (!file) return file.error();
+    return serve(loop, *std::move(file), options);
+}
+
+rdma::Task<rdma::Result<std::shared_ptr<Backend>>> open_file_backend(rdma::Loop& loop,
+                                                                     std::string path,
+                                                                     FileOptions options) {
+    const auto pool = CallPool::of(loop);
+    auto open = [path, options, random = loop.runtime().random()] {
+        return OpenFile::open(path, options, random);
+    };
+    const CallOwner owner{.who = &path};  // Only the file itself can tell on which device it is.
+    auto file = co_await pool->call(owner, std::move(open));
+    if (!file) co_return file.error();
+    if (!*file) co_return (*file).error();
+    co_return serve(loop, **std::move(file), options);
 }
 
 }  // namespace feroce::block

@@ -36,9 +36,14 @@ private:
 // sync succeeds, it is. Any other may be the kernel's report of something else that was lost.
 bool is_own_error(int result);
 
+// What stops together when it stops: a file system, or a block device. The kernel's number of it;
+// 0: not known.
+enum class DeviceId : std::uint64_t {};
+
 // The owner of a request: knows its next call, and is told of the call's end.
 class FileCaller {
 public:
+    virtual DeviceId device() const = 0;  // That its calls wait for.
     virtual FileCall next_call(const BackendRequest& request) const = 0;
     virtual void called(BackendRequest& request, int result) = 0;
 

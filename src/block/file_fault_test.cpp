@@ -19,10 +19,13 @@
 #include <deque>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <semaphore>
 #include <vector>
 
+#include "block/call_pool.hpp"
 #include "feroce/block/backend.hpp"
+#include "feroce/task_group.hpp"
 #include "rdma/test_until.hpp"
 
 namespace {
@@ -36,8 +39,21 @@ int refusal = 0;
 bool dies_in_sync = false;
 thread_local bool is_loop = false;
 std::atomic<int> marks_by_loop = 0, marks_by_threads = 0;
-int asked_systems = 0;  // By syncfs().
-int system_error = 0;   // What it says.
+std::atomic<int> asked_systems = 0;  // By syncfs(),
+int system_error = 0;                // and what it says.
+std::atomic<bool> systems_block = false;
+std::binary_semaphore system_may_answer{0};
+std::atomic<int> waits_by_loop = 0;         // Calls that may take long.
+std::atomic<dev_t> dead_device = 0;         // Its writes with FUA do not return,
+std::atomic<int> stuck_writes = 0;          // so many now,
+std::counting_semaphore<> dead_may_end{0};  // until they may.
+
+void wait_if_dead(int fd) {
+    struct stat status {};
+    if (dead_device == 0 || ::fstat(fd, &status) != 0 || status.st_dev != dead_device) return;
+    ++stuck_writes;
+    dead_may_end.acquire();
+}
 
 void die_if_told() {
     if (dies_in_sync) ::kill(::getpid(), SIGKILL);
@@ -59,6 +75,7 @@ extern "C" int fdatasync(int fd) {
 extern "C" ssize_t pwritev2(int fd, const iovec* parts, int count, off_t at, int flags) {
     if ((flags & RWF_DSYNC) != 0) {
         die_if_told();
+        wait_if_dead(fd);
         if (const int error = fua_error.exchange(0); error != 0) {
             errno = error;
             return -1;
@@ -72,8 +89,15 @@ extern "C" ssize_t pwrite(int fd, const void* data, std::size_t size, off_t at) 
     return ::syscall(SYS_pwrite64, fd, data, size, at);
 }
 
+extern "C" int fsync(int fd) {
+    if (is_loop) ++waits_by_loop;
+    return static_cast<int>(::syscall(SYS_fsync, fd));
+}
+
 extern "C" int syncfs(int) noexcept {
     ++asked_systems;
+    if (is_loop) ++waits_by_loop;
+    if (systems_block) system_may_answer.acquire();
     errno = system_error;
     return system_error == 0 ? 0 : -1;
 }
@@ -246,6 +270,68 @@ TEST_P(KilledServers, TheKernelIsAskedWhatBecameOfTheFlush) {
     }
 }
 
+class Openings : public KilledServers {
+protected:
+    // With another file that is open, and the first one waiting for the kernel.
+    Openings() {
+        const std::string killed = path;
+        be_killed_in(IoKind::Flush);
+        path = folder + "/other";
+        make_file(kSize);
+        other = try_open().value();
+        path = killed;
+        systems_block = is_loop = true;
+        waits_by_loop = 0;
+        opening.emplace(loop);
+        opening->spawn(open());
+        EXPECT_TRUE(rdma::poll_until(loop, [] { return asked_systems == 1; }));
+        EXPECT_FALSE(opened);
+    }
+    ~Openings() override { systems_block = is_loop = false; }
+
+    rdma::Task<void> open() {
+        FileOptions options;
+        options.io_uring = GetParam();
+        opened = co_await open_file_backend(loop, path, options);
+    }
+
+    std::shared_ptr<Backend> other;
+    std::optional<rdma::Result<std::shared_ptr<Backend>>> opened;
+    std::optional<rdma::TaskGroup> opening;
+};
+
+TEST_P(Openings, OneThatWaitsForTheKernelStopsNobodyElse) {
+    const std::span page = std::span(memory).first(4096);
+    EXPECT_EQ(ask(*other, IoKind::Write, 0, page), 0);
+    EXPECT_EQ(ask(*other, IoKind::Flush), 0);
+    EXPECT_FALSE(opened);
+    system_may_answer.release();
+    ASSERT_TRUE(rdma::poll_until(loop, [&] { return opened.has_value(); }));
+    ASSERT_TRUE(*opened) << opened->error().why;
+    EXPECT_FALSE((**opened)->writer_record()->flush_failed);
+    EXPECT_EQ(ask(***opened, IoKind::Write, 0, page), 0);
+    EXPECT_EQ(waits_by_loop, 0) << "the loop itself has waited for the disk";
+    EXPECT_EQ(mark(), '0');
+}
+
+TEST_P(Openings, OneThatIsGivenUpLetsGoOfItsFile) {
+    opening.reset();
+    systems_block = is_loop = false;
+    EXPECT_EQ(try_open().error().code, EBUSY) << "a thread has it";
+    system_may_answer.release();
+    std::shared_ptr<Backend> again;
+    const auto opens = [&] {
+        auto tried = try_open();
+        if (tried) again = *std::move(tried);
+        return again != nullptr;
+    };
+    EXPECT_TRUE(rdma::poll_until(loop, opens));
+    EXPECT_FALSE(opened);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Openings, testing::Bool(),
+                         [](const auto& with) { return with.param ? "uring" : "threads"; });
+
 TEST_P(KilledServers, AServerKilledWhileItAskedLeavesAFailure) {
     try_open().value();
     set_mark('2');
@@ -377,6 +463,43 @@ TEST_P(Threads, ASlowSyncStopsNobodyElse) {
     wait_for(first);
     wait_for(second);
     EXPECT_EQ(first.error + second.error, 0);
+}
+
+// Two disks whose device answers no more, and one on another.
+TEST_P(Threads, ADeadDeviceStopsNoOther) {
+    struct stat here {};
+    struct stat there {};
+    ASSERT_EQ(::stat(path.c_str(), &here), 0);
+    if (::stat("/dev/shm", &there) != 0 || here.st_dev == there.st_dev)
+        GTEST_SKIP() << "/var/tmp and /dev/shm are not two file systems";
+    const auto first = try_open().value();
+    path = folder + "/second";
+    make_file(kSize);
+    const auto second = try_open().value();
+    const std::string healthy = "/dev/shm/feroce-faults-" + std::to_string(::getpid());
+    path = healthy;
+    make_file(kSize);
+    const auto other = try_open().value();
+    constexpr int kMost = CallPool::kOfOneDevice;
+    dead_device = here.st_dev;
+    stuck_writes = 0;
+    std::deque<Asked> dead;
+    for (int i = 0; i < 64; ++i) {
+        dead.emplace_back(IoKind::Write, 0, std::span(memory).first(4096)).fua = true;
+        (i % 2 == 0 ? first : second)->submit(dead.back());
+    }
+    EXPECT_TRUE(rdma::poll_until(loop, [] { return stuck_writes >= kMost; }));
+    EXPECT_EQ(ask(*other, IoKind::Write, 0, std::span(memory).last(4096)), 0);
+    EXPECT_EQ(ask(*other, IoKind::Flush), 0);
+    EXPECT_EQ(stuck_writes, kMost);
+    dead_device = 0;
+    dead_may_end.release(stuck_writes);
+    for (const Asked& asked : dead) {
+        wait_for(asked);
+        EXPECT_EQ(asked.error, 0);
+    }
+    for (const char* const what : {"", ".feroce", ".feroce.flush"})
+        std::filesystem::remove(healthy + what);
 }
 
 TEST_P(Threads, AFailedSyncIsToldToAllWhoWaitedForIt) {

@@ -82,13 +82,8 @@ private:
         }
     }
     rdma::Task<std::string> reload_once() {
-        ExportConfig next;
-        try {
-            next = source_.read();
-        } catch (const UsageError& error) {
-            co_return fmt::format("{}; nothing is changed", error.what());
-        }
-        const ServedExports::Outcome done = co_await exports_.change_to(std::move(next));
+        auto read = source_.read;
+        const ServedExports::Outcome done = co_await exports_.change_to(std::move(read));
         for (const std::string& line : done.lines) fmt::print("{}\n", line);
         std::fflush(stdout);
         if (done.trouble.empty()) co_return std::string();

@@ -29,6 +29,17 @@ bool same_guests(const ExportSpec& a, const ExportSpec& b) {
     return a.sessions == b.sessions && a.addresses == b.addresses;
 }
 
+// Whether two exports are of one file or device, under whatever names.
+bool of_one_file(const ExportSpec& one, const ExportSpec& other) {
+    struct stat a {
+    }, b{};
+    if (one.kind != ExportSpec::Kind::File || other.kind != ExportSpec::Kind::File ||
+        ::stat(one.path.c_str(), &a) != 0 || ::stat(other.path.c_str(), &b) != 0)
+        return false;
+    if (S_ISBLK(a.st_mode) && S_ISBLK(b.st_mode)) return a.st_rdev == b.st_rdev;
+    return a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+}
+
 // What the server has told its clients, and where it listens.
 void check_settings(const ExportConfig& now, const ExportConfig& next) {
     const auto check = [](bool same, std::string_view what) {
@@ -58,34 +69,39 @@ void check_exports(const std::vector<ExportSpec>& all) {
     }
 }
 
-rdma::Result<std::shared_ptr<block::Backend>> open_backend(rdma::Loop& loop,
-                                                           const ExportSpec& spec) {
-    switch (spec.kind) {
-        case ExportSpec::Kind::Memory:
-            return block::memory_backend(spec.size, loop.runtime().random() | 1);
-        case ExportSpec::Kind::Null:
-            return block::null_backend(spec.size);
-        case ExportSpec::Kind::File:
-            break;
-    }
-    return block::file_backend(loop, spec.path,
-                               {.read_only = spec.read_only,
-                                .direct = spec.direct,
-                                .state = spec.state,
-                                .tell = [](const std::string& sentence) { complain(sentence); }});
+block::FileOptions options_of(const ExportSpec& spec) {
+    return {.read_only = spec.read_only,
+            .direct = spec.direct,
+            .state = spec.state,
+            .tell = [](const std::string& sentence) { complain(sentence); }};
+}
+
+// Of an export without a file.
+rdma::Result<std::shared_ptr<block::Backend>> plain_backend(rdma::Loop& loop,
+                                                            const ExportSpec& spec) {
+    if (spec.kind == ExportSpec::Kind::Null) return block::null_backend(spec.size);
+    return block::memory_backend(spec.size, loop.runtime().random() | 1);
+}
+
+rdma::Task<rdma::Result<std::shared_ptr<block::Backend>>> open_backend(rdma::Loop& loop,
+                                                                       const ExportSpec& spec) {
+    if (spec.kind != ExportSpec::Kind::File) co_return plain_backend(loop, spec);
+    block::FileOptions options = options_of(spec);
+    co_return co_await block::open_file_backend(loop, spec.path, std::move(options));
+}
+
+block::Export export_of(const ExportSpec& spec, std::shared_ptr<block::Backend> backend) {
+    return {spec.name, std::move(backend), spec.read_only, spec.sessions, spec.addresses};
+}
+
+ExportChange::Reopened reopening(const ExportSpec& spec, const std::vector<ExportSpec>& withdrawn) {
+    ExportChange::Reopened out{spec, {}};
+    for (const ExportSpec& old : withdrawn)
+        if (of_one_file(old, spec)) out.before.push_back(old);
+    return out;
 }
 
 }  // namespace
-
-bool of_one_file(const ExportSpec& one, const ExportSpec& other) {
-    struct stat a {
-    }, b{};
-    if (one.kind != ExportSpec::Kind::File || other.kind != ExportSpec::Kind::File ||
-        ::stat(one.path.c_str(), &a) != 0 || ::stat(other.path.c_str(), &b) != 0)
-        return false;
-    if (S_ISBLK(a.st_mode) && S_ISBLK(b.st_mode)) return a.st_rdev == b.st_rdev;
-    return a.st_dev == b.st_dev && a.st_ino == b.st_ino;
-}
 
 ExportChange compare(const ExportConfig& now, const ExportConfig& next) {
     check_settings(now, next);
@@ -97,37 +113,49 @@ ExportChange compare(const ExportConfig& now, const ExportConfig& next) {
     }
     for (const ExportSpec& spec : next.exports) {
         const ExportSpec* const old = find(now.exports, spec.name);
-        if (old == nullptr || !same_place_and_way(*old, spec))
+        if (old != nullptr && same_place_and_way(*old, spec)) {
+            if (!same_guests(*old, spec)) change.admitting.push_back(spec);
+            continue;
+        }
+        auto again = reopening(spec, change.withdrawn);
+        if (again.before.empty())
             change.opened.push_back(spec);
-        else if (!same_guests(*old, spec))
-            change.admitting.push_back(spec);
+        else
+            change.reopened.push_back(std::move(again));
     }
     return change;
 }
 
 rdma::Result<block::Export> open_export(rdma::Loop& loop, const ExportSpec& spec) {
-    auto backend = open_backend(loop, spec);
+    auto backend = spec.kind == ExportSpec::Kind::File
+                       ? block::file_backend(loop, spec.path, options_of(spec))
+                       : plain_backend(loop, spec);
     if (!backend) return backend.error();
-    return block::Export{spec.name, *std::move(backend), spec.read_only, spec.sessions,
-                         spec.addresses};
+    return export_of(spec, *std::move(backend));
 }
 
-rdma::Result<std::vector<ServedExports::Opening>> ServedExports::open_ahead(ExportChange& change) {
+rdma::Task<rdma::Result<ExportChange>> ServedExports::plan(std::function<ExportConfig()> read) {
+    auto compared = [now = now_, read = std::move(read)] { return compare(now, read()); };
+    const block::CallOwner owner{.who = this};
+    co_return co_await pool_->call(owner, std::move(compared));
+}
+
+rdma::Task<rdma::Result<ServedExports::Opening>> ServedExports::open(ExportSpec spec) {
+    auto backend = co_await open_backend(loop_, spec);
+    if (!backend) co_return backend.error();
+    block::Export what = export_of(spec, *std::move(backend));
+    co_return Opening{std::move(spec), std::move(what)};
+}
+
+rdma::Task<rdma::Result<std::vector<ServedExports::Opening>>> ServedExports::open_all(
+    const std::vector<ExportSpec>& specs) {
     std::vector<Opening> out;
-    std::vector<ExportSpec> late;
-    for (ExportSpec& spec : change.opened) {
-        const bool held = std::any_of(change.withdrawn.begin(), change.withdrawn.end(),
-                                      [&](const auto& old) { return of_one_file(old, spec); });
-        if (held) {
-            late.push_back(std::move(spec));
-            continue;
-        }
-        auto what = open_export(loop_, spec);
-        if (!what) return what.error();
-        out.push_back({std::move(spec), *std::move(what)});
+    for (const ExportSpec& spec : specs) {
+        auto opening = co_await open(spec);
+        if (!opening) co_return opening.error();
+        out.push_back(*std::move(opening));
     }
-    change.opened = std::move(late);
-    return out;
+    co_return out;
 }
 
 rdma::Result<> ServedExports::add(Opening opening, Lines& lines) {
@@ -153,41 +181,45 @@ rdma::Task<rdma::Result<>> ServedExports::withdraw(const ExportSpec& spec, Lines
     co_return done;
 }
 
-rdma::Result<> ServedExports::open_late(const ExportSpec& spec, const ExportChange& change,
-                                        Lines& lines) {
-    auto what = open_export(loop_, spec);
-    if (what) return add({spec, *std::move(what)}, lines);
-    for (const ExportSpec& old : change.withdrawn) {
-        if (!of_one_file(old, spec) || find(now_.exports, old.name) != nullptr) continue;
-        if (auto before = open_export(loop_, old)) (void)add({old, *std::move(before)}, lines);
+rdma::Task<rdma::Result<>> ServedExports::reopen(const ExportChange::Reopened& what, Lines& lines) {
+    auto opening = co_await open(what.next);
+    if (opening) co_return add(*std::move(opening), lines);
+    for (const ExportSpec& old : what.before) {
+        if (find(now_.exports, old.name) != nullptr) continue;
+        auto before = co_await open(old);
+        if (before) (void)add(*std::move(before), lines);
     }
-    return what.error();
+    co_return opening.error();
 }
 
-rdma::Task<ServedExports::Outcome> ServedExports::change_to(ExportConfig next) {
+rdma::Task<ServedExports::Outcome> ServedExports::change_to(std::function<ExportConfig()> read) {
     Outcome out;
     const auto note = [&out](const rdma::Result<>& done) {
         if (!done) out.trouble += (out.trouble.empty() ? "" : "; ") + done.error().why;
     };
-    ExportChange change;
+    rdma::Result<ExportChange> change = ExportChange{};
     try {
-        change = compare(now_, next);
+        change = co_await plan(std::move(read));
     } catch (const UsageError& error) {
         out.trouble = error.what();
         co_return out;
     }
-    auto ahead = open_ahead(change);
-    if (!ahead) {
-        out.trouble = ahead.error().why;
+    rdma::Result<std::vector<Opening>> ahead = std::vector<Opening>{};
+    if (change) ahead = co_await open_all(change->opened);
+    if (!change || !ahead) {
+        out.trouble = change ? ahead.error().why : change.error().why;
         co_return out;
     }
-    for (const ExportSpec& spec : change.admitting) admit(spec, out.lines);
-    for (const ExportSpec& spec : change.withdrawn) {
+    for (const ExportSpec& spec : change->admitting) admit(spec, out.lines);
+    for (const ExportSpec& spec : change->withdrawn) {
         const auto done = co_await withdraw(spec, out.lines);
         note(done);
     }
     for (Opening& opening : *ahead) note(add(std::move(opening), out.lines));
-    for (const ExportSpec& spec : change.opened) note(open_late(spec, change, out.lines));
+    for (const ExportChange::Reopened& what : change->reopened) {
+        const auto done = co_await reopen(what, out.lines);
+        note(done);
+    }
     co_return out;
 }
 

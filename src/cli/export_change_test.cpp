@@ -1,15 +1,32 @@
 #include "cli/export_change.hpp"
 
 #include <gtest/gtest.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <filesystem>
 #include <fstream>
 #include <new>
+#include <thread>
 
 #include "cli/export.hpp"
 #include "cli/output.hpp"
 #include "feroce/block/backend.hpp"
+
+namespace {
+
+std::thread::id loop_thread;
+std::atomic<int> syncs_by_loop = 0, syncs_by_threads = 0;
+
+}  // namespace
+
+// In place of the C library's: a writer record is made durable by it.
+extern "C" int fsync(int fd) {
+    ++(std::this_thread::get_id() == loop_thread ? syncs_by_loop : syncs_by_threads);
+    return static_cast<int>(::syscall(SYS_fsync, fd));
+}
 
 namespace feroce::cli {
 namespace export_change_test {
@@ -111,7 +128,7 @@ TEST(ServedExports, EveryFlushThatFailedIsTold) {
     auto server = block::Server::open(loop, options, {broken("a"), broken("b")});
     ASSERT_TRUE(server) << server.error().why;
     ServedExports served(loop, *server, config_of({"a=memory:1M", "b=memory:1M"}));
-    const auto outcome = loop.run(served.change_to(config_of({"c=memory:1M"})));
+    const auto outcome = loop.run(served.change_to([] { return config_of({"c=memory:1M"}); }));
     ASSERT_EQ(outcome.lines.size(), 3u);
     EXPECT_EQ(outcome.lines[0], "a: withdrawn");
     EXPECT_EQ(outcome.lines[1], "b: withdrawn");
@@ -119,6 +136,63 @@ TEST(ServedExports, EveryFlushThatFailedIsTold) {
         << outcome.trouble;
     EXPECT_NE(outcome.trouble.find("the disk b could not be flushed"), std::string::npos)
         << outcome.trouble;
+    EXPECT_TRUE(loop.run(server->stop()));
+}
+
+TEST(ServedExports, WhatMayBlockIsDoneByThreads) {
+    const std::string folder = testing::TempDir() + "feroce-served-exports-test";
+    std::filesystem::remove_all(folder);
+    std::filesystem::create_directory(folder);
+    std::ofstream(folder + "/disk") << "";
+    std::filesystem::resize_file(folder + "/disk", 1 << 20);
+    {
+        rdma::RealRuntime runtime;
+        rdma::Loop loop(runtime);
+        rtrs::ServerOptions options;
+        options.address = "127.0.0.1";
+        options.port = 0;
+        auto server = block::Server::open(loop, options, {});
+        ASSERT_TRUE(server) << server.error().why;
+        ServedExports served(loop, *server, config_of({}));
+        loop_thread = std::this_thread::get_id();
+        syncs_by_loop = syncs_by_threads = 0;
+        bool reads_in_loop = true;
+        const auto changed_to = [&](const std::string& spec) {
+            const auto read = [&reads_in_loop, spec] {
+                reads_in_loop = std::this_thread::get_id() == loop_thread;
+                return config_of({spec});
+            };
+            const auto outcome = loop.run(served.change_to(read));
+            EXPECT_EQ(outcome.trouble, "");
+            EXPECT_FALSE(reads_in_loop);
+            EXPECT_EQ(syncs_by_loop, 0);
+            return outcome.lines.empty() ? "" : outcome.lines.back();
+        };
+        EXPECT_NE(changed_to("data=" + folder + "/disk").find("data: 1048576 bytes"),
+                  std::string::npos);
+        EXPECT_GT(syncs_by_threads, 0);
+        // It is withdrawn first.
+        EXPECT_NE(changed_to("other=" + folder + "/disk").find("other: 1048576 bytes"),
+                  std::string::npos);
+        loop_thread = {};
+        EXPECT_TRUE(loop.run(server->stop()));
+    }
+    std::filesystem::remove_all(folder);
+}
+
+TEST(ServedExports, WhatCannotBeReadChangesNothing) {
+    rdma::RealRuntime runtime;
+    rdma::Loop loop(runtime);
+    rtrs::ServerOptions options;
+    options.address = "127.0.0.1";
+    options.port = 0;
+    auto server = block::Server::open(loop, options, {});
+    ASSERT_TRUE(server) << server.error().why;
+    ServedExports served(loop, *server, config_of({}));
+    const auto fails = []() -> ExportConfig { throw UsageError("a mistake"); };
+    const auto outcome = loop.run(served.change_to(fails));
+    EXPECT_EQ(outcome.trouble, "a mistake");
+    EXPECT_TRUE(outcome.lines.empty());
     EXPECT_TRUE(loop.run(server->stop()));
 }
 

@@ -14,6 +14,7 @@
 #include "feroce/error.hpp"
 #include "feroce/list.hpp"
 #include "feroce/loop.hpp"
+#include "feroce/task.hpp"
 
 namespace feroce::block {
 
@@ -91,8 +92,15 @@ struct FileOptions {
     std::function<void(const std::string& sentence)> tell = {};
 };
 
-// A file or a block device. Reads and writes of many files of one loop share an io_uring.
+// A file or a block device. Reads and writes of many files of one loop share an io_uring. Blocks
+// until the file has a durable record, and, if a server was killed while it flushed it, until its
+// file system is written: for a server that does not run yet.
 rdma::Result<std::shared_ptr<Backend>> file_backend(rdma::Loop& loop, const std::string& path,
                                                     const FileOptions& options = {});
+// The same by a thread, while the loop goes on. If the task is given up, the thread ends what it
+// has begun and the file is closed.
+rdma::Task<rdma::Result<std::shared_ptr<Backend>>> open_file_backend(rdma::Loop& loop,
+                                                                     std::string path,
+                                                                     FileOptions options = {});
 
 }  // namespace feroce::block
