@@ -15,11 +15,10 @@ constexpr std::uint64_t kPiece = 64 << 10, kPieces = 1024, kReaders = 8;
 rdma::Task<void> fetch(rtrs::Session session, std::uint64_t first, std::uint64_t& sum) {
     rtrs::SessionBuffer buffer = session.allocate(kPiece).value();
     for (std::uint64_t piece = first; piece < kPieces; piece += kReaders) {
-        const auto message = std::as_bytes(std::span(&piece, 1));
         std::fill(buffer.bytes().begin(), buffer.bytes().end(), static_cast<std::byte>(piece));
-        (co_await session.write(message, buffer.bytes())).value();  // Nobody has stored it yet.
+        (co_await session.write(piece, buffer.bytes())).value();  // Nobody has stored it yet.
         std::fill(buffer.bytes().begin(), buffer.bytes().end(), std::byte{0});
-        (co_await session.read(message, buffer.bytes())).value();
+        (co_await session.read(piece, buffer.bytes())).value();
         for (const std::byte byte : buffer.bytes()) sum += std::to_integer<unsigned>(byte);
     }
 }

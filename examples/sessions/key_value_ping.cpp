@@ -19,17 +19,13 @@ int main(int count, char** argv) {
     for (int i = 2; i < count; ++i) paths.push_back({argv[i]});
     rtrs::Session session = loop.run(client.open("ping", paths, options)).value();
 
-    const std::string key = "greeting",
-                      value = "Hello over " + std::to_string(paths.size()) + " path(s)";
-    const auto message = std::as_bytes(std::span(key));
-    session.write(message, std::as_bytes(std::span(value))).wait().value();
+    const std::string value = "Hello over " + std::to_string(paths.size()) + " path(s)";
+    session.write("greeting", value).wait().value();
     std::string back(value.size(), ' ');
-    for (int i = 0; i < 1000; ++i)
-        session.read(message, std::as_writable_bytes(std::span(back))).wait().value();
+    for (int i = 0; i < 1000; ++i) session.read("greeting", back).wait().value();
     std::puts(back.c_str());
 
-    const std::string nothing = "no such key";
-    const auto missing = session.read(std::as_bytes(std::span(nothing)), rtrs::Segment{}).wait();
+    const auto missing = session.read("no such key", rtrs::Segment{}).wait();
     std::puts(missing ? "?" : missing.error().why.c_str());
     const auto median = session.statistics().latency.percentile(0.5);
     std::fprintf(stderr, "median %.1f us\n", static_cast<double>(median.count()) / 1000);

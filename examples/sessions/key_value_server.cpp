@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "feroce/bytes.hpp"
 #include "feroce/rtrs/server.hpp"
 #include "feroce/workers.hpp"
 
@@ -24,8 +25,7 @@ int main(int count, char** argv) {
     options.workers = workers.loops();  // None: all is done here.
     rtrs::Server server =
         rtrs::Server::open(loop, options, [&](rtrs::ServerRequest& request) {
-            const auto text = request.message();
-            const std::string key(reinterpret_cast<const char*>(text.data()), text.size());
+            const std::string key(rdma::text_of(request.message()));
             const std::span<std::byte> data = request.data();
             const std::lock_guard lock(mutex);
             if (request.direction() == rtrs::Direction::Write) {

@@ -14,13 +14,12 @@ using namespace feroce;
 
 // Each keeps a number under a key of its own, and counts it up through the server.
 rdma::Task<void> count(rtrs::SessionPort port, std::string key, std::atomic<int>& sum) {
-    const auto message = std::as_bytes(std::span(key));
     std::uint64_t number = 0;
     for (int i = 0; i < 250; ++i) {
         ++number;
-        (co_await port.write(message, std::as_bytes(std::span(&number, 1)))).value();
+        (co_await port.write(key, number)).value();
         number = 0;
-        (co_await port.read(message, std::as_writable_bytes(std::span(&number, 1)))).value();
+        (co_await port.read(key, number)).value();
     }
     sum += static_cast<int>(number);
 }

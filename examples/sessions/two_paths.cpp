@@ -11,10 +11,9 @@ int main(int, char** argv) {
     rdma::Loop loop;
     rtrs::Client client(loop);
     rtrs::Session session = loop.run(client.open("hello", {{argv[1]}, {argv[2]}})).value();
-    const std::string text = "greeting", value = "Hello over two paths";
-    const auto key = std::as_bytes(std::span(text));
-    session.write(key, std::as_bytes(std::span(value))).wait().value();
+    const std::string value = "Hello over two paths";
+    session.write("greeting", value).wait().value();
     std::string back(value.size(), ' ');
-    session.read(key, std::as_writable_bytes(std::span(back))).wait().value();
+    session.read("greeting", back).wait().value();
     std::puts(back.c_str());
 }

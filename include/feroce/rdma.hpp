@@ -2,6 +2,7 @@
 #pragma once
 
 #include "feroce/async_events.hpp"     // IWYU pragma: export
+#include "feroce/bytes.hpp"            // IWYU pragma: export
 #include "feroce/call.hpp"             // IWYU pragma: export
 #include "feroce/connection.hpp"       // IWYU pragma: export
 #include "feroce/device.hpp"           // IWYU pragma: export

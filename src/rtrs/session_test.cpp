@@ -4,11 +4,13 @@
 #include <algorithm>
 #include <cstring>
 #include <exception>
+#include <map>
 #include <optional>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
+#include "feroce/bytes.hpp"
 #include "feroce/rtrs/server.hpp"
 #include "feroce/rtrs/session.hpp"
 #include "feroce/task_group.hpp"
@@ -92,6 +94,44 @@ TEST_F(Sessions, WriteAndReadBack) {
     EXPECT_EQ(statistics.latency.count(), 8u);
     EXPECT_EQ(statistics.paths[0].requests.count(), 8u);
     EXPECT_EQ(statistics.permits_taken, 0);
+}
+
+TEST_F(Sessions, TextsAndValuesAreBytes) {
+    std::map<std::string, std::string> values;
+    ServerOptions options;
+    options.address = "127.0.0.1";
+    options.port = 0;
+    Server server = Server::open(loop, options, [&](ServerRequest& request) {
+                        std::string& value = values[std::string(rdma::text_of(request.message()))];
+                        if (request.direction() == Direction::Write) {
+                            value = rdma::text_of(request.data());
+                            return request.respond();
+                        }
+                        const auto bytes = rdma::bytes_of(value);
+                        std::copy(bytes.begin(), bytes.end(), request.data().begin());
+                        request.respond_filled(value.size());
+                    }).value();
+    auto session = open(server);
+    ASSERT_TRUE(session) << session.error().why;
+    const std::string key = "text";
+    EXPECT_TRUE(session->write(key, "Hello").wait());
+    std::string back(100, '?');
+    const auto read = session->read(key, back).wait();
+    ASSERT_TRUE(read) << read.error().why;
+    EXPECT_EQ(back.substr(0, *read), "Hello");
+    const double number = 0.5;
+    double same = 0;
+    EXPECT_TRUE(session->write("number", number).wait());
+    EXPECT_TRUE(session->read("number", same).wait());
+    EXPECT_EQ(same, number);
+    EXPECT_EQ(values["number"].size(), sizeof number);
+    // A value as the message, bytes as data, and the other way round.
+    const auto data = pattern(64, 1);
+    EXPECT_TRUE(session->write(std::uint32_t{7}, data).wait());
+    std::vector<std::byte> into(data.size());
+    const std::uint32_t seven = 7;
+    EXPECT_TRUE(session->read(message_of(seven), into).wait());
+    EXPECT_EQ(into, data);
 }
 
 TEST_F(Sessions, KeysAreTakenBackForEveryRequest) {

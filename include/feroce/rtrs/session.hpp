@@ -18,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "feroce/bytes.hpp"
 #include "feroce/call.hpp"
 #include "feroce/error.hpp"
 #include "feroce/loop.hpp"
@@ -113,6 +114,15 @@ public:
     SessionTransfer read(ConstSegment message, std::span<const Segment> into) const;
     SessionTransfer write(ConstSegment message, ConstSegment from) const;
     SessionTransfer write(ConstSegment message, std::span<const ConstSegment> from) const;
+    // The same with texts and plain values in place of bytes (feroce/bytes.hpp).
+    template <class Message, class Into>
+    requires rdma::NeedWritableBytes<Message, Into> SessionTransfer read(const Message& message,
+                                                                         Into&& into)
+    const { return read(rdma::bytes_of(message), rdma::writable_bytes_of(into)); }
+    template <class Message, class From>
+    requires rdma::NeedBytes<Message, From> SessionTransfer write(const Message& message,
+                                                                  const From& from)
+    const { return write(rdma::bytes_of(message), rdma::bytes_of(from)); }
     rdma::Result<SessionBuffer> allocate(std::size_t bytes) const;
 
     // Paths have the numbers of their adding.

@@ -96,6 +96,15 @@ public:
     PortTransfer read(ConstSegment message, std::span<const Segment> into) const;
     PortTransfer write(ConstSegment message, ConstSegment from) const;
     PortTransfer write(ConstSegment message, std::span<const ConstSegment> from) const;
+    // The same with texts and plain values in place of bytes (feroce/bytes.hpp).
+    template <class Message, class Into>
+    requires rdma::NeedWritableBytes<Message, Into> PortTransfer read(const Message& message,
+                                                                      Into&& into)
+    const { return read(rdma::bytes_of(message), rdma::writable_bytes_of(into)); }
+    template <class Message, class From>
+    requires rdma::NeedBytes<Message, From> PortTransfer write(const Message& message,
+                                                               const From& from)
+    const { return write(rdma::bytes_of(message), rdma::bytes_of(from)); }
     rdma::Task<rdma::Result<SessionBuffer>> allocate(std::size_t bytes) const;
 
 private:
