@@ -4,12 +4,12 @@
 #include <infiniband/verbs.h>
 
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
 #include <numeric>
 #include <vector>
 
 #include "sim/abi_world.hpp"
+#include "sim/seeds.hpp"
 
 namespace feroce::sim::abi_verbs_test {
 namespace {
@@ -244,13 +244,8 @@ Duration time_without_answer(Duration gap) {
     return last;
 }
 
-std::uint64_t seeds() {
-    const char* wanted = std::getenv("FEROCE_SEEDS");
-    return wanted == nullptr ? 100 : std::strtoull(wanted, nullptr, 10);
-}
-
 TEST(AbiVerbs, EverySeedRunsTwiceTheSame) {
-    for (std::uint64_t seed = 0; seed < seeds(); ++seed) {
+    for (const std::uint64_t seed : seeds(100)) {
         SCOPED_TRACE("seed " + std::to_string(seed));
         const std::uint64_t first = run_once(seed);
         ASSERT_EQ(first, run_once(seed));

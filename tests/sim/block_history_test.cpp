@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
-#include <cstdlib>
 #include <optional>
 #include <vector>
 
@@ -16,6 +15,7 @@
 #include "feroce/task_group.hpp"
 #include "sim/abi_world.hpp"
 #include "sim/disk_history.hpp"
+#include "sim/seeds.hpp"
 #include "sim/sim_runtime.hpp"
 #include "sim/volatile_disk.hpp"
 #include "stamp.hpp"
@@ -346,15 +346,10 @@ private:
     End end_ = End::Stop;  // Of the server, which has not begun yet.
 };
 
-std::uint64_t seeds(std::uint64_t usual) {
-    const char* wanted = std::getenv("FEROCE_SEEDS");
-    return wanted != nullptr ? std::strtoull(wanted, nullptr, 10) : usual;
-}
-
 TEST(BlockHistory, AcknowledgedIsDurableAndGenerationsHold) {
     Outcome sum;
-    const std::uint64_t count = seeds(10);
-    for (std::uint64_t seed = 0; seed < count; ++seed) {
+    const auto all = seeds(10);
+    for (const std::uint64_t seed : all) {
         SCOPED_TRACE(seed);
         const Outcome outcome = Simulation(seed, {}).run();
         ASSERT_EQ(outcome.verdict, "");
@@ -363,11 +358,11 @@ TEST(BlockHistory, AcknowledgedIsDurableAndGenerationsHold) {
         if (testing::Test::HasFailure()) return;
     }
     std::printf(
-        "%llu seeds: %zu handles, %d overtaken; %zu durable writes, %d failed flushes, "
+        "%zu seeds: %zu handles, %d overtaken; %zu durable writes, %d failed flushes, "
         "%d requests given up; %d restarts, %d of them crashes, %d with another file; "
         "%d evictions\n",
-        static_cast<unsigned long long>(count), sum.opened, sum.overtaken, sum.durable, sum.told,
-        sum.given_up, sum.restarts, sum.crashes, sum.replacements, sum.evictions);
+        all.size(), sum.opened, sum.overtaken, sum.durable, sum.told, sum.given_up, sum.restarts,
+        sum.crashes, sum.replacements, sum.evictions);
     // The runs must have been what they claim to be.
     EXPECT_GT(sum.overtaken, 0);
     EXPECT_GT(sum.durable, 100u);

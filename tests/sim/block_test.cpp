@@ -4,12 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <optional>
 
 #include "feroce/block/client.hpp"
 #include "feroce/block/server.hpp"
 #include "sim/abi_world.hpp"
+#include "sim/seeds.hpp"
 #include "sim/sim_runtime.hpp"
 #include "sim/volatile_disk.hpp"
 #include "stamp.hpp"
@@ -247,14 +247,9 @@ private:
     bool over_ = false;
 };
 
-std::uint64_t seeds(std::uint64_t usual) {
-    const char* wanted = std::getenv("FEROCE_SEEDS");
-    return wanted != nullptr ? std::strtoull(wanted, nullptr, 10) : usual;
-}
-
 TEST(BlockSim, WhatWasFlushedSurvivesACrash) {
     Outcome sum;
-    for (std::uint64_t seed = 0; seed < seeds(10); ++seed) {
+    for (const std::uint64_t seed : seeds(10)) {
         SCOPED_TRACE(seed);
         const Outcome outcome = Simulation(seed, true).run();
         ASSERT_EQ(outcome.verdict, "");

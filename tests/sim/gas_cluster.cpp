@@ -1,7 +1,5 @@
 #include "sim/gas_cluster.hpp"
 
-#include <cstdlib>
-
 #include "sim/cm_peer.hpp"
 #include "sim/fiber.hpp"
 #include "sim/sim_runtime.hpp"
@@ -28,11 +26,6 @@ std::string text_of(AbiNode& node) {
 }
 
 }  // namespace
-
-std::uint64_t seeds(std::uint64_t usual) {
-    const char* wanted = std::getenv("FEROCE_SEEDS");
-    return wanted == nullptr ? usual : std::strtoull(wanted, nullptr, 10);
-}
 
 GasCluster::GasCluster(std::uint64_t seed, const ClusterOptions& options)
     : options_(options),

@@ -10,6 +10,7 @@
 #include "base/random.hpp"
 #include "feroce/gas/node.hpp"
 #include "sim/abi_world.hpp"
+#include "sim/seeds.hpp"
 
 namespace feroce::sim {
 
@@ -27,9 +28,6 @@ struct ClusterOptions {
     gas::Lease lease = {};
     bool check_memory = false;
 };
-
-// How many runs a test makes: FEROCE_SEEDS, or as many as it usually does.
-std::uint64_t seeds(std::uint64_t usual);
 
 class GasCluster {
 public:

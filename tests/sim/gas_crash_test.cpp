@@ -102,7 +102,7 @@ Task<Result<>> hold_for_a_while(LeaseLock& lock, Inside& inside, bool doomed) {
 
 TEST(GasCrash, ALockIsTakenOver) {
     int died_inside = 0;
-    for (std::uint64_t seed = 0; seed < seeds(10); ++seed) {
+    for (const std::uint64_t seed : seeds(10)) {
         SCOPED_TRACE("seed " + std::to_string(seed));
         Doomed cluster(seed);
         Inside inside;
@@ -182,7 +182,7 @@ TEST(GasCrash, OnlyALockWithALeaseSurvivesItsHolder) {
         }
     };
     constexpr std::size_t kKinds = 6;
-    for (std::uint64_t seed = 0; seed < seeds(10); ++seed) {
+    for (const std::uint64_t seed : seeds(10)) {
         SCOPED_TRACE("seed " + std::to_string(seed));
         const std::size_t kind = seed % kKinds;
         Doomed cluster(seed);
@@ -337,7 +337,7 @@ TEST(GasCrash, PlacesInTheQueueOfALostNodeAreReplaced) {
 
 // A thread that died while it was pinned stops the freeing for the time of its lease only.
 TEST(GasCrash, ADeadPinIsNotWaitedFor) {
-    for (std::uint64_t seed = 0; seed < seeds(10); ++seed) {
+    for (const std::uint64_t seed : seeds(10)) {
         SCOPED_TRACE("seed " + std::to_string(seed));
         Doomed cluster(seed);
         bool pinned = false;
@@ -394,7 +394,7 @@ TEST(GasCrash, APinThatLastedTooLongIsStale) {
 
 template <class M>
 void expect_linearizable_with_a_crash() {
-    for (std::uint64_t seed = 0; seed < seeds(10); ++seed) {
+    for (const std::uint64_t seed : seeds(10)) {
         SCOPED_TRACE("seed " + std::to_string(seed));
         Doomed cluster(seed);
         std::uint64_t now = 0;
@@ -436,7 +436,7 @@ TEST(GasCrash, AListSetGoesOn) {
 }
 
 TEST(GasCrash, AQueueGoesOn) {
-    for (std::uint64_t seed = 0; seed < seeds(10); ++seed) {
+    for (const std::uint64_t seed : seeds(10)) {
         SCOPED_TRACE("seed " + std::to_string(seed));
         Doomed cluster(seed);
         std::uint64_t now = 0;

@@ -66,7 +66,7 @@ std::vector<QueueCall> queue_history(std::uint64_t seed) {
 }
 
 TEST(GasQueue, IsLinearizable) {
-    for (std::uint64_t seed = 0; seed < seeds(10); ++seed)
+    for (const std::uint64_t seed : seeds(10))
         ASSERT_TRUE(linearizable(queue_history<Fifo>(seed))) << "seed " << seed;
 }
 
@@ -107,7 +107,7 @@ TEST(GasQueue, AGreedyOneIsCaught) {
 // on average and 12.5 at most.
 TEST(GasQueue, OtherNodesGetTheirTurn) {
     constexpr int kRounds = 20;
-    for (std::uint64_t seed = 0; seed < seeds(5); ++seed) {
+    for (const std::uint64_t seed : seeds(5)) {
         bool done = false;
         std::uint64_t trips = 0;
         share<Fifo::Root>(
@@ -214,7 +214,7 @@ TEST(GasOrderedMap, AGetIsOneRoundTripAndAPutTwo) {
 // once it has let go the memory is used again.
 TEST(GasEpochs, WhatIsPinnedStays) {
     using Item = std::array<std::uint64_t, 8>;
-    for (std::uint64_t seed = 0; seed < seeds(10); ++seed) {
+    for (const std::uint64_t seed : seeds(10)) {
         GasCluster cluster(seed, {.trust_global_atomics = seed % 5 != 4});
         bool pinned = false, churned = false;
         cluster.run([&](gas::Node& node, std::size_t) {

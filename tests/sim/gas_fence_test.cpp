@@ -94,7 +94,7 @@ void send_late(gas::Node& node, ptr<plain<Word>> word) {
 }
 
 TEST(GasFence, NothingOfALostNodeLands) {
-    for (std::uint64_t seed = 0; seed < seeds(6); ++seed) {
+    for (const std::uint64_t seed : seeds(6)) {
         SCOPED_TRACE("seed " + std::to_string(seed));
         Cluster cluster(seed, 500ms);
         Progress progress;
@@ -194,7 +194,7 @@ TEST(GasFence, OneFailedOperationVotesOut) {
 // A network that fails for a shorter time than `silence` only delays: nothing is lost, and what was
 // asked meanwhile happens once.
 TEST(GasFence, AShortOutageOnlyDelays) {
-    for (std::uint64_t seed = 0; seed < seeds(6); ++seed) {
+    for (const std::uint64_t seed : seeds(6)) {
         SCOPED_TRACE("seed " + std::to_string(seed));
         Cluster cluster(seed, 30s);
         std::size_t ready = 0, ended = 0;

@@ -152,7 +152,7 @@ Scenario shape(Factory factory, std::uint64_t seed) {
 }
 
 void expect_sound(Factory factory) {
-    for (std::uint64_t seed = 0; seed < seeds(20); ++seed) {
+    for (const std::uint64_t seed : seeds(20)) {
         SCOPED_TRACE("seed " + std::to_string(seed));
         const Outcome out = run(seed, shape(factory, seed));
         ASSERT_EQ(out.witness.violations, 0);

@@ -102,7 +102,7 @@ std::vector<MapCall> history(std::uint64_t seed, int rounds) {
 
 template <class M>
 void expect_linearizable(std::uint64_t usual) {
-    for (std::uint64_t seed = 0; seed < seeds(usual); ++seed) {
+    for (const std::uint64_t seed : seeds(usual)) {
         const auto bad = not_linearizable(history<M>(seed, 20));
         ASSERT_FALSE(bad) << "seed " << seed << ", key " << *bad;
     }
@@ -182,7 +182,7 @@ void expect_all_that_stays(M& map) {
 template <class M>
 void expect_honest_iteration(std::uint64_t usual) {
     constexpr M* kOf = nullptr;
-    for (std::uint64_t seed = 0; seed < seeds(usual); ++seed) {
+    for (const std::uint64_t seed : seeds(usual)) {
         SCOPED_TRACE("seed " + std::to_string(seed));
         GasCluster cluster(seed, {.nodes = 3, .memory = 1 << 20});
         bool done = false;

@@ -151,7 +151,7 @@ void free_memory(gas::Node& node) {
 
 TEST(GasSurvivors, AnyNodeMayDie) {
     constexpr std::size_t kNodes = 4;
-    for (std::uint64_t seed = 0; seed < seeds(8); ++seed) {
+    for (const std::uint64_t seed : seeds(8)) {
         SCOPED_TRACE("seed " + std::to_string(seed));
         const std::size_t victim = seed % kNodes;
         Mortal cluster(seed, kNodes);
@@ -207,7 +207,7 @@ TEST(GasSurvivors, AllButOneMayDie) {
 // come to it: it holds for them, and the next one tells of the loss.
 TEST(GasSurvivors, AnArrivalOutlivesItsNode) {
     constexpr std::size_t kNodes = 5, kFirst = 4;
-    for (std::uint64_t seed = 0; seed < seeds(8); ++seed) {
+    for (const std::uint64_t seed : seeds(8)) {
         SCOPED_TRACE("seed " + std::to_string(seed));
         Mortal cluster(seed, kNodes);
         bool alone = false;
@@ -254,7 +254,7 @@ void give_names(gas::Node& node, std::size_t i, Given& given) {
 }
 
 TEST(GasSurvivors, NamesOutliveTheirKeepers) {
-    for (std::uint64_t seed = 0; seed < seeds(10); ++seed) {
+    for (const std::uint64_t seed : seeds(10)) {
         SCOPED_TRACE("seed " + std::to_string(seed));
         Mortal cluster(seed, 4);
         Given given;

@@ -80,7 +80,7 @@ Task<Result<>> read_or_write(Lanes& lanes, ptr<gas::RwLock::Line> line, std::siz
 
 TEST(GasSync, ReadersShareAndWritersAreAlone) {
     int together = 0;
-    for (std::uint64_t seed = 0; seed < seeds(20); ++seed) {
+    for (const std::uint64_t seed : seeds(20)) {
         Inside inside;
         run_on(seed, gas::RwLock::Line(), [&](Lanes& lanes, auto line, std::size_t who) {
             return read_or_write(lanes, line, who, inside);
@@ -105,7 +105,7 @@ Task<Result<>> take_and_give(Lanes& lanes, ptr<gas::Semaphore::Line> line, int& 
 
 TEST(GasSync, ASemaphoreLetsItsNumberIn) {
     int most_ever = 0;
-    for (std::uint64_t seed = 0; seed < seeds(20); ++seed) {
+    for (const std::uint64_t seed : seeds(20)) {
         int inside = 0, most = 0;
         gas::Semaphore::Line first;
         first.permits = nic<std::int64_t>(2);
@@ -145,7 +145,7 @@ Task<Result<>> read_and_update(Lanes& lanes, ptr<gas::Versioned<Block>::Cell> ce
 }
 
 TEST(GasSync, VersionedValuesAreWhole) {
-    for (std::uint64_t seed = 0; seed < seeds(20); ++seed) {
+    for (const std::uint64_t seed : seeds(20)) {
         int torn = 0;
         run_on(seed, gas::Versioned<Block>::Cell(), [&](Lanes& lanes, auto cell, std::size_t who) {
             return read_and_update(lanes, cell, who, torn);
@@ -195,7 +195,7 @@ Task<Result<>> exchange(Lanes& lanes, ptr<Exchange> place, bool puts, std::uint6
 }
 
 TEST(GasSync, ConditionsLoseNobodyAndEventsLetPass) {
-    for (std::uint64_t seed = 0; seed < seeds(10); ++seed) {
+    for (const std::uint64_t seed : seeds(10)) {
         std::uint64_t sum = 0;
         GasCluster cluster(seed, {.nodes = 4, .trust_global_atomics = seed % 5 != 4});
         cluster.run([&](gas::Node& node, std::size_t) {

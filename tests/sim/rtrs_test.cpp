@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <optional>
@@ -15,6 +14,7 @@
 #include "feroce/task_group.hpp"
 #include "sim/abi_world.hpp"
 #include "sim/rtrs_store.hpp"
+#include "sim/seeds.hpp"
 #include "sim/sim_runtime.hpp"
 
 namespace feroce::sim {
@@ -257,14 +257,9 @@ private:
     bool over_ = false;
 };
 
-std::uint64_t seeds(std::uint64_t usual) {
-    const char* wanted = std::getenv("FEROCE_SEEDS");
-    return wanted != nullptr ? std::strtoull(wanted, nullptr, 10) : usual;
-}
-
 TEST(RtrsSim, EveryRequestIsDoneOnceAndNoWriteTakesEffectTwice) {
     Outcome sum;
-    for (std::uint64_t seed = 0; seed < seeds(10); ++seed) {
+    for (const std::uint64_t seed : seeds(10)) {
         SCOPED_TRACE(seed);
         const Outcome outcome = Simulation(seed, true).run();
         ASSERT_EQ(outcome.verdict, "");
