@@ -15,6 +15,10 @@ foreach(section 1 7)
 endforeach()
 install(FILES ${package}/feroce.bash RENAME feroce COMPONENT runtime
         DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
+install(FILES ${package}/_feroce COMPONENT runtime
+        DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/vendor-completions)
+install(FILES ${package}/feroce.fish COMPONENT runtime
+        DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d)
 file(GLOB dissectors CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tools/wireshark/*.lua)
 install(FILES ${dissectors} DESTINATION ${share}/wireshark COMPONENT runtime)
 install(FILES tools/grafana/feroce.json DESTINATION ${share}/grafana COMPONENT runtime)

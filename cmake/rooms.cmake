@@ -109,6 +109,13 @@ function(feroce_room name)
   target_link_libraries(feroce_${name} PUBLIC ${ROOM_LIBRARIES})
 endfunction()
 
+# All of an archive becomes part of a shared library, also what nothing in it asks for. CMake 3.24
+# has $<LINK_LIBRARY:WHOLE_ARCHIVE>.
+function(feroce_link_whole library archive)
+  target_link_libraries(${library} PRIVATE -Wl,--push-state,--whole-archive
+                        $<TARGET_FILE:${archive}> -Wl,--pop-state ${archive})
+endfunction()
+
 # feroce_unit_test(room TESTS a_test.cpp ... [NEEDS rooms] [LIBRARIES libs] [ONE_THREAD]
 # [FIGURES Suite.Test ...]): a gtest binary a room. ONE_THREAD: neither the room nor its tests begin
 # a second one. FIGURES: tests that repeat the same calls millions of times to judge a number or a

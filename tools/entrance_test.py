@@ -8,6 +8,7 @@ import fcntl
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import tempfile
 import unittest
@@ -111,6 +112,32 @@ class Entrance(unittest.TestCase):
         self.assertEqual((status, out), (1, ""))
         self.assertIn("source", error)
         self.assertIn("the build failed", error)
+
+    def test_a_build_that_is_interrupted_is_no_failure(self):
+        (self.build / "build.ninja").write_text(NINJA.replace("cp $in", "sleep 19; cp $in"))
+        self.change_source()
+        with self.start(start_new_session=True) as process:
+            for _ in range(1000):
+                if "sleep" in subprocess.run(["ps", "-s", str(process.pid), "-o", "comm="],
+                                             check=False, text=True, capture_output=True).stdout:
+                    break
+            os.killpg(process.pid, signal.SIGINT)
+            out, error = process.communicate()
+        self.assertEqual((process.returncode, out), (130, ""))
+        self.assertIn("the build was interrupted", error)
+        self.assertNotIn("failed", error)
+
+    def test_words_are_completed_without_a_build(self):
+        def offered(*words):
+            done = subprocess.run([self.root / "feroce", "complete", *words], text=True, timeout=20,
+                                  check=True, capture_output=True)
+            return [line.partition("\t")[0] for line in done.stdout.splitlines()]
+        self.assertEqual(offered("de"), ["dev", "demo"])
+        self.assertEqual(offered("dist", "--i"), ["--image"])
+        self.assertEqual(offered("demo", "lo"), ["lossy", "lock"])
+        self.assertEqual(offered("explain", "7"), ["ran: complete explain 7"])
+        (self.build / "bin/feroce").unlink()
+        self.assertEqual(offered("explain", "7"), [])
 
     def test_dist_refuses_what_it_does_not_know_with_one_sentence(self):
         for words, part in ((["--arch", "mips"], "dist --arch is amd64 or arm64, not 'mips'"),

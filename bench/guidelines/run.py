@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""./feroce bench guidelines: what each rule of docs/gas.md is worth on the soft device.
+"""./feroce bench guidelines: what each rule of docs/gas-speed.md is worth on the soft device.
 
 run.py --build FOLDER [--json] [--milliseconds N]
 Figures come from the median time of what is repeated.

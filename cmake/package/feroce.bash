@@ -1,16 +1,5 @@
-# bash completion for feroce. What it offers is what `feroce --help` and `feroce COMMAND --help` list,
-# so there is no second table of commands and options to keep.
-
-_feroce_commands() {
-    "$1" --help 2>/dev/null | awk '
-        tolower($0) ~ /^(sub)?commands:/ { on = 1; next }
-        /^[^ ]/ { on = 0 }
-        on && /^  [a-z]/ { sub(/^ +/, ""); sub(/  .*/, ""); gsub(/,/, ""); print }'
-}
-
-_feroce_options() { # PROGRAM [COMMAND]
-    "$@" --help 2>/dev/null | grep -oE '^ +-[^ ]*(, *--?[a-z-]+)*' | grep -oE -- '--?[a-zA-Z][a-z-]*'
-}
+# bash completion for feroce. `feroce complete WORDS` says what fits, so there is no table of commands
+# and options here; a clone's ./feroce knows its own as well.
 
 _feroce_program_words() { # the number of the word where a program and its words begin
     if declare -F _command_offset >/dev/null; then
@@ -23,21 +12,21 @@ _feroce_program_words() { # the number of the word where a program and its words
 }
 
 _feroce() {
-    local program=${COMP_WORDS[0]} word=${COMP_WORDS[COMP_CWORD]} command= i
+    local word=${COMP_WORDS[COMP_CWORD]} line more i
     COMPREPLY=()
     for ((i = 1; i < COMP_CWORD; i++)); do
         if [[ ${COMP_WORDS[i]} == -- ]]; then
             _feroce_program_words $((i + 1))
             return
         fi
-        [[ -n $command || ${COMP_WORDS[i]} == -* ]] || command=${COMP_WORDS[i]}
     done
-    if [[ $word == -* ]]; then
-        mapfile -t COMPREPLY < <(compgen -W "$(_feroce_options "$program" $command)" -- "$word")
-    elif [[ -z $command ]]; then
-        mapfile -t COMPREPLY < <(compgen -W "$(_feroce_commands "$program")" -- "$word")
-    else
-        mapfile -t COMPREPLY < <(compgen -f -- "$word")
-    fi
+    while IFS= read -r line; do
+        case $line in
+            :files) mapfile -t more < <(compgen -f -- "$word") ;;
+            :programs) mapfile -t more < <(compgen -c -- "$word") ;;
+            *) more=("${line%%$'\t'*}") ;;
+        esac
+        COMPREPLY+=("${more[@]}")
+    done < <("${COMP_WORDS[0]}" complete "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null)
 }
 complete -F _feroce feroce

@@ -13,6 +13,7 @@
 
 #include "cli/attach.hpp"
 #include "cli/capture/explain_capture.hpp"
+#include "cli/completion.hpp"
 #include "cli/devices.hpp"
 #include "cli/doctor.hpp"
 #include "cli/explain.hpp"
@@ -234,16 +235,31 @@ void add_commands(CLI::App& app, Arguments& arguments, int& status) {
     add_disk_commands(app, arguments, status);
 }
 
-int parse_and_do(int argc, char** argv) {
-    CLI::App app("RDMA on any machine: a RoCEv2 NIC in user space", "feroce");
-    Arguments arguments;
-    int status = 0;
+constexpr char kAbout[] = "RDMA on any machine: a RoCEv2 NIC in user space";
+
+void describe(CLI::App& app, Arguments& arguments, int& status) {
     app.set_version_flag("--version", "feroce " FEROCE_VERSION);
     app.add_flag("-j,--json", arguments.options.json, "print JSON");
     app.add_flag("-p,--pretty", arguments.options.pretty, "print JSON for people");
     app.require_subcommand(1);
     app.footer("feroce help COMMAND says more, and man feroce-COMMAND the rest.");
     add_commands(app, arguments, status);
+}
+
+// For the completion of shells.
+int complete_words(const std::vector<std::string>& words) {
+    CLI::App app(kAbout, "feroce");
+    Arguments arguments;
+    int status = 0;
+    describe(app, arguments, status);
+    return print_completion(app, words);
+}
+
+int parse_and_do(int argc, char** argv) {
+    CLI::App app(kAbout, "feroce");
+    Arguments arguments;
+    int status = 0;
+    describe(app, arguments, status);
     try {
         app.parse(argc, argv);
     } catch (const CLI::Success& success) {  // --help and --version.
@@ -308,6 +324,8 @@ int main(int argc, char** argv) {
         return parse_and_do(static_cast<int>(asked.size()), asked.data());
     }
     if (only_looks(words)) forget_settings_of_programs();
+    if (!words.empty() && words[0] == "complete")
+        return complete_words({words.begin() + 1, words.end()});
     const bool asks_help = words.size() == 2 && (words[1] == "--help" || words[1] == "-h");
     const bool launches = !words.empty() && words[0] == "launch";
     const bool runs = !words.empty() && words[0] == "run";

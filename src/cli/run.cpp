@@ -52,10 +52,23 @@ std::vector<DeviceInfo> devices_without_faults() {
     return list_devices();
 }
 
-std::vector<Variable> environment(const std::string& folder) {
-    std::vector<Variable> out{{"LD_LIBRARY_PATH", folder, ':'}};
+// Programs that were linked with an installed libferoce find it too. It is not in the folder of the
+// drop-ins, and the dynamic linker knows only the system's own folders.
+std::string with_cpp_library(const std::string& folder) {
+    const std::string beside = fs::path(folder).parent_path().string();
+    std::error_code error;
+    if (beside.rfind("/usr/lib", 0) == 0 || !fs::exists(beside + "/libferoce.so.1", error))
+        return folder;
+    return fmt::format("{}:{}", folder, beside);
+}
+
+Result<std::vector<Variable>> environment(const std::string& folder) {
+    const char* const setting = std::getenv("FEROCE_PCI");
+    const Result<PciPlaces> places = PciPlaces::parse(setting == nullptr ? "" : setting);
+    if (!places) return places.error();
+    std::vector<Variable> out{{"LD_LIBRARY_PATH", with_cpp_library(folder), ':'}};
     const std::string shim = folder + "/" + kShim;
-    Tree described = describe_tree(devices_without_faults());
+    Tree described = describe_tree(devices_without_faults(), *places);
     add_rdma_command(described);
     const Result<std::string> tree = install_tree(described);
     // Without the tree only programs that look at /sys or /dev themselves miss something.
@@ -123,8 +136,13 @@ int run(const std::vector<std::string>& command) {
         complain("libibverbs.so.1 is not where it was installed");
         return 126;
     }
+    const Result<std::vector<Variable>> variables = environment(folder);
+    if (!variables) {
+        complain(variables.error().why);
+        return 126;
+    }
     warn_if_not_ours(command[0], folder);
-    for (const Variable& variable : environment(folder)) apply(variable);
+    for (const Variable& variable : *variables) apply(variable);
     std::vector<char*> arguments;
     arguments.reserve(command.size() + 1);
     for (const std::string& word : command) arguments.push_back(const_cast<char*>(word.c_str()));
@@ -141,7 +159,12 @@ int print_environment() {
         complain("libibverbs.so.1 is not where it was installed");
         return 1;
     }
-    for (const Variable& v : environment(folder)) {
+    const Result<std::vector<Variable>> variables = environment(folder);
+    if (!variables) {
+        complain(variables.error().why);
+        return 1;
+    }
+    for (const Variable& v : *variables) {
         const std::string rest =
             v.separator == '\0' ? "" : fmt::format("\"${{{0}:+{1}${0}}}\"", v.name, v.separator);
         fmt::print("export {}={}{}\n", v.name, quoted(v.value), rest);

@@ -12,6 +12,7 @@
 #include <fstream>
 #include <system_error>
 
+#include "base/invented_pci.hpp"
 #include "base/link_speed.hpp"
 #include "process/state_page.hpp"
 
@@ -78,6 +79,60 @@ std::string all_processors() {
     return out;
 }
 
+// Where the three folders of a device are, each with a slash behind it.
+struct Folders {
+    std::string device;
+    std::string verbs;
+    std::string card;
+};
+
+// As in the kernel's tree for a card: the folders are at its place, and the classes have links.
+Folders on_the_bus(const DeviceInfo& device, const PciAddress& address, Tree& tree) {
+    const auto link = [&](const std::string& path, const std::string& target) {
+        tree[path] = {.link = true, .text = target};
+    };
+    // Below a bridge of the invented domain, whatever the address: programs that follow links step
+    // by step come by these paths, and the preload library knows them by the domain.
+    const std::string bus =
+        fmt::format("devices/pci{}{:02x}/", kInventedPciDomainText, address.bus);
+    const std::string card = bus + address.text() + "/";
+    const std::string named = "infiniband/" + device.name;
+    const std::string verbs = "infiniband_verbs/" + device.verbs_name;
+    link("sys/class/" + named, "../../" + card + named);
+    link("sys/class/" + verbs, "../../" + card + verbs);
+    link("sys/" + card + named + "/device", "../../../" + address.text());
+    link("sys/" + card + verbs + "/device", "../../../" + address.text());
+    link("sys/" + card + "subsystem", "../../../bus/pci");
+    link("sys/bus/pci/devices/" + address.text(), "../../../" + bus + address.text());
+    const std::string bus_itself = "pci_bus/" + address.bus_name();
+    link("sys/class/" + bus_itself, "../../" + bus + bus_itself);
+    const auto file = [&](const std::string& path, const std::string& text) {
+        tree["sys/" + path] = {.link = false, .text = text + "\n"};
+    };
+    file(bus + bus_itself + "/cpuaffinity", all_processors());
+    file(card + "uevent", "PCI_SLOT_NAME=" + address.text());
+    for (const std::string kind : {"max", "current"}) {
+        file(card + kind + "_link_speed", "16.0 GT/s PCIe");
+        file(card + kind + "_link_width", "16");
+    }
+    return {.device = "sys/" + card + named + "/",
+            .verbs = "sys/" + card + verbs + "/",
+            .card = "sys/" + card};
+}
+
+Folders without_a_bus(const DeviceInfo& device) {
+    const std::string base = "sys/class/infiniband/" + device.name + "/";
+    return {.device = base,
+            .verbs = "sys/class/infiniband_verbs/" + device.verbs_name + "/",
+            .card = base + "device/"};
+}
+
+// Empty where the interface has no card.
+std::string card_path(const std::string& interface) {
+    std::error_code error;
+    return fs::canonical("/sys/class/net/" + interface + "/device", error).string();
+}
+
 void add_card(const DeviceInfo& device, const std::string& base, Tree& tree) {
     const std::vector<std::pair<const char*, std::string>> attributes{
         {"vendor", "0x0000"},
@@ -94,8 +149,10 @@ void add_card(const DeviceInfo& device, const std::string& base, Tree& tree) {
                                               .text = "/sys/class/net/" + device.interface};
 }
 
-void add_device(const DeviceInfo& device, std::size_t index, Tree& tree) {
-    const std::string base = "sys/class/infiniband/" + device.name + "/";
+void add_device(const DeviceInfo& device, std::size_t index, const PciPlaces& places, Tree& tree) {
+    const auto address = places.of(index, card_path(device.interface));
+    const Folders folders = address ? on_the_bus(device, *address, tree) : without_a_bus(device);
+    const std::string& base = folders.device;
     const auto file = [&](const std::string& path, const std::string& text) {
         tree[path] = {.link = false, .text = text + "\n"};
     };
@@ -107,12 +164,11 @@ void add_device(const DeviceInfo& device, std::size_t index, Tree& tree) {
     file(base + "board_id", "feroce");
     file(base + "hw_rev", "1");
     file(base + "hca_type", "feroce");
-    add_card(device, base + "device/", tree);
+    add_card(device, folders.card, tree);
     add_port(device, base + "ports/1/", tree);
-    const std::string verbs = "sys/class/infiniband_verbs/" + device.verbs_name + "/";
-    file(verbs + "ibdev", device.name);
-    file(verbs + "abi_version", "1");
-    file(verbs + "dev", fmt::format("231:{}", 192 + index));
+    file(folders.verbs + "ibdev", device.name);
+    file(folders.verbs + "abi_version", "1");
+    file(folders.verbs + "dev", fmt::format("231:{}", 192 + index));
     // Programs only ask whether it is a character device that they may read and write.
     tree["dev/infiniband/" + device.verbs_name] = {.link = true, .text = "/dev/null"};
 }
@@ -162,9 +218,9 @@ void remove_unused(const std::string& directory) {
 
 }  // namespace
 
-Tree describe_tree(const std::vector<DeviceInfo>& devices) {
+Tree describe_tree(const std::vector<DeviceInfo>& devices, const PciPlaces& places) {
     Tree tree;
-    for (std::size_t i = 0; i < devices.size(); ++i) add_device(devices[i], i, tree);
+    for (std::size_t i = 0; i < devices.size(); ++i) add_device(devices[i], i, places, tree);
     tree["sys/class/infiniband_verbs/abi_version"] = {.link = false, .text = "6\n"};
     tree["sys/module/nvidia_peermem/version"] = {.link = false, .text = "feroce\n"};
     tree["dev/infiniband/rdma_cm"] = {.link = true, .text = "/dev/null"};

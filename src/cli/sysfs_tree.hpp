@@ -10,6 +10,7 @@
 
 #include "base/result.hpp"
 #include "cli/devices.hpp"
+#include "cli/pci_place.hpp"
 
 namespace feroce::cli {
 
@@ -19,7 +20,9 @@ struct TreeEntry {
 };
 using Tree = std::map<std::string, TreeEntry>;  // By path without a leading slash.
 
-Tree describe_tree(const std::vector<DeviceInfo>& devices);
+// With places, devices and their cards are where the kernel has those of PCI, and the classes have
+// links to them.
+Tree describe_tree(const std::vector<DeviceInfo>& devices, const PciPlaces& places = {});
 
 // Where the tree is; made unless it is there already.
 Result<std::string> install_tree(const Tree& tree);

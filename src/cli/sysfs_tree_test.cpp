@@ -60,6 +60,37 @@ TEST(SysfsTree, HoldsWhatProgramsLookFor) {
     fs::remove_all(*root);
 }
 
+// Links as the kernel has them, in both directions.
+TEST(SysfsTree, HasAPlaceOnThePciBusOnRequest) {
+    const PciPlaces places = PciPlaces::parse("0000:c1:00.0").value();
+    DeviceInfo second = example("test5");
+    second.verbs_name = "uverbs1";
+    const Result<std::string> root =
+        install_tree(describe_tree({example("test4"), second}, places));
+    ASSERT_TRUE(root);
+    const fs::path sys = fs::path(*root) / "sys";
+    for (const auto& [number, address] : {std::pair{"4", "0000:c1:00.0"}, {"5", "0000:c2:00.0"}}) {
+        const fs::path device = sys / "class/infiniband" / (std::string("feroce_test") + number);
+        const fs::path card = fs::canonical(device / "device");
+        EXPECT_EQ(card.filename(), address);
+        EXPECT_EQ(card.parent_path().filename(), "pcife0c:" + std::string(address + 5, 2));
+        // As Mooncake finds it, and NCCL.
+        EXPECT_EQ(fs::canonical(device / "../.."), card);
+        EXPECT_EQ(fs::canonical(card / "subsystem").filename(), "pci");
+        EXPECT_EQ(fs::canonical(sys / "bus/pci/devices" / address), card);
+        EXPECT_EQ(
+            fs::canonical(sys / "class/pci_bus" / std::string(address, 7) / "../.." / address),
+            card);
+        EXPECT_EQ(content(card / "class"), "0x020000\n");
+        EXPECT_EQ(content(card / "numa_node"), "-1\n");
+        EXPECT_EQ(content(device / "node_type"), "1: CA\n");
+        EXPECT_EQ(content(device / "ports/1/state"), "4: ACTIVE\n");
+    }
+    EXPECT_EQ(content(sys / "class/infiniband_verbs/uverbs0/ibdev"), "feroce_test4\n");
+    EXPECT_EQ(content(sys / "class/infiniband_verbs/uverbs1/device/class"), "0x020000\n");
+    fs::remove_all(*root);
+}
+
 TEST(SysfsTree, IsSharedUntilSomethingChanges) {
     const Result<std::string> first = install_tree(describe_tree({example("test1")}));
     const Result<std::string> again = install_tree(describe_tree({example("test1")}));

@@ -3,6 +3,8 @@
 #include <atomic>
 #include <cstring>
 
+#include "base/invented_pci.hpp"
+
 namespace feroce::preload {
 namespace {
 
@@ -16,6 +18,19 @@ bool starts_with(const char* path, const char* prefix, std::size_t length) {
     return std::strncmp(path, prefix, length) == 0;
 }
 
+bool starts_with(const char* path, const char* prefix) {
+    return starts_with(path, prefix, std::strlen(prefix));
+}
+
+// A place on the PCI bus that no machine has. Real ones are the kernel's, also where a device is
+// said to be at one.
+bool is_invented(const char* path) {
+    for (const char* folder : {"/sys/bus/pci/devices/", "/sys/class/pci_bus/", "/sys/devices/pci"})
+        if (starts_with(path, folder))
+            return starts_with(path + std::strlen(folder), kInventedPciDomainText);
+    return false;
+}
+
 // infiniband, infiniband_verbs, infiniband_mad, ... but only one class of devices in /dev.
 bool is_ours(const char* path) {
     if (std::strcmp(path, "/sys/module/nvidia_peermem/version") == 0)
@@ -26,6 +41,7 @@ bool is_ours(const char* path) {
         const char next = path[sizeof kClass - 1];
         return next == '\0' || next == '/' || next == '_';
     }
+    if (is_invented(path)) return true;
     if (!starts_with(path, kDevices, sizeof kDevices - 1)) return false;
     const char next = path[sizeof kDevices - 1];
     return next == '\0' || next == '/';

@@ -1,8 +1,8 @@
 // Which paths are not what they seem: /sys/class/infiniband*, /dev/infiniband and all below lie in
 // a private tree that `feroce run` made. So does the version of the module nvidia_peermem, by which
-// programs know that a device takes GPU memory, once the device has taken some in this process.
-// Everything else is left alone. No allocation, no lock, no
-// libc call that is unsafe in a signal handler.
+// programs know that a device takes GPU memory, once the device has taken some in this process, and
+// the places on the PCI bus that FEROCE_PCI invents. Everything else is left alone. No allocation,
+// no lock, no libc call that is unsafe in a signal handler.
 #pragma once
 
 #include <cstddef>

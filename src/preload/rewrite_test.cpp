@@ -33,6 +33,19 @@ TEST(Rewrite, TheGpuModuleIsThereOnceItIsUsed) {
     EXPECT_EQ(rewritten("/sys/module/nvidia/version"), "/sys/module/nvidia/version");
 }
 
+TEST(Rewrite, MovesOnlyInventedPlacesOfThePciBus) {
+    set_root("/private/tree");
+    for (const std::string ours :
+         {"/sys/bus/pci/devices/fe0c:01:00.0", "/sys/bus/pci/devices/fe0c:01:00.0/numa_node",
+          "/sys/class/pci_bus/fe0c:01/../../fe0c:01:00.0", "/sys/devices/pcife0c:01"})
+        EXPECT_EQ(rewritten(ours), "/private/tree" + ours);
+    for (const char* other :
+         {"/sys/bus/pci/devices", "/sys/bus/pci/devices/", "/sys/bus/pci/devices/0000:00:03.0",
+          "/sys/class/pci_bus/0000:00", "/sys/devices/pci0000:00", "/sys/devices/pcife0c",
+          "/sys/bus/pci/drivers/fe0c:01:00.0"})
+        EXPECT_EQ(rewritten(other), other);
+}
+
 TEST(Rewrite, LeavesAllAloneWithoutATree) {
     for (const char* root : {static_cast<const char*>(nullptr), "", "relative"}) {
         set_root(root);

@@ -227,6 +227,14 @@ void wr_abort(ibv_qp_ex* base) {
     qp_of(base).builder.mutex.unlock();
 }
 
+// By its number: headers of old releases, as Ubuntu 22.04 has them, do not know it.
+constexpr std::uint64_t kAtomicWrite = 1 << 12;  // IBV_QP_EX_WITH_ATOMIC_WRITE
+
+template <class QpEx>
+void fill_atomic_write(QpEx& out) {
+    if constexpr (requires { out.wr_atomic_write; }) out.wr_atomic_write = wr_atomic_write;
+}
+
 }  // namespace
 
 bool builder_supports(ibv_qp_type type, std::uint64_t operations) {
@@ -239,7 +247,7 @@ bool builder_supports(ibv_qp_type type, std::uint64_t operations) {
         IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
     switch (type) {
         case IBV_QPT_RC:
-            return (operations & ~(kReliable | IBV_QP_EX_WITH_ATOMIC_WRITE)) == 0;
+            return (operations & ~(kReliable | kAtomicWrite)) == 0;
         case IBV_QPT_XRC_SEND:
             return (operations & ~kReliable) == 0;
         case IBV_QPT_UC:
@@ -268,7 +276,7 @@ void fill_builder_operations(Qp& qp) {
     out.wr_rdma_write_imm = wr_rdma_write_imm;
     out.wr_atomic_cmp_swp = wr_atomic_cmp_swp;
     out.wr_atomic_fetch_add = wr_atomic_fetch_add;
-    out.wr_atomic_write = wr_atomic_write;
+    fill_atomic_write(out);
     out.wr_local_inv = wr_local_inv;
     out.wr_bind_mw = wr_bind_mw;
     out.wr_set_ud_addr = wr_set_ud_addr;

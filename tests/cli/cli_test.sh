@@ -402,6 +402,43 @@ PYTHON
     done
 }
 
+# What NCCL, UCX and Mooncake look for: the place of a device on the PCI bus, and its card there.
+test_pci() {
+    local class=/sys/class/infiniband run=("$feroce" run --) wrong
+    export FEROCE_DEVICES=lo
+    contains "$("${run[@]}" realpath $class/feroce_lo/device)" /class/infiniband/feroce_lo/device
+    export FEROCE_PCI=on
+    "${run[@]}" python3 - <<'PYTHON'
+import os
+place = os.path.realpath('/sys/class/infiniband/feroce_lo/device')
+assert place.endswith('/sys/devices/pcife0c:01/fe0c:01:00.0'), place
+assert os.readlink('/sys/class/infiniband/feroce_lo/device') == '../../../fe0c:01:00.0'
+assert os.path.realpath('/sys/class/infiniband/feroce_lo/../..') == place
+assert os.path.realpath(place + '/subsystem').endswith('/bus/pci')
+assert os.path.realpath('/sys/class/pci_bus/fe0c:01/../../fe0c:01:00.0') == place
+for name, text in ('class', '0x020000'), ('numa_node', '-1'), ('max_link_width', '16'):
+    assert open('/sys/bus/pci/devices/fe0c:01:00.0/' + name).read() == text + '\n', name
+assert os.listdir(place + '/infiniband') == ['feroce_lo'] and os.listdir(place + '/net') == ['lo']
+assert open('/sys/class/infiniband/feroce_lo/node_type').read() == '1: CA\n'
+PYTHON
+    call "${run[@]}" ibv_devinfo -d feroce_lo
+    equal "$status" 0 "$err"
+    export FEROCE_PCI=0000:c1:00.0
+    equal "$("${run[@]}" sh -c "basename \$(realpath $class/feroce_lo/device)")" 0000:c1:00.0
+    # UCX tells apart devices that have a place from those that have none.
+    if type -P ucx_info >/dev/null; then
+        contains "$(UCX_LOG_LEVEL=debug "${run[@]}" ucx_info -d 2>&1)" c1:00.0
+    fi
+    for wrong in yes 0000:c1 c1:20.0; do
+        call env "FEROCE_PCI=$wrong" "${run[@]}" true
+        equal "$status" 126 "FEROCE_PCI=$wrong"
+        equal "$err" "feroce: FEROCE_PCI is none of on, off and an address such as 0000:c1:00.0"
+        call env "FEROCE_PCI=$wrong" "$feroce" env
+        equal "$status" 1 "FEROCE_PCI=$wrong, env"
+        equal "$out" "" "FEROCE_PCI=$wrong, env"
+    done
+}
+
 test_explain() {
     "$feroce" run -- "$bin/bad_access" >"$scratch/said" &
     child=$!

@@ -64,6 +64,8 @@ def check_files(installed):
                  installed.private / "libferoce_preload.so",
                  installed.private / "nbdkit-feroce-plugin.so",
                  installed.root / "share/man/man1/feroce.1",
+                 installed.root / "share/zsh/vendor-completions/_feroce",
+                 installed.root / "share/fish/vendor_completions.d/feroce.fish",
                  installed.root / "share/doc/feroce/LICENSE",
                  installed.root / "share/doc/feroce/examples/hello_client.cpp"):
         expect(path.exists(), f"{path} is not installed")
@@ -100,6 +102,36 @@ def check_completion(installed):
     expect(complete(feroce, "exp") == ["explain", "export"], "exp is not completed")
     expect("--config" in complete(feroce, "export", "--"), "options are not completed")
     expect("ibv_devices" in complete(feroce, "run", "--", "ibv_dev"), "programs are not completed")
+    expect(complete(feroce, "attach", "--access", "r") == ["ro", "rw"], "values are not completed")
+    expect("feroce_lo" in complete(feroce, "dev", "show", ""), "devices are not completed")
+
+
+# What the completion calls, reduced to what it was given.
+ZSH = """words=({words}) CURRENT={count}
+_describe() {{ print -l -- ${{found%%:*}}; }}
+_files() {{ print files; }}
+_command_names() {{ print programs; }}
+source {script}
+"""
+
+
+def check_other_shells(installed):
+    """Where they are installed: zsh and fish offer the same."""
+    share, feroce = installed.root / "share", str(installed.feroce)
+    zsh, fish = shutil.which("zsh"), shutil.which("fish")
+    for words, offered in ((["exp"], ["explain", "export"]), (["attach", "--access", "r"],
+                                                              ["ro", "rw"])):
+        if zsh:
+            script = ZSH.format(words=shlex.join([feroce, *words]), count=len(words) + 1,
+                                script=shlex.quote(str(share / "zsh/vendor-completions/_feroce")))
+            got = run(zsh, "-fc", script).split()
+            expect(got == offered, f"zsh offers {got} for {words}")
+        if fish:
+            script = share / "fish/vendor_completions.d/feroce.fish"
+            line = shlex.quote(shlex.join([feroce, *words]))
+            said = run(fish, "--no-config", "-c", f"source {script}; complete -C {line}")
+            got = [candidate.split("\t")[0] for candidate in said.splitlines()]
+            expect(got == offered, f"fish offers {got} for {words}")
 
 
 def by_cmake(installed, scratch, compiler):
@@ -132,7 +164,8 @@ def main():
         check_files(installed)
         check_program(installed)
         check_completion(installed)
-        run_hello.ENVIRONMENT["LD_LIBRARY_PATH"] = str(installed.libraries)
+        check_other_shells(installed)
+        # `feroce run` leads them to libferoce, which is in no folder that the system knows.
         for made in (by_cmake, by_pkg_config):
             folder = made(installed, scratch, options.compiler)
             run_hello.greet([str(installed.feroce), "run", "--"], [], folder)

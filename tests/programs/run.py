@@ -109,6 +109,28 @@ class Pairs:
             time.sleep(0.1)
 
 
+class Built(Pairs):
+    """A library of Debian's: a small program on it, compiled first. {folder} is one of its own."""
+
+    def __init__(self, compile_command, server, client, success):
+        super().__init__((server, client), success=success)
+        self.compile_command = compile_command
+
+    def run(self, build):
+        with tempfile.TemporaryDirectory() as folder:
+            words = {"folder": folder, "here": HERE, "address": ADDRESS}
+            made = subprocess.run(self.compile_command.format(**words).split(), check=False,
+                                  capture_output=True, text=True)
+            if made.returncode != 0:
+                print(made.stderr, file=sys.stderr)
+                return False, "does not compile"
+            pairs, self.pairs = self.pairs, [[part.format(**words) for part in self.pairs[0]]]
+            try:
+                return super().run(build)
+            finally:
+                self.pairs = pairs
+
+
 def wait_until(condition, deadline, process=None):
     """Whether it holds before the deadline, and before the process ends."""
     while not condition():
@@ -164,6 +186,11 @@ ROWS = [
      Pairs(("fio {here}/receive.fio", "fio {here}/write.fio"),
            ("fio {here}/receive.fio", "fio {here}/read.fio"),
            success=r"err= 0")),
+    ("librpma", "librpma-dev",
+     "a server and a client on it: connect, write, flush and read back 64 KiB, checked",
+     Built("cc -Wall -Wextra -o {folder}/rpma_pair {here}/rpma_pair.c -lrpma -libverbs",
+           "{folder}/rpma_pair {address}", "{folder}/rpma_pair {address} client",
+           success="read back")),
     ("nbdkit, libnbd, qemu-img", "nbdkit",
      "nbdinfo, nbdcopy and qemu-img on a disk of feroce attach",
      Tests(r"^block\.(info|copies)$")),

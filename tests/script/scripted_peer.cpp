@@ -147,7 +147,8 @@ void ScriptedPeer::peer_rnr(Psn psn, std::uint8_t timer) {
     peer_sends(Opcode::RcAck, psn, spec);
 }
 
-SentPacket ScriptedPeer::expect_sent(Opcode opcode, Psn psn) {
+SentPacket ScriptedPeer::expect_sent(Opcode opcode, Psn psn, Line line) {
+    const testing::ScopedTrace script(line.file, line.number, "what the script expects");
     if (port.sent.empty()) {
         ADD_FAILURE() << "nothing was sent; expected " << wire::opcode_info(opcode).name;
         return {};
@@ -160,19 +161,22 @@ SentPacket ScriptedPeer::expect_sent(Opcode opcode, Psn psn) {
     return packet;
 }
 
-void ScriptedPeer::expect_ack(Psn psn, wire::Syndrome::Kind kind) {
-    const SentPacket ack = expect_sent(Opcode::RcAck, psn);
+void ScriptedPeer::expect_ack(Psn psn, wire::Syndrome::Kind kind, Line line) {
+    const SentPacket ack = expect_sent(Opcode::RcAck, psn, line);
+    const testing::ScopedTrace script(line.file, line.number, "what the script expects");
     ASSERT_TRUE(ack.packet.info != nullptr && ack.packet.info->has(wire::Header::Aeth));
     EXPECT_EQ(ack.packet.aeth().syndrome.kind(), kind);
 }
 
-void ScriptedPeer::expect_nak(Psn psn, wire::NakCode code) {
-    const SentPacket ack = expect_sent(Opcode::RcAck, psn);
+void ScriptedPeer::expect_nak(Psn psn, wire::NakCode code, Line line) {
+    const SentPacket ack = expect_sent(Opcode::RcAck, psn, line);
+    const testing::ScopedTrace script(line.file, line.number, "what the script expects");
     ASSERT_TRUE(ack.packet.info != nullptr && ack.packet.info->has(wire::Header::Aeth));
     EXPECT_EQ(ack.packet.aeth().syndrome, wire::Syndrome::nak(code));
 }
 
-void ScriptedPeer::expect_silence() {
+void ScriptedPeer::expect_silence(Line line) {
+    const testing::ScopedTrace script(line.file, line.number, "what the script expects");
     EXPECT_TRUE(port.sent.empty()) << "sent " << port.sent.front().packet.info->name;
 }
 
@@ -209,7 +213,8 @@ std::optional<Completion> ScriptedPeer::poll() {
     return completion;
 }
 
-void ScriptedPeer::expect_completion(std::uint64_t wr_id, WcStatus status) {
+void ScriptedPeer::expect_completion(std::uint64_t wr_id, WcStatus status, Line line) {
+    const testing::ScopedTrace script(line.file, line.number, "what the script expects");
     const std::optional<Completion> completion = poll();
     ASSERT_TRUE(completion.has_value()) << "no completion; expected that of " << wr_id;
     EXPECT_EQ(completion->wr_id, wr_id);
@@ -217,7 +222,8 @@ void ScriptedPeer::expect_completion(std::uint64_t wr_id, WcStatus status) {
     EXPECT_EQ(completion->reason != 0, status != WcStatus::Success);
 }
 
-void ScriptedPeer::expect_no_completion() {
+void ScriptedPeer::expect_no_completion(Line line) {
+    const testing::ScopedTrace script(line.file, line.number, "what the script expects");
     const std::optional<Completion> completion = poll();
     EXPECT_FALSE(completion.has_value()) << "unexpected completion of " << completion->wr_id;
 }

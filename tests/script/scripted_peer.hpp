@@ -140,19 +140,28 @@ public:
     std::uint16_t peer_port = kPeerPort;
     bool peer_sends_by_ring = false;
 
+    // A line of the script, which a failure names. Never given: the compiler fills it in.
+    struct Line {
+        const char* file;
+        int number;
+    };
+
     // What came back, in order; fails the test if there is nothing.
-    SentPacket expect_sent(Opcode opcode, Psn psn);
-    void expect_ack(Psn psn, wire::Syndrome::Kind kind = wire::Syndrome::Kind::Ack);
-    void expect_nak(Psn psn, wire::NakCode code);
-    void expect_silence();
+    SentPacket expect_sent(Opcode opcode, Psn psn,
+                           Line line = {__builtin_FILE(), __builtin_LINE()});
+    void expect_ack(Psn psn, wire::Syndrome::Kind kind = wire::Syndrome::Kind::Ack,
+                    Line line = {__builtin_FILE(), __builtin_LINE()});
+    void expect_nak(Psn psn, wire::NakCode code, Line line = {__builtin_FILE(), __builtin_LINE()});
+    void expect_silence(Line line = {__builtin_FILE(), __builtin_LINE()});
 
     // What the program does.
     void post(SendOp op, std::uint32_t length, std::uint64_t wr_id, bool signaled = true);
     SendWr send_wr(SendOp op, std::uint32_t length, std::uint64_t wr_id);
     void post_receive(std::uint32_t length, std::uint64_t wr_id);
     std::optional<Completion> poll();
-    void expect_completion(std::uint64_t wr_id, WcStatus status);
-    void expect_no_completion();
+    void expect_completion(std::uint64_t wr_id, WcStatus status,
+                           Line line = {__builtin_FILE(), __builtin_LINE()});
+    void expect_no_completion(Line line = {__builtin_FILE(), __builtin_LINE()});
     Result<void> modify(QpState to);
 
     std::uint64_t address() const { return reinterpret_cast<std::uint64_t>(memory.data()); }

@@ -114,6 +114,8 @@ stop_of() { # WHAT DOCTOR SAID, PATTERN: the sentence of the first thing that st
 try() {
     local said status=0
     said=$(feroce doctor 2>&1) || status=$?
+    [[ $status -ne 127 ]] ||
+        die "feroce does not start: its loader is missing, as on systems without glibc (Alpine)"
     [[ $status -eq 0 ]] || die "no program would run: $(stop_of "$said" '' ||
         echo "feroce doctor ended with $status: ${said##*$'\n'}")"
     [[ -n $faults ]] || return 0

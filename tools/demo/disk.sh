@@ -108,7 +108,8 @@ read_by_nbd() {
     [[ -n $uri ]] || fail "$(<"$scratch/nbdkit")"
     echo "feroce attach $servers data"
     if command -v nbdcopy >/dev/null; then
-        echo "nbdinfo: $(nbdinfo "$uri" | grep -E 'export-size' | xargs)"
+        # Without --size it calls file(1), which a bare system has not.
+        echo "nbdinfo: $(nbdinfo --size "$uri") bytes"
         echo "nbdcopy it to a file, and compare that with the file on the server:"
         nbdcopy "$uri" "$scratch/copy"
     elif command -v qemu-img >/dev/null; then

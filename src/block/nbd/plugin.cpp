@@ -298,6 +298,12 @@ int zero(void* /*handle*/, std::uint32_t count, std::uint64_t offset, std::uint3
         worker->call([=](const Disk& disk) { return disk.zero(offset, count, options); }));
 }
 
+// nbdkit before 1.30, as Ubuntu 22.04 has it, does not ask for them.
+template <class Plugin>
+void tell_block_sizes(Plugin& out) {
+    if constexpr (requires { out.block_size; }) out.block_size = block_sizes;
+}
+
 nbdkit_plugin describe() {
     nbdkit_plugin out{};
     out.name = "feroce";
@@ -317,7 +323,7 @@ nbdkit_plugin describe() {
     out.open = open_connection;
     out.close = close_connection;
     out.get_size = [](void* handle) { return static_cast<std::int64_t>(info(handle).shape.size); };
-    out.block_size = block_sizes;
+    tell_block_sizes(out);
     out.can_write = [](void* handle) { return info(handle).read_only ? 0 : 1; };
     out.can_flush = [](void*) { return 1; };
     out.can_fua = [](void*) { return NBDKIT_FUA_NATIVE; };
