@@ -107,6 +107,20 @@ rdma::Task<Result<ptr<void>>> Allocator::allocate(NodeId node, std::size_t bytes
     co_return co_await take_marked(share, bytes).shielded();
 }
 
+rdma::Task<Result<ptr<void>>> Allocator::allocate_cleared(NodeId node, std::size_t bytes) {
+    const auto memory = co_await allocate(node, bytes, kSmallest);
+    if (!memory) co_return memory;
+    const std::vector<std::byte> zeroes(std::min(bytes, kChunkBytes));
+    for (std::size_t done = 0; done < bytes; done += zeroes.size()) {
+        const span<std::byte> rest(memory->as<std::byte>(), bytes);
+        auto step = lanes_.chain(node);
+        step.write(rest.subspan(done, zeroes.size()), zeroes.data());
+        // As of make(): it must not arrive when the block is another's.
+        if (const auto written = co_await step.shielded(); !written) co_return written.error();
+    }
+    co_return memory;
+}
+
 rdma::Task<Result<ptr<void>>> Allocator::take_marked(Share& share, std::size_t bytes) {
     const auto block = co_await take_block(share, bytes + sizeof(Mark), kLineBytes);
     if (!block) co_return block;

@@ -68,6 +68,33 @@ Result<std::uint64_t> Node::find_root(std::string_view name, std::size_t object_
     return loop().run(core_->find(name, object_bytes, may_make));
 }
 
+Result<ptr<void>> Node::find_memory(std::string_view name, std::size_t bytes) {
+    const Result<std::uint64_t> bits = find_root(name, bytes, false);
+    if (!bits) return bits.error();
+    return ptr<void>::from_bits(*bits);
+}
+
+Result<ptr<void>> Node::share_memory(std::string_view name, std::size_t bytes) {
+    ptr<void> made;  // Null: none yet.
+    for (;;) {
+        const Result<std::uint64_t> found = find_root(name, bytes, true);
+        if (made && (!found || *found != 0))  // Another one got the name first.
+            static_cast<void>(loop().run(allocator().free(made, bytes)));
+        if (!found) return found.error();
+        if (*found != 0) return ptr<void>::from_bits(*found);
+        if (!made) {
+            const auto memory = loop().run(allocator().allocate_cleared(id(), bytes));
+            if (!memory) return memory;
+            made = *memory;
+        }
+        const Result<> done = publish_root(name, made.bits(), bytes);
+        if (done) return made;
+        if (done.error().code == EEXIST) continue;
+        static_cast<void>(loop().run(allocator().free(made, bytes)));
+        return done.error();
+    }
+}
+
 Result<> Node::meet() {
     return loop().run(core_->meet());
 }

@@ -41,6 +41,8 @@ public:
 
     rdma::Task<Result<ptr<void>>> allocate(NodeId node, std::size_t bytes, std::size_t alignment);
     rdma::Task<Result<>> free(ptr<void> block, std::size_t bytes);
+    // Bytes of no type, all zero, aligned to 16, from 64 bytes on to 64.
+    rdma::Task<Result<ptr<void>>> allocate_cleared(NodeId node, std::size_t bytes);
 
     template <Shareable T>
     rdma::Task<Result<ptr<T>>> make(NodeId node, T value) {

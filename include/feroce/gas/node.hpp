@@ -139,6 +139,13 @@ public:
         }
     }
 
+    // The same for memory of no type: all say how many bytes it has. Shared memory is all zero.
+    Result<> publish_memory(std::string_view name, ptr<void> memory, std::size_t bytes) {
+        return publish_root(name, memory.bits(), bytes);
+    }
+    Result<ptr<void>> find_memory(std::string_view name, std::size_t bytes);
+    Result<ptr<void>> share_memory(std::string_view name, std::size_t bytes);
+
     // Returns when all nodes that live have called it. If a node was found lost since the last
     // time, fails with an error that names it, though the others have met: the next one is theirs,
     // and tells of nodes that were lost after they had come to this one. Not all are told at the
