@@ -9,6 +9,11 @@ install(TARGETS feroce RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT run
 # Only by their run-time names: nobody links with them by mistake.
 install(TARGETS ibverbs rdmacm feroce_shim nbdkit_feroce
         LIBRARY DESTINATION ${FEROCE_PRIVATE} COMPONENT runtime NAMELINK_SKIP)
+if(TARGET feroce_python_shared)
+  install(TARGETS feroce_python_shared LIBRARY DESTINATION ${FEROCE_PRIVATE} COMPONENT runtime)
+  install(DIRECTORY src/python/feroce DESTINATION ${share}/python COMPONENT runtime
+          FILES_MATCHING PATTERN "*.py" PATTERN "py.typed" PATTERN __pycache__ EXCLUDE)
+endif()
 foreach(section 1 7)
   file(GLOB pages CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/docs/man/*.${section})
   install(FILES ${pages} DESTINATION ${CMAKE_INSTALL_MANDIR}/man${section} COMPONENT runtime)
@@ -29,7 +34,7 @@ install(TARGETS libferoce ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT 
 install(TARGETS libferoce_shared LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT library)
 install(DIRECTORY include/feroce DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT library)
 install(DIRECTORY examples/ DESTINATION ${CMAKE_INSTALL_DOCDIR}/examples COMPONENT library
-        FILES_MATCHING PATTERN "*.cpp" PATTERN __pycache__ EXCLUDE)
+        FILES_MATCHING PATTERN "*.cpp" PATTERN "python/*.py" PATTERN __pycache__ EXCLUDE)
 
 configure_package_config_file(${package}/FeroceConfig.cmake.in FeroceConfig.cmake
                               INSTALL_DESTINATION ${config}

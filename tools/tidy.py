@@ -16,7 +16,8 @@ from typing import NamedTuple
 LEVELS = {
     "base": 0, "wire": 1, "lint": 1, "mem": 2, "transport": 3, "cm": 3, "device": 4, "host": 5,
     "port": 6, "sim": 6, "process": 6, "cuda": 6, "verbs": 7, "rdmacm": 7, "preload": 7,
-    "rsocket": 8, "rdma": 8, "rtrs": 9, "gas": 9, "block": 10, "cli": 11,
+    "rsocket": 8, "rdma": 8, "rtrs": 9, "gas": 9, "block": 10, "python": 11,
+    "cli": 11,
 }
 # include/feroce/: the public face of src/rdma/, and in folders of their names of other rooms.
 PUBLIC = "feroce"

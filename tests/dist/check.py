@@ -22,7 +22,8 @@ NAMES_SOURCES = re.compile(rb"(?<![\w-])" + re.escape(os.fsencode(SOURCES)) + rb
 SYSTEM = re.compile(r"^(libc\.so\.6|libm\.so\.6|libpthread\.so\.0|libdl\.so\.2|librt\.so\.1"
                     r"|libgcc_s\.so\.1|ld-linux-[\w-]+\.so\.\d)$")
 EXPECTED = {"bin/feroce", "lib/feroce/libibverbs.so.1", "lib/feroce/librdmacm.so.1",
-            "lib/feroce/libferoce_preload.so", "lib/feroce/libisal.so.2", "README",
+            "lib/feroce/libferoce_preload.so", "lib/feroce/libferoce_python.so",
+            "lib/feroce/libisal.so.2", "README", "share/feroce/python/feroce/__init__.py",
             "share/man/man1/feroce-run.1", "share/doc/feroce/LICENSE"}
 
 

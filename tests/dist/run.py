@@ -38,6 +38,16 @@ if [ $status != 0 ]; then
 fi
 wait $server
 """
+# Of the package in the wheel: a server with a session, and an address space of one node.
+SESSION = """import os; os.environ["FEROCE_DEVICES"] = "lo"
+import feroce
+with feroce.Server(lambda request: b"answer", address="127.0.0.1", port=0) as server:
+    with feroce.Session("wheel", "127.0.0.1", port=server.port) as session:
+        print(session.read(b"a", 10).decode())
+with feroce.join(rank=0, size=1) as space:
+    word = space.share("word", 8)
+    space.fetch_add(word, 3)
+    print(space.read(word, 8)[0])"""
 
 
 def expect_bandwidth(text):
@@ -83,6 +93,9 @@ def try_wheel(room, archive):
                     "print(os.listdir(feroce.libraries()))'", user=USER)
     if "libibverbs.so.1" not in said:
         sys.exit(f"dist: the module finds {said}")
+    said = room.run(f"/tmp/venv/bin/python -c '{SESSION}'", user=USER, patience=60)
+    if said.split() != ["answer", "3"]:
+        sys.exit(f"dist: a session between two objects of Python gives {said}")
     room.run("/tmp/venv/bin/pip uninstall -y feroce && test ! -e /tmp/venv/bin/feroce", user=USER)
     return seconds
 

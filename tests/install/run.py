@@ -86,6 +86,15 @@ def check_program(installed):
     expect(str(installed.private / "libferoce_preload.so") in maps, "the shim is not loaded")
 
 
+def check_python(installed):
+    """The package, with the library that `feroce run` finds."""
+    environment = {**os.environ, "FEROCE_DEVICES": "lo", "PYTHONDONTWRITEBYTECODE": "1",
+                   "PYTHONPATH": str(installed.root / "share/feroce/python")}
+    lines = "import feroce; print(feroce.join(rank=0, size=1).alloc(8).node)"
+    out = run(installed.feroce, "run", "--", sys.executable, "-c", lines, env=environment)
+    expect(out == "0\n", f"Python printed {out}")
+
+
 def check_completion(installed):
     """Every command of --help is offered, and options by command."""
     script = installed.root / "share/bash-completion/completions/feroce"
@@ -163,6 +172,7 @@ def main():
         installed = Installed(options.build, scratch)
         check_files(installed)
         check_program(installed)
+        check_python(installed)
         check_completion(installed)
         check_other_shells(installed)
         # `feroce run` leads them to libferoce, which is in no folder that the system knows.

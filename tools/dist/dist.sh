@@ -34,7 +34,8 @@ build() {
         (cd "$source" && cmake --preset release -B "$work/build" -DFEROCE_TESTS=OFF \
             -DFEROCE_TRAIN=OFF -DFEROCE_SELF_CONTAINED=ON "${launcher[@]}" \
             -DCMAKE_TOOLCHAIN_FILE="$source/cmake/floor.cmake" "${options[@]}")
-    ninja -C "$work/build" -j "$jobs" feroce ibverbs rdmacm feroce_shim nbdkit_feroce
+    ninja -C "$work/build" -j "$jobs" feroce ibverbs rdmacm feroce_shim nbdkit_feroce \
+        feroce_python_shared
 }
 
 # What cmake installs, ISA-L beside it, and the licences of what is inside.

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """./feroce dist --wheel: wheel.py ARCHIVE. The files of an archive of ./feroce dist as a Python
-wheel beside it: `pip install` gives the command `feroce`, and `import feroce` says where it is.
+wheel beside it: `pip install` gives the command `feroce` and the package of the same name.
 The same archive gives the same bytes."""
 import base64
 import hashlib
@@ -14,38 +14,7 @@ import zipfile
 
 FLOOR = "manylinux_2_31"  # The oldest glibc that the archive runs with.
 TIME = (1980, 1, 1, 0, 0, 0)
-MODULE = '''"""RDMA on any machine: a RoCEv2 network card in user space.
-
-This package carries the command and the libraries: `feroce run -- PROGRAM`, or, from Python,
-`feroce.command("run", "--", "PROGRAM")`."""
-import os
-import pathlib
-import sys
-
-__version__ = "{version}"
-
-
-def folder() -> pathlib.Path:
-    """Where the files of Feroce are: bin, lib, share."""
-    return pathlib.Path(__file__).resolve().parent / "files"
-
-
-def libraries() -> pathlib.Path:
-    """The folder with libibverbs.so.1 and librdmacm.so.1."""
-    return folder() / "lib" / "feroce"
-
-
-def command(*words: str) -> list[str]:
-    """For subprocess: the command with its arguments."""
-    return [str(folder() / "bin" / "feroce"), *words]
-
-
-def main() -> None:
-    """Becomes the command."""
-    words = command(*sys.argv[1:])
-    os.execv(words[0], words)
-'''
-MAIN = "from feroce import main\n\nmain()\n"
+PACKAGE = "share/feroce/python/feroce/"  # In the archive.
 METADATA = """Metadata-Version: 2.1
 Name: feroce
 Version: {version}
@@ -56,6 +25,7 @@ Classifier: Operating System :: POSIX :: Linux
 Description-Content-Type: text/plain
 
 feroce run -- PROGRAM runs an unmodified RDMA program without RDMA hardware, kernel module or root.
+`import feroce` gives Python sessions, disks and a global address space over RDMA.
 """
 WHEEL = """Wheel-Version: 1.0
 Generator: feroce dist
@@ -119,11 +89,11 @@ def main():
     platform = f"{FLOOR}_{machine}"
     path = archive.parent / f"feroce-{version}-py3-none-{platform}.whl"
     wheel = Wheel(path, f"feroce-{version}.dist-info")
-    wheel.add("feroce/__init__.py", MODULE.format(version=version).encode())
-    wheel.add("feroce/__main__.py", MAIN.encode())
-    wheel.add("feroce/py.typed", b"")
     for name, data, mode in files_of(archive):
-        wheel.add(f"feroce/files/{name}", data, mode)
+        if name.startswith(PACKAGE):
+            wheel.add(f"feroce/{name.removeprefix(PACKAGE)}", data)
+        else:
+            wheel.add(f"feroce/files/{name}", data, mode)
     for name, text in (("METADATA", METADATA.format(version=version)),
                        ("WHEEL", WHEEL.format(platform=platform)),
                        ("entry_points.txt", ENTRY_POINTS)):

@@ -1,0 +1,4 @@
+"""python -m feroce: the command."""
+from feroce import main
+
+main()

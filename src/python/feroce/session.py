@@ -1,0 +1,164 @@
+"""Sessions: reads and writes that survive the loss of paths."""
+import ctypes
+import os
+import socket
+import struct
+from collections.abc import Sequence
+from types import TracebackType
+from typing import NamedTuple, Optional, Union
+
+from . import _calls, _library
+
+Data = Union[bytes, bytearray, memoryview]
+# An address or name, or two: where to, and from which of this machine's addresses.
+Path = Union[str, tuple[str, str]]
+POLICIES = ("round-robin", "min-inflight", "min-latency", "fill-first")
+DEFAULT_PORT = 1234
+
+
+def lines_of(paths: Union[str, Sequence[Path]]) -> bytes:
+    """Paths as the library takes them."""
+    listed: list[Path] = [paths] if isinstance(paths, str) else list(paths)
+    lines = []
+    for path in listed:
+        words = [path] if isinstance(path, str) else list(path)
+        if not 1 <= len(words) <= 2 or any(not word or word.split() != [word] for word in words):
+            raise ValueError(f"{path!r} is no path: an address, or a pair of two")
+        lines.append(" ".join(words))
+    if not lines:
+        raise ValueError("there is no path to the server")
+    return "\n".join(lines).encode()
+
+
+def session_options(port: int, connections: int, policy: str, connect_timeout: float,
+                    queue_if_no_path: float) -> _library.SessionOptions:
+    if policy not in POLICIES:
+        raise ValueError(f"the policies are {', '.join(POLICIES)}, not {policy}")
+    if not 0 < port < 65536 or not 0 <= connections < 4096:
+        raise ValueError("a port is from 1 to 65535, connections are less than 4096")
+    return _library.SessionOptions(port, connections, POLICIES.index(policy),
+                                   _calls.nanoseconds(connect_timeout),
+                                   _calls.nanoseconds(queue_if_no_path))
+
+
+class SessionInfo(NamedTuple):
+    connected: bool     #: At least one path is up.
+    max_io_size: int    #: Bytes of one request.
+    queue_depth: int    #: Requests at a time; more wait.
+    extended: bool      #: The server is Feroce's: failover repeats no request.
+
+
+class Session:
+    """A session with a server: Session("kv", ["10.0.0.1", "10.0.1.1"]). A server has one session of
+    a name at a time. Any number of threads and tasks may use it at a time. `timeout`, of the
+    session for all of its requests or of one request, is in seconds; None: until the server
+    answers, or no path came back in `queue_if_no_path`."""
+
+    def __init__(self, name: str, paths: Union[str, Sequence[Path]], *, port: int = DEFAULT_PORT,
+                 timeout: Optional[float] = None, connect_timeout: float = 5.0,
+                 queue_if_no_path: float = 30.0, connections: int = 0,
+                 policy: str = "min-inflight") -> None:
+        arguments = self._prepare(name, paths, port, timeout, connect_timeout, queue_if_no_path,
+                                  connections, policy)
+        self._opened(_calls.call("session_open", None, *arguments))
+
+    @classmethod
+    async def open_async(cls, name: str, paths: Union[str, Sequence[Path]], *,
+                         port: int = DEFAULT_PORT, timeout: Optional[float] = None,
+                         connect_timeout: float = 5.0, queue_if_no_path: float = 30.0,
+                         connections: int = 0, policy: str = "min-inflight") -> "Session":
+        """As Session(...), awaited."""
+        self = cls.__new__(cls)
+        arguments = self._prepare(name, paths, port, timeout, connect_timeout, queue_if_no_path,
+                                  connections, policy)
+        self._opened(await _calls.call_async("session_open", None, *arguments))
+        return self
+
+    def _prepare(self, name: str, paths: Union[str, Sequence[Path]], port: int,
+                 timeout: Optional[float], connect_timeout: float, queue_if_no_path: float,
+                 connections: int, policy: str) -> tuple[object, ...]:
+        self.name = name
+        self.timeout = timeout
+        options = session_options(port, connections, policy, connect_timeout, queue_if_no_path)
+        return name.encode(), lines_of(paths), ctypes.byref(options)
+
+    def _opened(self, outcome: _calls.Outcome) -> None:
+        self._handle = _calls.Handle(outcome.made, "session")
+
+    def _limit(self, timeout: Optional[float]) -> Optional[float]:
+        return self.timeout if timeout is None else timeout
+
+    def read(self, message: Data, size: int, *, timeout: Optional[float] = None) -> bytes:
+        """Asks the server for up to `size` bytes; what the message means is the server's."""
+        return _calls.call("session_read", self._limit(timeout), self._handle.get(),
+                           _library.view(message), positive(size)).data
+
+    async def read_async(self, message: Data, size: int, *,
+                         timeout: Optional[float] = None) -> bytes:
+        return (await _calls.call_async("session_read", self._limit(timeout), self._handle.get(),
+                                        _library.view(message), positive(size))).data
+
+    def write(self, message: Data, data: Data, *, timeout: Optional[float] = None) -> None:
+        """Message and data reach the server's handler together, once."""
+        _calls.call("session_write", self._limit(timeout), self._handle.get(),
+                    _library.view(message), _library.view(data))
+
+    async def write_async(self, message: Data, data: Data, *,
+                          timeout: Optional[float] = None) -> None:
+        await _calls.call_async("session_write", self._limit(timeout), self._handle.get(),
+                                _library.view(message), _library.view(data))
+
+    def add_path(self, path: Path) -> int:
+        """One path more, which connects by itself; its number."""
+        return _calls.call("session_add_path", None, self._handle.get(), lines_of([path])).value
+
+    def info(self) -> SessionInfo:
+        """As it is now."""
+        data = _calls.call("session_look", None, self._handle.get()).data
+        connected, size, depth, extended = struct.unpack("4Q", data)
+        return SessionInfo(bool(connected), size, depth, bool(extended))
+
+    @property
+    def closed(self) -> bool:
+        return self._handle.closed
+
+    def close(self) -> None:
+        """Ends requests in flight with ECANCELED, and tells the server. May be called again."""
+        if not self._handle.closed:
+            try:
+                _calls.call("close", None, self._handle.get())
+            finally:
+                self._handle.release()
+
+    async def close_async(self) -> None:
+        if not self._handle.closed:
+            try:
+                await _calls.call_async("close", None, self._handle.get())
+            finally:
+                self._handle.release()
+
+    def __enter__(self) -> "Session":
+        return self
+
+    def __exit__(self, kind: Optional[type[BaseException]], value: Optional[BaseException],
+                 trace: Optional[TracebackType]) -> None:
+        self.close()
+
+    async def __aenter__(self) -> "Session":
+        return self
+
+    async def __aexit__(self, kind: Optional[type[BaseException]], value: Optional[BaseException],
+                        trace: Optional[TracebackType]) -> None:
+        await self.close_async()
+
+
+def positive(number: int) -> int:
+    """As the library has sizes and offsets."""
+    if not 0 <= number < 2**64:
+        raise ValueError(f"{number} is no size or offset")
+    return number
+
+
+def own_name() -> str:
+    """Of a session that nobody gave a name."""
+    return f"python-{socket.gethostname()}-{os.getpid()}"
