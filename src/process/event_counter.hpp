@@ -63,10 +63,6 @@ std::uint64_t take_event(int fd);
 // by siglongjmp() leave nothing behind. False with errno set as above.
 template <class Take>
 bool fetch_event(EventCounter& counter, int fd, Take take) {
-    {
-        const Undisturbed part(false);  // A call that finds an event does not wait.
-        if (take(std::uint64_t{0})) return true;
-    }
     for (std::uint64_t count = 0;;) {
         {
             const Undisturbed part;
