@@ -56,6 +56,7 @@ stages=(
     "soak|function|crash50|the same 50 times"
     "soak|function|cycles|a disk is attached and detached 1,000 times: none refused, memory flat"
     "soak|function|programs|public programs of Debian, a row each, as docs/programs.md has them"
+    "soak|function|lintsuite|pyverbs under lint, which reports what tests/pyverbs/reports.tsv has"
     "soak|function|exporters|programs of Prometheus read feroce metrics; the dashboard works"
     "soak|function|includes|every source compiles without precompiled headers"
     "soak|function|coverage|lines and branches that unit, golden, script and sim tests run, by room"
@@ -543,6 +544,11 @@ stage_cycles() {
 stage_pyverbs() {
     need_tests
     python3 "$root/tests/pyverbs/run.py" "$program"
+}
+
+stage_lintsuite() {
+    need_tests
+    python3 "$root/tests/pyverbs/run.py" --lint "$program"
 }
 
 lossy_transfer() { # SEEDS

@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
 """Runs rdma-core's own Python tests, as Debian ships them, on the drop-in library.
 
-run.py FEROCE [--update]. Every test must end as expected.tsv (test, outcome, reason of a skip) says
-and be skipped only for a reason that reasons.tsv explains; a test that is not in the table is a
-failure too. --update writes the table anew. As root it reserves 64 huge pages of 2 MiB for the
-tests that need them, and gives them back.
+run.py FEROCE [--update | --lint]. Every test must end as expected.tsv (test, outcome, reason of a
+skip) says and be skipped only for a reason that reasons.tsv explains; a test that is not in the
+table is a failure too. --update writes the table again. With --lint the tests run under
+`feroce run --lint`, and lint may report only what reports.tsv explains. As root it reserves 64 huge
+pages of 2 MiB for the tests that need them, and gives them back.
 """
 import argparse
 import gzip
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -31,6 +33,9 @@ sys.argv = ["run_tests.py", "--dev", "feroce_lo"]
 parser.parse_args()
 
 class Table(unittest.TextTestResult):
+    def startTest(self, test):
+        super().startTest(test)
+        print("begins:", test.id().removeprefix("tests."), file=sys.stderr, flush=True)
     def say(self, test, outcome, reason=""):
         with open(os.environ["OUTCOMES"], "a") as f:
             f.write(f"{test.id().removeprefix('tests.')}\\t{outcome}\\t{reason}\\n")
@@ -95,15 +100,36 @@ class HugePages:
                 f.write(self.before)
 
 
-def run(feroce):
+def run(feroce, *options):
+    """The table of outcomes, and what was said beside it."""
     with tempfile.TemporaryDirectory() as scratch, tempfile.TemporaryDirectory() as folder, \
             HugePages():
         unpack(find_source(scratch), folder)
         outcomes = os.path.join(folder, "outcomes.tsv")
         environment = dict(os.environ, OUTCOMES=outcomes, FEROCE_DEVICES="lo")
-        subprocess.run([feroce, "run", "--", "/usr/bin/python3", "-c", INNER], cwd=folder,
-                       env=environment, timeout=600, check=False)
-        return read_table(outcomes) if os.path.exists(outcomes) else {}
+        done = subprocess.run([feroce, "run", *options, "--", "/usr/bin/python3", "-c", INNER],
+                              cwd=folder, env=environment, timeout=600, check=False,
+                              stderr=subprocess.PIPE, text=True, errors="replace")
+        sys.stderr.write(done.stderr)
+        return (read_table(outcomes) if os.path.exists(outcomes) else {}), done.stderr
+
+
+def unexplained(said, known):
+    """Reports of lint that no row of reports.tsv (test, kind, why it is right) explains. What a
+    test did may be reported in the next one, when its objects go."""
+    tests, problems = ["", ""], []
+    for line in said.splitlines():
+        if line.startswith("begins: "):
+            tests = [tests[1], line.split()[1]]
+        found = re.match(r"feroce: lint: ([a-z-]+): (.*)", line)
+        if found and not any((test, found[1]) in known for test in tests):
+            problems.append(f"{tests[1]}: lint: {found[1]}: {found[2]}")
+    return problems
+
+
+def read_reports(path):
+    with open(path, encoding="utf-8") as f:
+        return {tuple(line.split("\t")[:2]) for line in f if not line.startswith("#")}
 
 
 def compare(found, expected, reasons):
@@ -126,14 +152,21 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("feroce")
     parser.add_argument("--update", action="store_true")
+    parser.add_argument("--lint", action="store_true")
     options = parser.parse_args()
-    found = run(os.path.abspath(options.feroce))
+    found, said = run(os.path.abspath(options.feroce), *(["--lint"] if options.lint else []))
     if options.update:
         with open(HERE / "expected.tsv", "w") as f:
             f.write("# Test, outcome, reason of a skip. Written by run.py --update.\n")
             for test in sorted(found):
                 f.write("\t".join([test, *found[test]]).rstrip("\t") + "\n")
     problems = compare(found, read_table(HERE / "expected.tsv"), read_table(HERE / "reasons.tsv"))
+    if options.lint:
+        reports = read_reports(HERE / "reports.tsv")
+        # A peer that has no receive in time fails or not, by chance.
+        late = {test for test, kind in reports if kind == "no-receive"}
+        problems = [p for p in problems if p.split(":")[0] not in late]
+        problems += unexplained(said, reports)
     passed = [test for test, (outcome, _) in found.items() if outcome == "ok"]
     generic = [test for test in passed if not test.startswith(("test_mlx5", "test_efa"))]
     print(f"{len(found)} tests, {len(passed)} ok ({len(generic)} generic), "
