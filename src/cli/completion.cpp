@@ -95,7 +95,7 @@ bool wants_value(const CLI::App* command, std::string_view name, std::string_vie
     if (find(name, option) != nullptr) return true;
     if (command == nullptr) return false;
     const CLI::Option* known = command->get_option_no_throw(std::string(option));
-    return known != nullptr && known->get_type_size() > 0;
+    return known != nullptr && known->get_items_expected_max() > 0;
 }
 
 void add_arguments(std::string_view command, std::string_view option, const Live& live,

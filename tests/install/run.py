@@ -175,7 +175,8 @@ def main():
         check_python(installed)
         check_completion(installed)
         check_other_shells(installed)
-        # `feroce run` leads them to libferoce, which is in no folder that the system knows.
+        # For the client, which is started without `feroce run`.
+        run_hello.ENVIRONMENT["LD_LIBRARY_PATH"] = str(installed.libraries)
         for made in (by_cmake, by_pkg_config):
             folder = made(installed, scratch, options.compiler)
             run_hello.greet([str(installed.feroce), "run", "--"], [], folder)
