@@ -25,6 +25,7 @@ struct Options {
     bool twice = false;
     bool trace = false;
     bool quiet = false;
+    bool keep = false;
     std::string pcap;
     std::string seeds;
 };
@@ -40,7 +41,8 @@ struct Outcome {
 using File = std::unique_ptr<std::FILE, int (*)(std::FILE*)>;
 
 Outcome run_once(std::uint64_t seed, const Options& options, const std::string& pcap, bool report) {
-    const Swarm swarm = Swarm::draw(seed);
+    Swarm swarm = Swarm::draw(seed);
+    swarm.keeps = options.keep;
     Scenario scenario(swarm);
     File file(pcap.empty() ? nullptr : std::fopen(pcap.c_str(), "wb"), &std::fclose);
     if (file) scenario.world().trace().capture_to(file.get());
@@ -107,6 +109,7 @@ int main(int argc, char** argv) {
         ->check(CLI::ExistingFile);
     app.add_flag("--twice", options.twice, "Run every seed twice and compare the trace hashes");
     app.add_flag("--trace", options.trace, "Print every event");
+    app.add_flag("--keep", options.keep, "Most nodes keep what follows a lost packet (ADR 34)");
     app.add_flag("--quiet", options.quiet, "Print only what fails, and the sum");
     CLI11_PARSE(app, argc, argv);
 

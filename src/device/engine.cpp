@@ -55,12 +55,14 @@ Engine::Engine(const Config& config, const Parts& parts)
     : config_(config),
       parts_(parts),
       transmit_(parts.port, config.arena_bytes),
+      hold_budget_(config.held_bytes_max),
       services_{parts.memory, transmit_, counters_,      reasons_,
                 *this,        held_,     &queue_memory_, nullptr},
       qps_(config.slot, config.qp_max, parts.random),
       timers_(config.qp_max + 1),
       windows_(config.window),
       ready_(config.qp_max + 1) {
+    if (config.held_bytes_max > 0) services_.hold_budget = &hold_budget_;
     if (parts.copies != nullptr) services_.copies = &copies_.emplace(*parts.copies);
 }
 

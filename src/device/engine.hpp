@@ -35,6 +35,10 @@ public:
         std::size_t arena_bytes = 512 * 1024;
         bool verify_icrc = true;  // Off only under fuzzing.
         transport::SendWindow::Limits window;
+        // For packets of reliable connections that came before one that is missing; 64 MiB are for
+        // a hundred connections that lose at the same time. 0: none is kept, and after a loss all
+        // that follows is sent again.
+        std::size_t held_bytes_max = 0;
     };
 
     // Outlived by all of these. `memory` and `xrc` are shared by the shards of a process.
@@ -169,6 +173,7 @@ private:
     transport::HeldCompletions held_;
     QueueMemory queue_memory_;
     std::optional<transport::Copies> copies_;
+    transport::HoldBudget hold_budget_;
     transport::Services services_;
     QpTable qps_;
     Timers timers_;

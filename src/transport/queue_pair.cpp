@@ -6,8 +6,10 @@
 
 #include "base/assert.hpp"
 #include "base/probe.hpp"
+#include "base/shortage.hpp"
 #include "transport/memory_names.hpp"
 #include "transport/rc/rc_machine.hpp"
+#include "transport/rc/recovery.hpp"
 #include "transport/uc/uc_machine.hpp"
 #include "transport/ud/ud_machine.hpp"
 
@@ -98,6 +100,13 @@ QueuePairPtr make_queue_pair(Qpn qpn, const QpInit& init, Services& services) {
 void QueuePairDelete::operator()(QueuePair* qp) const {
     std::pmr::polymorphic_allocator<> memory(qp->services().queue_memory);
     memory.delete_object(qp);
+}
+
+bool QueuePair::make_recovery() {
+    if (recovery_ != nullptr) return true;
+    HoldBudget* const budget = hot_.services->hold_budget;
+    return budget != nullptr &&
+           with_memory([&] { recovery_ = std::make_unique<rc::Recovery>(*budget); });
 }
 
 Result<std::uint64_t> QueuePair::check_send(const SendWr& wr) const {

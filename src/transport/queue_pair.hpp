@@ -20,6 +20,7 @@
 #include "transport/copies.hpp"
 #include "transport/counters.hpp"
 #include "transport/held_completions.hpp"
+#include "transport/hold_budget.hpp"
 #include "transport/qp_hot.hpp"
 #include "transport/reason.hpp"
 #include "transport/receive_queue.hpp"
@@ -33,6 +34,10 @@
 namespace feroce::transport {
 
 class QueuePair;
+
+namespace rc {
+struct Recovery;
+}
 
 // The receive queue an XRC request names, and where its completions go. Both null or neither.
 struct XrcTarget {
@@ -61,6 +66,8 @@ struct Services {
     // Where queue pairs and their send requests live.
     std::pmr::memory_resource* queue_memory = std::pmr::get_default_resource();
     Copies* copies = nullptr;  // Null: far memory cannot be used.
+    // For packets that came too early. Null: none is kept, and after a loss all is sent again.
+    HoldBudget* hold_budget = nullptr;
 };
 
 // Where a packet came from.
@@ -160,6 +167,9 @@ public:
     void end_delivery() { --hot_.deliveries; }
     FarPlaces& far_work() { return far_work_; }  // Its machine's.
     const FarPlaces& far_work() const { return far_work_; }
+    // Its machine's too, if it is a reliable one; null until a packet was lost.
+    rc::Recovery* recovery() const { return recovery_.get(); }
+    bool make_recovery();  // Unless there is one. False without memory.
 
     // HeldCompletions counts its own here.
     std::uint32_t completions_held() const { return hot_.completions_held; }
@@ -222,6 +232,7 @@ private:
     SendQueue send_queue_;
     std::optional<ReceiveQueue> own_receive_queue_;
     FarPlaces far_work_;
+    std::unique_ptr<rc::Recovery> recovery_;
     alignas(kCacheLine) std::array<std::byte, kMachineBytes> machine_place_;
 };
 

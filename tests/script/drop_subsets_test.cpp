@@ -1,5 +1,7 @@
-// Exhaustive: an exchange of twelve packets, with each of the 4096 subsets of them lost. However
-// the protocol recovers, in the end memory is equal and every request completed once, in order.
+// Exhaustive: an exchange of twelve packets, with each of the 4096 subsets of them lost; and one
+// with each of its first six lost, duplicated, delayed or none of it. Either end keeps what follows
+// a gap, or goes back. However the protocol recovers, in the end memory is equal and every request
+// completed once, in order.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -34,14 +36,32 @@ struct Exchange {
     QueuePair* b = nullptr;
 };
 
-class DropSubsets : public ::testing::Test {
+struct Ends {
+    const char* name;
+    bool a_keeps;
+    bool b_keeps;
+};
+
+device::Engine::Config engine_of(bool keeps) {
+    device::Engine::Config config;
+    config.held_bytes_max = keeps ? 8 << 20 : 0;
+    return config;
+}
+
+class DropSubsets : public ::testing::TestWithParam<Ends> {
 protected:
     DropSubsets()
-        : nodes_([this](const sim::FramePtr& frame) { return keeps_next() ? frame : nullptr; }) {}
+        : nodes_([](const sim::FramePtr& frame) { return frame; }, engine_of(GetParam().a_keeps),
+                 engine_of(GetParam().b_keeps)) {
+        nodes_.set_fates([this] { return next_fate(); });
+    }
 
-    bool keeps_next() {
+    Wire::Fate next_fate() {
         const std::uint32_t number = packets_++;
-        return number >= 12 || (lost_ >> number & 1) == 0;
+        if (four_fates_)
+            return number >= 6 ? Wire::Fate::Arrives : Wire::Fate(lost_ >> 2 * number & 3);
+        return number >= 12 || (lost_ >> number & 1) == 0 ? Wire::Fate::Arrives
+                                                          : Wire::Fate::IsLost;
     }
     Exchange open() {
         Exchange e{&nodes_.a.create_qp(), &nodes_.b.create_qp()};
@@ -84,6 +104,14 @@ protected:
     }
     template <class Body>
     void for_all_subsets(Body body) {
+        for (const bool four_fates : {false, true}) {
+            four_fates_ = four_fates;
+            for_all_fates(body);
+            if (HasFatalFailure()) return;
+        }
+    }
+    template <class Body>
+    void for_all_fates(Body body) {
         for (lost_ = 0; lost_ < 4096; ++lost_) {
             packets_ = 0;
             const Exchange e = open();
@@ -97,11 +125,13 @@ protected:
     }
 
     TwoNodes nodes_;
-    std::uint32_t lost_ = 0;     // Bit n: packet n of the exchange is lost.
+    bool four_fates_ = false;
+    // Bit n: packet n of the exchange is lost; with four fates two bits each.
+    std::uint32_t lost_ = 0;
     std::uint32_t packets_ = 0;  // Sent so far, by both.
 };
 
-TEST_F(DropSubsets, Write) {
+TEST_P(DropSubsets, Write) {
     constexpr std::uint32_t kBytes = kMtu * 10 + 17;  // Eleven packets and an acknowledgement.
     for_all_subsets([&](const Exchange& e) {
         const Pattern pattern{lost_ + 1, 0};
@@ -113,7 +143,7 @@ TEST_F(DropSubsets, Write) {
     });
 }
 
-TEST_F(DropSubsets, Send) {
+TEST_P(DropSubsets, Send) {
     // Five and six packets, and one acknowledgement for both.
     constexpr std::uint32_t kBytes[] = {kMtu * 4 + 5, kMtu * 6};
     for_all_subsets([&](const Exchange& e) {
@@ -133,7 +163,7 @@ TEST_F(DropSubsets, Send) {
     });
 }
 
-TEST_F(DropSubsets, Read) {
+TEST_P(DropSubsets, Read) {
     constexpr std::uint32_t kBytes = kMtu * 2 + 100;  // A request and three responses each.
     for_all_subsets([&](const Exchange& e) {
         for (std::uint64_t i = 0; i < 3; ++i) {
@@ -151,7 +181,7 @@ TEST_F(DropSubsets, Read) {
     });
 }
 
-TEST_F(DropSubsets, FetchAdd) {
+TEST_P(DropSubsets, FetchAdd) {
     for_all_subsets([&](const Exchange& e) {
         std::uint64_t value = 1000 * lost_;
         std::memcpy(nodes_.b.bytes(kTarget, 8).data(), &value, 8);
@@ -174,7 +204,7 @@ TEST_F(DropSubsets, FetchAdd) {
     });
 }
 
-TEST_F(DropSubsets, CompareSwap) {
+TEST_P(DropSubsets, CompareSwap) {
     for_all_subsets([&](const Exchange& e) {
         std::memset(nodes_.b.bytes(kTarget, 8).data(), 0, 8);
         for (std::uint64_t i = 0; i < 6; ++i) {
@@ -192,6 +222,13 @@ TEST_F(DropSubsets, CompareSwap) {
         }
     });
 }
+
+INSTANTIATE_TEST_SUITE_P(Kinds, DropSubsets,
+                         ::testing::Values(Ends{"BothGoBack", false, false},
+                                           Ends{"BothKeep", true, true},
+                                           Ends{"OnlyTheRequesterRepairs", true, false},
+                                           Ends{"OnlyTheResponderKeeps", false, true}),
+                         [](const auto& kind) { return kind.param.name; });
 
 }  // namespace
 }  // namespace feroce::script

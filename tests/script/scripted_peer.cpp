@@ -39,11 +39,12 @@ AttributeMask mask(std::initializer_list<Attribute> attributes) {
 Engine::Config ScriptedPeer::config(const QpOptions& options) {
     Engine::Config config;
     config.verify_icrc = options.verify_icrc;
+    config.held_bytes_max = options.keeps_packets ? 8 << 20 : 0;
     return config;
 }
 
 ScriptedPeer::ScriptedPeer(const QpOptions& options)
-    : engine(config(options), {table, xrc, port, events, random}) {
+    : engine(config(options), {table, xrc, port, events, random}), options_(options) {
     for (std::size_t i = 0; i < memory.size(); ++i) memory[i] = static_cast<std::byte>(i % 251);
     mem::RegionSpec spec;
     spec.pd = pd;
@@ -53,37 +54,46 @@ ScriptedPeer::ScriptedPeer(const QpOptions& options)
     spec.access = mem::AccessSet(15);
     keys = *table.register_region(spec);
     port.has_ring = port.ring_room = options.ring;
-    connect(options);
+    connect();
 }
 
-void ScriptedPeer::connect(const QpOptions& options) {
+void ScriptedPeer::connect() {
     transport::QpInit init;
-    init.type = options.type;
+    init.type = options_.type;
     init.pd = pd;
     init.send_cq = init.receive_cq = &cq;
-    if (options.type == QpType::XrcTarget) {
+    if (options_.type == QpType::XrcTarget) {
         init.xrc_domain = xrc.create();
         srq_number = *xrc.register_srq(srq, init.xrc_domain, cq);
     }
-    init.capabilities = {options.send_wr_max, options.receive_wr_max, 4, 4, options.inline_max};
+    init.capabilities = {options_.send_wr_max, options_.receive_wr_max, 4, 4, options_.inline_max};
     qp = *engine.create_qp(init);
+    bring_up();
+}
+
+void ScriptedPeer::restart() {
+    ASSERT_TRUE(modify(QpState::Reset));
+    bring_up();
+}
+
+void ScriptedPeer::bring_up() {
     QpAttributes a;
     a.qkey = kQkey;
-    a.access = mem::AccessSet(options.access);
+    a.access = mem::AccessSet(options_.access);
     a.address.source = kOurs;
     a.address.destination = kPeers;
     a.path_mtu = kMtu;
     a.destination_qpn = kPeerQpn;
     a.receive_psn = kReceivePsn;
-    a.dest_read_atomic_max = options.dest_read_atomic_max;
+    a.dest_read_atomic_max = options_.dest_read_atomic_max;
     a.min_rnr_timer = 12;  // 0.64 ms.
-    a.send_psn = options.send_psn;
-    a.timeout = options.timeout;
-    a.retry_count = options.retry_count;
-    a.rnr_retry = options.rnr_retry;
-    a.read_atomic_max = options.read_atomic_max;
+    a.send_psn = options_.send_psn;
+    a.timeout = options_.timeout;
+    a.retry_count = options_.retry_count;
+    a.rnr_retry = options_.rnr_retry;
+    a.read_atomic_max = options_.read_atomic_max;
     for (const QpState to : {QpState::Init, QpState::Rtr, QpState::Rts}) {
-        AttributeMask given = transport::transition(options.type, qp->state(), to).required;
+        AttributeMask given = transport::transition(options_.type, qp->state(), to).required;
         given.raw |= static_cast<std::uint32_t>(Attribute::State);
         a.state = to;
         ASSERT_TRUE(engine.modify_qp(now, *qp, a, given));

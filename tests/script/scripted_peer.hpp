@@ -103,8 +103,9 @@ struct QpOptions {
     std::uint32_t receive_wr_max = 64;
     std::uint32_t inline_max = 64;
     Psn send_psn = kSendPsn;
-    bool verify_icrc = false;  // Of the engine: most scripts do not seal what they send.
-    bool ring = false;         // The peer is reached by memory.
+    bool verify_icrc = false;    // Of the engine: most scripts do not seal what they send.
+    bool ring = false;           // The peer is reached by memory.
+    bool keeps_packets = false;  // Selective repeat, of the engine.
 };
 
 class ScriptedPeer {
@@ -163,6 +164,7 @@ public:
                            Line line = {__builtin_FILE(), __builtin_LINE()});
     void expect_no_completion(Line line = {__builtin_FILE(), __builtin_LINE()});
     Result<void> modify(QpState to);
+    void restart();  // By RESET to RTS, with the attributes of its first life.
 
     std::uint64_t address() const { return reinterpret_cast<std::uint64_t>(memory.data()); }
     wire::Reth reth(std::uint32_t length, std::uint64_t offset = 0) const {
@@ -184,9 +186,11 @@ public:
     QueuePair* qp = nullptr;
 
 private:
-    void connect(const QpOptions& options);
+    void connect();
+    void bring_up();
     static Engine::Config config(const QpOptions& options);
 
+    QpOptions options_;
     // The list of the last posted request: posts copy it.
     mem::Sge sge_{};
 };

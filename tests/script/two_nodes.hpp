@@ -18,6 +18,9 @@ class Wire final : public sim::FrameSink {
 public:
     // What arrives in place of a packet: the same, another, or nothing.
     using Filter = std::function<sim::FramePtr(const sim::FramePtr&)>;
+    // Later than others, or twice.
+    enum class Fate : std::uint8_t { Arrives, IsLost, ComesTwice, ComesLate };
+    using FateOf = std::function<Fate()>;
 
     Wire(sim::Scheduler& scheduler, Filter filter)
         : scheduler_(scheduler), filter_(std::move(filter)) {}
@@ -26,11 +29,21 @@ public:
     void deliver(const sim::FramePtr& frame) override {
         const sim::FramePtr arrives = filter_(frame);
         if (arrives == nullptr) return;
-        scheduler_.after(std::chrono::microseconds(5),
-                         [this, arrives] { far_end_->deliver(arrives); });
+        const Fate fate = fate_of_ == nullptr ? Fate::Arrives : fate_of_();
+        if (fate == Fate::IsLost) return;
+        if (fate != Fate::ComesLate) deliver_after(std::chrono::microseconds(5), arrives);
+        // After what is sent next, and after answers to it.
+        if (fate == Fate::ComesTwice) deliver_after(std::chrono::microseconds(8), arrives);
+        if (fate == Fate::ComesLate) deliver_after(std::chrono::microseconds(17), arrives);
     }
+    void set_fates(FateOf fate_of) { fate_of_ = std::move(fate_of); }
 
 private:
+    void deliver_after(Duration delay, const sim::FramePtr& frame) {
+        scheduler_.after(delay, [this, frame] { far_end_->deliver(frame); });
+    }
+
+    FateOf fate_of_;
     sim::Scheduler& scheduler_;
     Filter filter_;
     sim::FrameSink* far_end_ = nullptr;
@@ -88,10 +101,13 @@ struct Party {
 class TwoNodes {
 public:
     explicit TwoNodes(const Wire::Filter& filter, const device::Engine::Config& engine = {})
+        : TwoNodes(filter, engine, engine) {}
+    TwoNodes(const Wire::Filter& filter, const device::Engine::Config& engine_a,
+             const device::Engine::Config& engine_b)
         : to_b_(scheduler, filter),
           to_a_(scheduler, filter),
-          a({scheduler, trace_, {scheduler, trace_, to_b_, groups_}}, engine, 0),
-          b({scheduler, trace_, {scheduler, trace_, to_a_, groups_}}, engine, 1) {
+          a({scheduler, trace_, {scheduler, trace_, to_b_, groups_}}, engine_a, 0),
+          b({scheduler, trace_, {scheduler, trace_, to_a_, groups_}}, engine_b, 1) {
         to_b_.lead_to(b.node);
         to_a_.lead_to(a.node);
         scheduler.after_each([this] {
@@ -99,6 +115,12 @@ public:
                 for (const transport::QueuePair* qp : party->qps)
                     ASSERT(qp->machine().check_invariants() == nullptr);
         });
+    }
+
+    // Asked once for each packet, of either side.
+    void set_fates(const Wire::FateOf& fate_of) {
+        to_a_.set_fates(fate_of);
+        to_b_.set_fates(fate_of);
     }
 
 private:

@@ -45,6 +45,7 @@ void Scenario::build() {
     window_max = static_cast<std::uint32_t>(
         std::min<std::uint64_t>(window_max, Psn::kCount / 8 * kSmallPacket));
     for (std::uint32_t i = 0; i < swarm_.nodes; ++i) {
+        config.engine.held_bytes_max = swarm_.held_bytes_max(i);
         Node& node = world_.add_node(config, swarm_.link, swarm_.link);
         stations_.push_back(std::make_unique<Station>(context_, node));
         stations_.back()->lay_out();

@@ -2,6 +2,7 @@
 // sizes on: bugs hide behind combinations that a test with everything on never gets to.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -68,6 +69,9 @@ struct Swarm {
     // Whether a connection may lose its peer for longer than all its retries take. Where it may
     // not, running out of retries is a finding.
     bool retries_may_run_out(const ConnectionPlan& plan) const;
+    bool keeps = false;  // Selective repeat: no seed says so, its caller does.
+    // Of a node's engine: see device::Engine::Config.
+    std::size_t held_bytes_max(std::uint32_t node) const;
     // A line's queue may hold more than all tries of a connection wait for: they run out before the
     // first answer, without any fault.
     bool queue_outlasts(const ConnectOptions& options) const;

@@ -23,6 +23,9 @@ constexpr Duration kEarlyResendMin = std::chrono::milliseconds(3);
 // By memory nothing is lost but what finds a ring full: a peer that is late is waiting for a core.
 constexpr Duration kEarlyResendByRing = std::chrono::milliseconds(20);
 constexpr std::uint8_t kEarlyResendsMax = 6;
+// A repair that is repeated in vain costs one packet.
+constexpr Duration kRepairAgainMin = std::chrono::microseconds(200);
+constexpr int kRunMax = 64;
 
 }  // namespace
 
@@ -31,9 +34,11 @@ void Requester::on_response(Instant now, const wire::Packet& packet, std::uint32
     const PacketNumber number = flight_.una.nearest(packet.bth.psn);
     switch (packet.info->verb) {
         case wire::Verb::ReadResponse:
-            return on_read_response(now, number, packets, packet.payload);
         case wire::Verb::AtomicAck:
-            return on_atomic_response(now, number, packet.atomic_ack().original);
+            take_response(now, packet, number, packets);
+            if (qp_.recovery() != nullptr) [[unlikely]]
+                take_held(now);
+            return;
         default:
             break;
     }
@@ -49,6 +54,14 @@ void Requester::on_response(Instant now, const wire::Packet& packet, std::uint32
             break;
     }
     qp_.services().counters.drop(DropReason::UnexpectedResponse);
+}
+
+void Requester::take_response(Instant now, const wire::Packet& packet, PacketNumber number,
+                              std::uint32_t packets) {
+    if (packet.info->verb == wire::Verb::ReadResponse)
+        on_read_response(now, packet, number, packets);
+    else
+        on_atomic_response(now, packet, number);
 }
 
 bool Requester::expects(Psn psn) const {
@@ -76,19 +89,25 @@ PacketNumber Requester::first_unanswered_before(PacketNumber end) const {
 void Requester::on_ack(Instant now, PacketNumber number, wire::Aeth aeth) {
     if (!was_sent(number)) {
         // The credits of a repeated acknowledgement may be news: a receive was posted meanwhile.
-        if (number + 1 == flight_.una) return update_credits(aeth);
+        if (number + 1 == flight_.una) {
+            if (qp_.recovery() != nullptr) [[unlikely]]
+                note_echo(now);
+            return update_credits(aeth);
+        }
         return qp_.services().counters.drop(DropReason::StaleAck);
     }
     const PacketNumber end = number + 1;
     const PacketNumber reach = first_unanswered_before(end);
     advance(now, reach);
     update_credits(aeth);
-    if (reach == end || qp_.state() == QpState::Err || gap_reported_) return;
+    if (reach == end || qp_.state() == QpState::Err) return;
+    note_acknowledged(end);
+    if (gap_reported_ || is_asked_for()) return;
     // IBTA 9.7.5.1.2: acknowledging past an unanswered READ means its response was lost.
     gap_reported_ = true;
     qp_.services().counters.add(Counter::CompleterRetry);
     qp_.services().counters.add(Counter::ImpliedNaks);
-    go_back(now, Counter::ResentByResponse, Rule::RetryLimit, aeth.syndrome.raw);
+    repair_response(now, aeth.syndrome.raw);
 }
 
 void Requester::update_credits(wire::Aeth aeth) {
@@ -102,13 +121,26 @@ void Requester::on_nak(Instant now, PacketNumber number, wire::Syndrome syndrome
     if (!was_sent(number)) return qp_.services().counters.drop(DropReason::StaleAck);
     FEROCE_PROBE3(nak, qp_.qpn().raw, syndrome.raw, number.psn().raw());
     const PacketNumber reach = first_unanswered_before(number);
+    const bool sequence = syndrome.nak_code() == wire::NakCode::SequenceError;
+    if (sequence && is_being_repaired(now, number)) return go_on_repairing(now, number);
+    // All that was repeated has come, and the next is missing too: twice as many from now on. A
+    // peer that goes back is not told by that.
+    const bool beside =
+        probe_.is_repair && probe_.repeated > 0 && number == flight_.una + probe_.repeated;
+    const int run = beside ? std::min(2 * probe_.repeated, kRunMax) : 1;
+    if (beside && sequence) probe_.of_message = false;
+    // One NAK a gap: that of this one came twice. The timeout still counts.
+    const bool again = probe_.is_repair && number == flight_.una;
     advance(now, reach);
     if (qp_.state() == QpState::Err) return;
-    const bool sequence = syndrome.nak_code() == wire::NakCode::SequenceError;
     if (sequence || reach != number) {
         qp_.services().counters.add(Counter::ReceivedSequenceError);
         qp_.window()->on_loss(now);
-        return go_back(now, Counter::ResentBySequence, Rule::PeerRefused, syndrome.raw);
+        if (!sequence || reach != number || !may_repair())
+            return go_back(now, Counter::ResentBySequence, Rule::PeerRefused, syndrome.raw);
+        if (again || spend_retry(now, Rule::PeerRefused, syndrome.raw))
+            repair(Counter::ResentBySequence, static_cast<std::uint8_t>(run));
+        return;
     }
     fail_head(now, Rule::PeerRefused, status_of(syndrome.nak_code()), syndrome.raw);
 }
@@ -116,6 +148,7 @@ void Requester::on_nak(Instant now, PacketNumber number, wire::Syndrome syndrome
 void Requester::on_rnr(Instant now, PacketNumber number, std::uint8_t timer) {
     if (!was_sent(number)) return qp_.services().counters.drop(DropReason::StaleAck);
     qp_.services().counters.add(Counter::ReceivedRnr);
+    if (probe_.is_repair) probe_.of_message = false;  // What follows is not asked for.
     advance(now, first_unanswered_before(number));
     if (qp_.state() == QpState::Err) return;
     constexpr std::uint8_t kForEver = 7;
@@ -143,23 +176,13 @@ std::optional<std::uint64_t> Requester::awaiting_response(PacketNumber number) {
     }
 }
 
-void Requester::on_read_response(Instant now, PacketNumber number, std::uint32_t packets,
-                                 ByteView payload) {
+void Requester::on_read_response(Instant now, const wire::Packet& packet, PacketNumber number,
+                                 std::uint32_t packets) {
     if (!was_sent(number) || !was_sent(number + (packets - 1)))
         return qp_.services().counters.drop(DropReason::StaleAck);
     const PacketNumber open = first_unanswered_before(number + 1);
     if (open == number + 1) return qp_.services().counters.drop(DropReason::UnexpectedResponse);
-    if (open != number) {
-        // A response before this one was lost. Ask again, once; the rest of the flight is stale.
-        if (gap_reported_) return qp_.services().counters.drop(DropReason::OutOfSequence);
-        advance(now, open);
-        if (qp_.state() == QpState::Err) return;
-        gap_reported_ = true;
-        qp_.services().counters.add(Counter::CompleterRetry);
-        qp_.services().counters.add(Counter::ImpliedNaks);
-        qp_.window()->on_loss(now);
-        return go_back(now, Counter::ResentByResponse, Rule::RetryLimit, 0);
-    }
+    if (open != number) return on_early_response(now, packet, number, packets);
     const std::optional<std::uint64_t> index = awaiting_response(number);
     const SendWqe* const wqe = index ? &qp_.send_queue().at(*index) : nullptr;
     const bool is_atomic =
@@ -170,8 +193,10 @@ void Requester::on_read_response(Instant now, PacketNumber number, std::uint32_t
     const std::uint64_t offset = (number - wqe->first_packet) * mtu;
     const std::uint64_t expected =
         wqe->op == SendOp::Read ? std::min(packets * mtu, wqe->length - offset) : 0;
+    if (probe_.is_repair) probe_.of_message = false;  // Nothing before it is lost.
     advance(now, number);  // What was sent before is acknowledged by implication.
     if (qp_.state() == QpState::Err) return;
+    const ByteView payload = packet.payload;
     // One that says to stand for more would acknowledge what follows the request.
     const bool counts_right =
         packets == packets_for(static_cast<std::uint32_t>(expected), qp_.attributes().path_mtu);
@@ -180,15 +205,20 @@ void Requester::on_read_response(Instant now, PacketNumber number, std::uint32_t
     if (store_response(now, *index, offset, payload)) advance(now, number + packets);
 }
 
-void Requester::on_atomic_response(Instant now, PacketNumber number, std::uint64_t original) {
+void Requester::on_atomic_response(Instant now, const wire::Packet& packet, PacketNumber number) {
     if (!was_sent(number)) return qp_.services().counters.drop(DropReason::StaleAck);
     const std::optional<std::uint64_t> index = awaiting_response(number);
     const SendWqe* const wqe = index ? &qp_.send_queue().at(*index) : nullptr;
     const bool is_atomic =
         wqe != nullptr && (wqe->op == SendOp::CompareSwap || wqe->op == SendOp::FetchAdd);
+    const bool may_keep = wqe == nullptr && qp_.services().hold_budget != nullptr;
+    if (may_keep && first_unanswered_before(number) != number)
+        return on_early_response(now, packet, number, 1);
     if (!is_atomic) return qp_.services().counters.drop(DropReason::UnexpectedResponse);
+    if (probe_.is_repair) probe_.of_message = false;
     advance(now, number);
     if (qp_.state() == QpState::Err) return;
+    const std::uint64_t original = packet.atomic_ack().original;
     if (store_response(now, *index, 0, std::as_bytes(std::span(&original, 1))))
         advance(now, number + 1);
 }
@@ -228,6 +258,9 @@ void Requester::advance(Instant now, PacketNumber to) {
     if (to <= flight_.una) return;
     const PacketNumber sent_before = position_number();
     const bool is_lost = rest_is_lost(to);
+    const Counter cause = probe_.cause;
+    if (probe_.is_repair) [[unlikely]]
+        judge_peer(to);
     settle_flight(now, to);
     take_sample(now);
     note_progress();
@@ -235,7 +268,7 @@ void Requester::advance(Instant now, PacketNumber to) {
     if (qp_.state() == QpState::Err) return;
     if (is_lost && flight_.bytes > 0) {
         qp_.window()->on_loss(now);
-        rewind(Counter::ResentByProbe);
+        rewind(cause);
     }
     // An answer to what was sent before a rewind may overtake the position: nothing to resend
     // there.
@@ -243,10 +276,10 @@ void Requester::advance(Instant now, PacketNumber to) {
     if (flight_.bytes > 0) arm(now);
 }
 
-// No more than the probe is acknowledged: what followed it the first time is lost. A peer that was
-// only slow acknowledges more.
+// No more than the probe is acknowledged: what followed it the first time is lost, or the peer did
+// not keep it. A peer that was only slow acknowledges more.
 bool Requester::rest_is_lost(PacketNumber to) const {
-    return probe_.of_message && to == flight_.una + 1;
+    return probe_.of_message && to == flight_.una + probe_.repeated;
 }
 
 // What the packets [from, to) count in the window.
@@ -288,6 +321,7 @@ void Requester::note_progress() {
     gap_reported_ = false;
     retry_deadline_ = kNever;
     probe_ = Probe{};
+    tests_peer_ = false;
 }
 
 void Requester::retire_finished(Instant now) {
@@ -313,7 +347,10 @@ void Requester::rewind(Counter cause) {
     qp_.window()->on_forgotten(flight_.bytes);
     flight_.bytes = 0;
     flight_.read_ends.clear();
-    sample_.running = probe_.due = probe_.of_message = far_gathers_ = false;
+    sample_.running = far_gathers_ = false;
+    probe_.due = probe_.of_message = probe_.is_repair = false;
+    probe_.repeated = 0;
+    drop_held();
     retry_deadline_ = probe_.deadline = kNever;
     flight_.since_ack_request = 0;
     seek_unanswered();
@@ -338,14 +375,17 @@ void Requester::seek_unanswered() {
 // A retry is a resend. With nothing in flight the position is back already, and nothing was sent
 // since: an answer that asks for it again is about the same flight, and is not counted.
 void Requester::go_back(Instant now, Counter cause, Rule rule, std::uint8_t syndrome) {
-    if (flight_.bytes > 0) {
-        if (retries_left_ == 0) {
-            qp_.services().counters.add(Counter::RetryExceeded);
-            return fail_head(now, rule, WcStatus::RetryExceededError, syndrome);
-        }
+    if (flight_.bytes == 0 || spend_retry(now, rule, syndrome)) rewind(cause);
+}
+
+bool Requester::spend_retry(Instant now, Rule rule, std::uint8_t syndrome) {
+    if (retries_left_ > 0) {
         --retries_left_;
+        return true;
     }
-    rewind(cause);
+    qp_.services().counters.add(Counter::RetryExceeded);
+    fail_head(now, rule, WcStatus::RetryExceededError, syndrome);
+    return false;
 }
 
 void Requester::on_timer(Instant now) {
@@ -362,6 +402,7 @@ void Requester::on_timer(Instant now) {
     }
     probe_.deadline = kNever;
     probe_.due = flight_.bytes > 0;
+    probe_.cause = Counter::ResentByProbe;
     ++probe_.sent;
 }
 
@@ -380,7 +421,8 @@ void Requester::arm(Instant now) {
     const Duration round_trip = qp_.window()->smoothed_rtt();
     if (round_trip == Duration{0} || probe_.sent > kEarlyResendsMax) return;
     const Duration least = qp_.window()->is_by_ring() ? kEarlyResendByRing : kEarlyResendMin;
-    const Duration patience = std::max<Duration>(4 * round_trip, least);
+    const Duration patience = probe_.is_repair ? std::max<Duration>(2 * round_trip, kRepairAgainMin)
+                                               : std::max<Duration>(4 * round_trip, least);
     probe_.deadline = now + patience * (1 << probe_.sent);
 }
 

@@ -1,4 +1,5 @@
 // What holds between any two calls of the requester and of the responder.
+#include "transport/rc/recovery.hpp"
 #include "transport/rc/requester.hpp"
 #include "transport/rc/responder.hpp"
 
@@ -22,7 +23,8 @@ const char* Requester::check_invariants() const {
 const char* Requester::check_stopped() const {
     if (flight_.bytes != 0 || !flight_.read_ends.empty()) return "stopped with packets in flight";
     if (deadline() != kNever || probe_.due) return "stopped with a timer running";
-    return nullptr;
+    if (holds_ || tests_peer_) return "stopped with responses kept or a repair on its way";
+    return check_held();
 }
 
 // Requests own the numbers [una, fresh) without a gap, in post order.
@@ -71,15 +73,31 @@ const char* Requester::check_flight() const {
     if (flight_.bytes == 0 && (retry_deadline_ != kNever || probe_.deadline != kNever))
         return "a timer runs for nothing";
     if (probe_.sending) return "a probe did not end";
+    if (tests_peer_ && (flight_.bytes == 0 || !probe_.is_repair))
+        return "an answer is waited for that nobody owes";
+    return check_held();
+}
+
+// Kept responses lie between the oldest that is missing and what was sent.
+const char* Requester::check_held() const {
+    const Recovery* const recovery = qp_.recovery();
+    if (holds_ != (recovery != nullptr && !recovery->responses.empty()))
+        return "responses are kept, but nobody knows";
+    if (!holds_) return nullptr;
+    const auto [first, last] = recovery->responses.bounds();
+    if (first <= flight_.una) return "a response is kept that could be taken";
+    if (last >= flight_.sent_end) return "a response is kept for what was not sent";
     return nullptr;
 }
 
 const char* Responder::check_invariants() const {
     const QpState state = qp_.state();
     if (state != QpState::Rtr && state != QpState::Rts && state != QpState::Sqd) {
+        if (holds_) return "stopped with requests kept";
         return !wants_to_send() && !receive_held_ ? nullptr
                                                   : "stopped with an answer owed or a receive held";
     }
+    if (const char* broken = check_held()) return broken;
     for (std::size_t i = 0; i < jobs_.size(); ++i) {
         const Job& job = jobs_[i];
         const std::uint32_t packets = job.kind == JobKind::Read ? read_packets(job.left) : 1;
@@ -91,6 +109,21 @@ const char* Responder::check_invariants() const {
     }
     if (const char* broken = check_far()) return broken;
     return verdict_ ? nullptr : check_message();  // A refused message is as far as it came.
+}
+
+// Kept requests lie behind the one that is missing, which is not among them. None are behind a
+// refusal: the peer sends them again.
+const char* Responder::check_held() const {
+    const Recovery* const recovery = qp_.recovery();
+    if (holds_ != (recovery != nullptr && !recovery->requests.empty()))
+        return "requests are kept, but nobody knows";
+    if (!holds_) return nullptr;
+    const auto [first, last] = recovery->requests.bounds();
+    if (first <= expected_) return "a request is kept that could be executed";
+    if (last >= expected_ + OutOfOrderStore::kPackets) return "a request is kept too far ahead";
+    if (verdict_) return "requests are kept behind one that is refused";
+    if (has_pieces()) return "requests are kept behind bytes on their way to far memory";
+    return nullptr;
 }
 
 // What is acknowledged is in memory, but for messages that have not ended.

@@ -4,6 +4,7 @@
 
 #include "mem/touch.hpp"
 #include "transport/rc/credits.hpp"
+#include "transport/rc/recovery.hpp"
 #include "transport/rc/responder.hpp"
 
 namespace feroce::transport::rc {
@@ -15,6 +16,7 @@ using wire::Verb;
 void Responder::replay(const wire::Packet& packet, PacketNumber number) {
     qp_.services().counters.add(Counter::DuplicateRequest);
     if (has_begun()) note(NoticeKind::AnswersLost, number);
+    if (qp_.recovery() != nullptr) qp_.recovery()->note_duplicate(number);
     switch (packet.info->verb) {
         case Verb::ReadRequest:
             return replay_read(packet, number);
@@ -86,6 +88,7 @@ void Responder::pump_last(Instant now) {
     if (verdict_ && !owes_memory()) return pass(now, Refusal(*verdict_));
     if (nak_owed_ && !owes_memory()) {
         nak_owed_ = false;
+        if (holds_) ack_owed_ = false;  // A NAK acknowledges what came before it.
         return send_ack(expected_, Syndrome::nak(NakCode::SequenceError));
     }
     if (!ack_owed_) return;

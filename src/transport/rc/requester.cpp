@@ -5,6 +5,7 @@
 
 #include "base/assert.hpp"
 #include "base/ring_tools.hpp"
+#include "transport/rc/recovery.hpp"
 
 namespace feroce::transport::rc {
 
@@ -89,6 +90,7 @@ void Requester::start() {
     cut_reads();
     credits_.next = credits_.limit = kFirstSequence;
     credits_.known = false;
+    if (qp_.recovery() != nullptr) qp_.recovery()->start_requester();
 }
 
 void Requester::reserve() {
@@ -112,9 +114,10 @@ void Requester::halt() {
     if (qp_.window() != nullptr) qp_.window()->on_forgotten(flight_.bytes);
     flight_.bytes = 0;
     flight_.read_ends.clear();
-    retry_deadline_ = probe_.deadline = rnr_until_ = kNever;
-    probe_.sent = 0;
-    sample_.running = gap_reported_ = probe_.due = probe_.of_message = false;
+    retry_deadline_ = rnr_until_ = kNever;
+    probe_ = Probe{};
+    sample_.running = gap_reported_ = false;
+    drop_held();
     flight_.since_ack_request = 0;
     if (qp_.state() == QpState::Reset)
         flight_.una = flight_.fresh = flight_.sent_end = PacketNumber();
@@ -167,7 +170,7 @@ bool Requester::may_send_next(Instant now) const {
     if (state != QpState::Rts && state != QpState::Sqd) return false;
     if (position_.index == qp_.send_queue().tail()) return false;
     if (rnr_until_ != kNever && now < rnr_until_) return false;
-    if (far_gathers_ || is_failing()) [[unlikely]]
+    if (far_gathers_ || tests_peer_ || is_failing()) [[unlikely]]
         return false;
     const SendWqe& wqe = qp_.send_queue().at(position_.index);
     if (wqe.fault != mem::Fault::None) return false;
@@ -255,18 +258,35 @@ void Requester::pump(Instant now, std::uint32_t packets_max) {
 
 // What is in flight stays so, and the position stays where it is.
 bool Requester::send_probe(Instant now) {
-    const std::uint64_t index = position_.index;
-    const std::uint32_t packet = position_.packet;
+    const Position before = position_;
+    const PacketNumber end = position_number();
     seek_unanswered();
     probe_.due = false;
     probe_.of_message = !needs_response(qp_.send_queue().at(position_.index).op);
+    probe_.run = static_cast<std::uint8_t>(probe_.of_message ? run_until(end) : 1);
+    probe_.repeated = std::max(probe_.repeated, probe_.run);
+    if (qp_.recovery() != nullptr) qp_.recovery()->repeated_at = now;
     probe_.sending = true;
-    const bool sent = send_next(now);
+    for (bool sent = true; sent && probe_.run > 0; --probe_.run) sent = send_next(now);
+    probe_.run = 1;
+    // It failed, or waits for far memory and starts again.
+    if (!probe_.sending || qp_.state() == QpState::Err || is_failing()) return false;
     probe_.sending = false;
-    if (!sent) return false;
-    position_.index = index;
-    position_.packet = packet;
+    position_ = before;
     return true;
+}
+
+// How many packets a repair sends: of messages only, and none that is not in flight.
+std::uint32_t Requester::run_until(PacketNumber end) const {
+    const SendQueue& queue = qp_.send_queue();
+    const PacketNumber begin = position_number();
+    const PacketNumber limit = std::min(end, begin + probe_.run);
+    PacketNumber to = begin;
+    for (std::uint64_t i = position_.index; to < limit; ++i) {
+        if (needs_response(queue.at(i).op) || is_local(queue.at(i).op)) break;
+        to = std::min(queue.at(i).end(), limit);
+    }
+    return static_cast<std::uint32_t>(to - begin);
 }
 
 bool Requester::send_next(Instant now) {
@@ -315,7 +335,8 @@ bool Requester::send_read(Instant now, SendWqe& wqe) {
     // Pieces end at fixed places. A resent piece may begin late, where responses are missing, but
     // one that reached past its old end would be neither new nor a duplicate to the peer.
     const std::uint32_t to_piece_end = read_piece_packets_ - position_.packet % read_piece_packets_;
-    const std::uint32_t packets = std::min(to_piece_end, wqe.packets - position_.packet);
+    std::uint32_t packets = std::min(to_piece_end, wqe.packets - position_.packet);
+    if (probe_.sending) packets = ask_again(wqe.first_packet + position_.packet, packets);
     const std::uint64_t offset = std::uint64_t{position_.packet} * mtu;
     const std::uint64_t length =
         std::min<std::uint64_t>(std::uint64_t{packets} * mtu, wqe.length - offset);
@@ -354,7 +375,8 @@ bool Requester::wants_ack(bool last, std::uint32_t packet_cost) {
     const SendWindow& window = *qp_.window();
     // The window must hear of it four times a round, and whenever this packet closes it: then
     // some queue pair is always about to be answered, however many share the window.
-    const bool asks = last || probe_.sending || flight_.since_ack_request >= window.size() / 4 ||
+    const bool asks = last || (probe_.sending && probe_.run == 1) ||
+                      flight_.since_ack_request >= window.size() / 4 ||
                       window.available() <= packet_cost;
     if (asks) flight_.since_ack_request = 0;
     return asks;
@@ -363,7 +385,7 @@ bool Requester::wants_ack(bool last, std::uint32_t packet_cost) {
 void Requester::count_resent() {
     Counters& counters = qp_.services().counters;
     counters.add(Counter::Retransmitted);
-    counters.add(probe_.sending ? Counter::ResentByProbe : position_.resend_cause);
+    counters.add(probe_.sending ? probe_.cause : position_.resend_cause);
 }
 
 // Appends the packet, fills it, and accounts for it. `packets` is how many PSNs it uses: more than
@@ -400,6 +422,7 @@ bool Requester::transmit(Instant now, SendWqe& wqe, PacketSpec& spec, std::uint3
     const bool resent = number < flight_.sent_end;
     if (resent) count_resent();
     if (probe_.sending) {
+        advance_position(wqe, packets);
         arm(now);
         return true;
     }

@@ -5,6 +5,8 @@
 // oldest packet that is not acknowledged, and cut where a packet goes out.
 //
 // The position is what goes out next. A rewind sets it back to the oldest packet not acknowledged.
+// A repair sends that packet again and leaves the position where it is: the peer may have kept what
+// follows (repair.cpp).
 // The packets of READs and atomics are acknowledged only by their responses. Invariants are in
 // check_invariants() (invariants.cpp).
 #pragma once
@@ -61,13 +63,19 @@ private:
     };
     // A resend long before the acknowledgement timeout, when round trips are known to be short: the
     // oldest packet again, alone, since the peer may only be slow. It is not counted: retry_count
-    // means timeouts of the length the program chose.
+    // means timeouts of the length the program chose. A repair is one too, of what the peer said is
+    // missing.
     struct Probe {
         Instant deadline = kNever;
-        std::uint8_t sent = 0;  // Since the last progress: each waits twice as long.
-        bool due = false;
-        bool sending = false;     // Only while send_probe() runs.
-        bool of_message = false;  // A message's packet was probed: see rest_is_lost().
+        std::uint8_t sent = 0;      // Since the last progress: each waits twice as long.
+        std::uint8_t run = 1;       // How many packets the next one sends.
+        std::uint8_t repeated = 0;  // How many were sent, from the oldest on.
+        std::uint8_t echoes = 0;    // The last acknowledgement came again so often.
+        Counter cause = Counter::ResentByProbe;
+        bool due : 1 = false;
+        bool sending : 1 = false;     // Only while send_probe() runs.
+        bool of_message : 1 = false;  // A message's packet was probed: see rest_is_lost().
+        bool is_repair : 1 = false;
     };
     // What was sent and is not answered.
     struct Flight {
@@ -101,6 +109,7 @@ private:
     void number(SendWqe& wqe);
     bool send_next(Instant now);  // False if the queue pair failed.
     bool send_probe(Instant now);
+    std::uint32_t run_until(PacketNumber end) const;
     bool send_message_packet(Instant now, SendWqe& wqe);
     bool send_read(Instant now, SendWqe& wqe);
     bool send_single(Instant now, SendWqe& wqe);  // Atomics, ATOMIC WRITE and FLUSH.
@@ -119,9 +128,11 @@ private:
     void on_ack(Instant now, PacketNumber number, wire::Aeth aeth);
     void on_nak(Instant now, PacketNumber number, wire::Syndrome syndrome);
     void on_rnr(Instant now, PacketNumber number, std::uint8_t timer);
-    void on_read_response(Instant now, PacketNumber number, std::uint32_t packets,
-                          ByteView payload);
-    void on_atomic_response(Instant now, PacketNumber number, std::uint64_t original);
+    void take_response(Instant now, const wire::Packet& packet, PacketNumber number,
+                       std::uint32_t packets);
+    void on_read_response(Instant now, const wire::Packet& packet, PacketNumber number,
+                          std::uint32_t packets);
+    void on_atomic_response(Instant now, const wire::Packet& packet, PacketNumber number);
     PacketNumber first_unanswered_before(PacketNumber end) const;
     std::optional<std::uint64_t> awaiting_response(PacketNumber number);
     bool store_response(Instant now, std::uint64_t index, std::uint64_t offset, ByteView bytes);
@@ -140,6 +151,27 @@ private:
                    mem::Fault fault = mem::Fault::None);
     void fail_head(Instant now, Reason reason);  // PSN and work request are filled in.
     void fail_response(Instant now, std::size_t length, std::uint64_t expected);
+    bool spend_retry(Instant now, Rule rule, std::uint8_t syndrome);  // False if none was left.
+
+    // repair.cpp: only what is missing is sent again.
+    bool may_repair();
+    void repair(Counter cause, std::uint8_t run);
+    void repair_response(Instant now, std::uint8_t syndrome);
+    bool is_being_repaired(Instant now, PacketNumber number) const;
+    void go_on_repairing(Instant now, PacketNumber number);
+    void note_acknowledged(PacketNumber end);
+    bool is_asked_for() const;
+    void judge_peer(PacketNumber to);
+    void note_echo(Instant now);
+    bool is_answered(PacketNumber number) const;
+    bool hold_response(const wire::Packet& packet, PacketNumber number, std::uint32_t packets);
+    void on_early_response(Instant now, const wire::Packet& packet, PacketNumber number,
+                           std::uint32_t packets);
+    void say_response_lost(Instant now);
+    void take_held(Instant now);
+    void drop_held();
+    std::uint32_t ask_again(PacketNumber from, std::uint32_t packets);
+    const char* check_held() const;  // invariants.cpp
     void fail_if_faulty_head(Instant now);
     void arm(Instant now);
     void count_resent();
@@ -184,6 +216,8 @@ private:
     bool far_gathers_ : 1 = false;   // The position waits for bytes from far memory.
     bool far_lands_ : 1 = false;     // Answers are on their way to far memory.
     bool gap_reported_ : 1 = false;  // A lost response was noticed; once until progress is made.
+    bool tests_peer_ : 1 = false;    // A first repair is on its way; its answer is waited for.
+    bool holds_ : 1 = false;         // Responses behind one that is missing.
     RttSample sample_;
     Credits credits_;
 };

@@ -6,6 +6,7 @@
 #include "base/ring_tools.hpp"
 #include "transport/memory_names.hpp"
 #include "transport/rc/nak_status.hpp"
+#include "transport/rc/recovery.hpp"
 
 namespace feroce::transport::rc {
 
@@ -30,6 +31,12 @@ bool completes_receive(const wire::Packet& packet) {
            (verb == Verb::Send || packet.info->has(wire::Header::Immediate));
 }
 
+// READs and atomics always ask.
+bool asks_with_a_message(const wire::Packet& packet) {
+    const Verb verb = packet.info->verb;
+    return packet.bth.ack_request && (verb == Verb::Send || verb == Verb::Write);
+}
+
 }  // namespace
 
 Responder::Responder(QueuePair& qp, wire::Service service)
@@ -47,6 +54,7 @@ void Responder::start() {
     jobs_.clear();
     atomics_.clear();
     established_ = last_word_valid_ = first_came_ = false;
+    if (qp_.recovery() != nullptr) qp_.recovery()->start_responder();
 }
 
 // Twice: what is asked for once, and what is asked for again at the same time.
@@ -65,6 +73,7 @@ void Responder::reserve() {
 
 void Responder::stop(Instant now) {
     stop_far(now);
+    drop_held();
     if (receive_held_ && qp_.state() == QpState::Err && !receive_lost()) {
         Completion flushed = receive_completion(now);
         flushed.status = WcStatus::FlushError;
@@ -86,12 +95,15 @@ void Responder::on_request(Instant now, const wire::Packet& packet, std::uint32_
     const PacketNumber number = expected_.nearest(packet.bth.psn);
     if (far_busy_ && keep_for_later(packet, number, packets)) [[unlikely]]
         return;
+    const PacketNumber before = expected_;
     take_request(now, packet, packets, number);
+    if (holds_ && expected_ != before) [[unlikely]]
+        execute_held(now, asks_with_a_message(packet));
 }
 
 void Responder::take_request(Instant now, const wire::Packet& packet, std::uint32_t packets,
                              PacketNumber number) {
-    if (number != expected_) return on_unexpected(packet, number);
+    if (number != expected_) return on_unexpected(packet, packets, number);
     nak_sent_ = nak_owed_ = false;
     verdict_.reset();
     if (auto refusal = check_sequence(packet)) return refuse(now, *refusal);
@@ -119,20 +131,27 @@ void Responder::establish() {
         qp_.services().events.qp_event(qp_, AsyncEventType::CommunicationEstablished);
 }
 
-void Responder::on_unexpected(const wire::Packet& packet, PacketNumber number) {
+void Responder::on_unexpected(const wire::Packet& packet, std::uint32_t packets,
+                              PacketNumber number) {
     // The number before the first is that of a peer that asks whether we live.
     if (!has_begun() && number + 1 != expected_) note(NoticeKind::FirstPsn, number);
     // A wide packet that begins before what is expected is a duplicate, wherever it ends: its
     // sender hears how far we are, and sends the rest again.
     if (number < expected_) return replay(packet, number);
-    on_gap();
+    on_gap(packet, packets, number);
 }
 
-void Responder::on_gap() {
+// A requester that was told of the gap and asks for an acknowledgement may not have heard: it gets
+// the last one again, which is no news to one that goes back.
+void Responder::on_gap(const wire::Packet& packet, std::uint32_t packets, PacketNumber number) {
     Counters& counters = qp_.services().counters;
     counters.add(Counter::OutOfSequenceRequest);
-    counters.drop(DropReason::OutOfSequence);
-    if (nak_sent_) return;
+    if (!hold(packet, packets, number)) counters.drop(DropReason::OutOfSequence);
+    if (!nak_sent_) return say_gap();
+    if (holds_ && !nak_owed_ && has_begun() && packet.bth.ack_request) ack_owed_ = true;
+}
+
+void Responder::say_gap() {
     nak_sent_ = true;
     nak_owed_ = !jobs_.empty() || owes_memory();  // What was asked before is answered before.
     if (!nak_owed_) send_ack(expected_, Syndrome::nak(NakCode::SequenceError));
@@ -142,6 +161,7 @@ void Responder::on_gap() {
 // followed by a word that makes the peer send it again; else the peer finds out by itself.
 void Responder::on_full() {
     qp_.services().counters.drop(DropReason::CompletionsHeld);
+    drop_held();
     first_came_ = true;
     nak_sent_ = nak_owed_ = !jobs_.empty() || owes_memory();
 }
@@ -278,6 +298,7 @@ Responder::Check Responder::check_resources(const wire::Packet& packet) {
 
 // What was asked before is answered before, a turn's packets at a time.
 void Responder::refuse(Instant now, const Refusal& refusal) {
+    drop_held();  // The peer sends it again, or there is nothing more to come.
     if (jobs_.empty() && !owes_memory()) return pass(now, refusal);
     verdict_ = refusal;
     nak_sent_ = true;

@@ -102,14 +102,21 @@ private:
     bool has_begun() const {  // The first packet has come, if only to be sent again.
         return first_came_ || expected_ != PacketNumber::first(qp_.attributes().receive_psn);
     }
-    void on_unexpected(const wire::Packet& packet, PacketNumber number);
-    void on_gap();
+    void on_unexpected(const wire::Packet& packet, std::uint32_t packets, PacketNumber number);
+    void on_gap(const wire::Packet& packet, std::uint32_t packets, PacketNumber number);
+    void say_gap();  // By a NAK, once a gap.
     void on_full();  // There is no place for the completion of the request that has come.
     void refuse(Instant now, const Refusal& refusal);  // At once, or when all jobs are done.
     void pass(Instant now, const Refusal& verdict);
     void fail(Instant now, const Refusal& verdict);
     void establish();
     void note(NoticeKind kind, PacketNumber number) const;
+
+    // responder_held.cpp: requests that came before one that is missing.
+    bool hold(const wire::Packet& packet, std::uint32_t packets, PacketNumber number);
+    void execute_held(Instant now, bool asked);
+    void drop_held();
+    const char* check_held() const;  // invariants.cpp
 
     // responder_execute.cpp: what a good request does.
     // `target`: what check_rkey() found.
@@ -203,6 +210,7 @@ private:
     bool last_word_valid_ = false;
     bool first_came_ = false;   // It could not be taken yet.
     bool far_busy_ = false;     // Copies are on their way, or something waits for them.
+    bool holds_ = false;        // Requests behind the one that is missing.
     wire::Syndrome last_word_;  // Of expected_, which does not move any more.
     PacketNumber expected_;
     // The message under way: how far it is, and for a WRITE where it goes. After a refusal for the

@@ -1,0 +1,58 @@
+// Requests that came before one that is missing. They are kept as they are, and nothing of them is
+// looked at but their length: when the missing one has come they pass all checks in their order, as
+// if they came then. See ADR 34.
+#include <utility>
+
+#include "transport/rc/recovery.hpp"
+#include "transport/rc/responder.hpp"
+
+namespace feroce::transport::rc {
+
+// After a refusal the peer sends all again, so none is kept until the refused one has come: then
+// nak_sent_ is set and nothing is here. The same if nothing could be kept behind a gap so far: the
+// peer goes back to it. Nothing is kept behind bytes on their way to far memory, which has its own
+// order (responder_far.cpp), and no wide packet: where those go, packets are not lost.
+bool Responder::hold(const wire::Packet& packet, std::uint32_t packets, PacketNumber number) {
+    if ((nak_sent_ && !holds_) || packets != 1) return false;
+    if (far_busy_ && (has_pieces() || !far_work()->kept.empty())) return false;
+    if (!qp_.make_recovery()) return false;
+    Recovery& recovery = *qp_.recovery();
+    if (!holds_) recovery.goes_back = std::exchange(recovery.came_again, false);
+    if (recovery.requests.has(number)) recovery.came_again = true;
+    if (!recovery.requests.hold(expected_, number, packet, qp_.attributes().path_mtu)) return false;
+    holds_ = true;
+    return true;
+}
+
+// The missing request has come: those behind it follow, up to the next gap, and all of them are
+// acknowledged. Of the next gap a requester is told now, behind what else has come by then, if it
+// asks for an acknowledgement. One that goes back is about to fill it.
+void Responder::execute_held(Instant now, bool asks) {
+    Recovery& recovery = *qp_.recovery();
+    OutOfOrderStore::Taken next;
+    recovery.executed_begin = expected_;
+    while (holds_ && !has_pieces() && recovery.requests.take(expected_, next)) {
+        holds_ = !recovery.requests.empty();
+        ack_owed_ = true;
+        take_request(now, next.packet, 1, expected_);
+    }
+    recovery.executed_end = expected_;
+    if (!holds_) return;
+    // A READ has as many numbers as its answer has packets. What a peer sent under those is bad.
+    recovery.requests.drop_before(expected_);
+    holds_ = !recovery.requests.empty();
+    if (has_pieces()) {
+        drop_held();
+        far_work()->gap = true;
+    } else if (holds_ && !nak_sent_ && asks && !recovery.goes_back) {
+        nak_sent_ = nak_owed_ = true;
+    }
+}
+
+void Responder::drop_held() {
+    if (!holds_) return;
+    qp_.recovery()->requests.clear();
+    holds_ = false;
+}
+
+}  // namespace feroce::transport::rc
