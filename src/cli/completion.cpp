@@ -13,37 +13,37 @@
 namespace feroce::cli {
 namespace {
 
-enum class Kind { Nothing, Files, Programs, Devices, Processes };
+enum class Choice { Nothing, Files, Programs, Devices, Processes };
 
 // What an argument, or the value of an option, may be. Everything else is a file.
 struct Argument {
     std::string_view command;
     std::string_view option;  // Empty: the arguments that are no options.
     const char* words;        // With spaces between.
-    Kind kind;
+    Choice choice;
 };
 constexpr Argument kArguments[] = {
-    {"run", "", "", Kind::Programs},
-    {"run", "--card", "mlx5 rxe efa", Kind::Nothing},
-    {"launch", "", "", Kind::Programs},
-    {"launch", "-n", "", Kind::Nothing},
-    {"launch", "--address", "", Kind::Nothing},
-    {"env", "", "", Kind::Nothing},
-    {"dev", "", "show", Kind::Devices},
-    {"link", "", "show", Kind::Devices},
-    {"res", "", "show qp pid lqpn", Kind::Devices},
-    {"stat", "", "show qp pid", Kind::Devices},
-    {"session", "", "ls show stat path policy", Kind::Nothing},
-    {"explain", "", "", Kind::Processes},
-    {"trace", "", "", Kind::Processes},
-    {"doctor", "", "", Kind::Programs},
-    {"top", "", "", Kind::Nothing},
-    {"top", "--view", "devices processes qps sessions disks", Kind::Nothing},
-    {"metrics", "", "", Kind::Nothing},
-    {"metrics", "--format", "openmetrics text", Kind::Nothing},
-    {"web", "", "", Kind::Nothing},
-    {"attach", "", "", Kind::Nothing},
-    {"attach", "--access", "ro rw migration", Kind::Nothing},
+    {"run", "", "", Choice::Programs},
+    {"run", "--card", "mlx5 rxe efa", Choice::Nothing},
+    {"launch", "", "", Choice::Programs},
+    {"launch", "-n", "", Choice::Nothing},
+    {"launch", "--address", "", Choice::Nothing},
+    {"env", "", "", Choice::Nothing},
+    {"dev", "", "show", Choice::Devices},
+    {"link", "", "show", Choice::Devices},
+    {"res", "", "show qp pid lqpn", Choice::Devices},
+    {"stat", "", "show qp pid", Choice::Devices},
+    {"session", "", "ls show stat path policy", Choice::Nothing},
+    {"explain", "", "", Choice::Processes},
+    {"trace", "", "", Choice::Processes},
+    {"doctor", "", "", Choice::Programs},
+    {"top", "", "", Choice::Nothing},
+    {"top", "--view", "devices processes qps sessions disks", Choice::Nothing},
+    {"metrics", "", "", Choice::Nothing},
+    {"metrics", "--format", "openmetrics text", Choice::Nothing},
+    {"web", "", "", Choice::Nothing},
+    {"attach", "", "", Choice::Nothing},
+    {"attach", "--access", "ro rw migration", Choice::Nothing},
 };
 
 // `run` and `launch` take their words themselves.
@@ -108,11 +108,11 @@ void add_arguments(std::string_view command, std::string_view option, const Live
     std::istringstream words(argument->words);
     for (std::string word; words >> word;) out.candidates.push_back({word, ""});
     std::vector<Candidate> more;
-    if (argument->kind == Kind::Devices) more = live.devices();
-    if (argument->kind == Kind::Processes) more = live.processes();
+    if (argument->choice == Choice::Devices) more = live.devices();
+    if (argument->choice == Choice::Processes) more = live.processes();
     out.candidates.insert(out.candidates.end(), more.begin(), more.end());
-    out.programs = argument->kind == Kind::Programs;
-    out.files = argument->kind == Kind::Files || command == "trace";
+    out.programs = argument->choice == Choice::Programs;
+    out.files = argument->choice == Choice::Files || command == "trace";
 }
 
 void add_all_options(const CLI::App& app, const CLI::App* command, std::string_view name,
