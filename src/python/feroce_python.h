@@ -16,6 +16,7 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#pragma GCC visibility push(default)
 
 typedef uint64_t feroce_handle; /* 0: none. */
 
@@ -196,6 +197,7 @@ feroce_handle feroce_map_erase(feroce_handle queue, int64_t timeout, feroce_hand
 /* data: for each entry the sizes of key and value (8 bytes each), key, value. value: how many. */
 feroce_handle feroce_map_items(feroce_handle queue, int64_t timeout, feroce_handle map);
 
+#pragma GCC visibility pop
 #ifdef __cplusplus
 }
 #endif
