@@ -44,12 +44,14 @@ void EventCounter::write() {
     // Under locks, hence by syscall(): no cancellation point.
     ::syscall(SYS_write, own_, &one, sizeof one);
     ++written_;
+    taken_since_ = false;
 }
 
-// Readers take counts without the lock, so what was written may be read already.
+// Readers take counts without the lock, so what was written may be read already. A program that
+// waits for edges and has taken one event for the last of them needs another.
 void EventCounter::post() {
     if (own_ < 0) return;
-    if (written_ == 0 || readers_.load() != 0) write();
+    if (written_ == 0 || taken_since_ || readers_.load() != 0) write();
     if (Waiter* fibers = waiter.load(std::memory_order_relaxed)) fibers->on_event();
 }
 
@@ -60,6 +62,7 @@ void EventCounter::clear() {
 
 void EventCounter::taken(std::uint64_t count, bool more) {
     was_read(count);
+    taken_since_ = true;
     if (!more) return clear();
     const std::uint32_t others = readers_.load() - (count > 0 ? 1 : 0);
     if (written_ > 0 && others == 0) return;

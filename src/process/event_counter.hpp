@@ -29,7 +29,7 @@ public:
     void post();  // An event was put into the queue.
     // An event was taken from the queue, which holds `more`; `count` is what take_event() took for
     // it, 0 if nothing. Makes good for a reader that took a count and then went away without its
-    // event; while nobody reads no count can be missing, and the kernel is not asked.
+    // event; while nobody reads no count can be missing, and none is written.
     void taken(std::uint64_t count, bool more);
     // So much was taken by take_event(), and there was no event then.
     void was_read(std::uint64_t count) { written_ -= std::min(count, written_); }
@@ -39,7 +39,7 @@ public:
     }
 
     // Around take_event() and the taking of the event. One that goes away in between is counted for
-    // ever, and then the kernel is asked each time.
+    // ever, and then there is a write for each event.
     void reader_begins() { readers_.fetch_add(1); }
     void reader_ends() { readers_.fetch_sub(1); }
 
@@ -50,6 +50,7 @@ private:
     int fd_ = -1;
     int own_ = -1;
     std::uint64_t written_ = 0;  // And not read, as far as we know.
+    bool taken_since_ = false;   // An event, since the last write.
     // seq_cst, and before the read: a thread that sees its effect on the count sees this as well.
     std::atomic<std::uint32_t> readers_{0};
 };

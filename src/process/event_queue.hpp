@@ -105,12 +105,6 @@ public:
         acknowledged_.notify_all();
     }
 
-    // Whether settle() would wait.
-    bool awaits(const Account& account) {
-        const std::lock_guard lock(mutex_);
-        return account.acknowledged_ < account.delivered_;
-    }
-
     // Before the object of the account is destroyed. No more events about it may come. A signal
     // handler may leave the wait by siglongjmp(): the caller must bear to begin again.
     void settle(Undisturbed& call, Account& account) {

@@ -15,8 +15,7 @@ namespace feroce::process {
 class Undisturbed {
 public:
     // Fibers share a thread, and must not hand its settings to each other. A call that `waits` for
-    // some objects only leaves signals alone for the others: it is then like one that never does,
-    // until it turns out to wait.
+    // some objects only leaves signals alone for the others: it is then like one that never does.
     explicit Undisturbed(bool waits = true)
         : real_(waiter.load(std::memory_order_relaxed) == nullptr), blocks_(waits) {
         if (!real_) return;
@@ -35,19 +34,14 @@ public:
     void sleep(Change& change, std::unique_lock<std::mutex>& lock) {
         const std::uint32_t seen = change.expect();
         lock.unlock();
-        if (blocks_) ::pthread_sigmask(SIG_SETMASK, &mask_, nullptr);
+        ::pthread_sigmask(SIG_SETMASK, &mask_, nullptr);
         change.sleep(seen);
         block();
         lock.lock();
     }
-    // For what waits otherwise.
-    void will_wait() {
-        if (real_ && !blocks_) block();
-    }
 
 private:
     void block() {
-        blocks_ = true;
         sigset_t most;
         ::sigfillset(&most);
         // What a thread does to itself: blocked, these would kill the process.
@@ -58,7 +52,7 @@ private:
 
     annotate::OwnCalls own_;
     bool real_;
-    bool blocks_;  // Signals, and mask_ is valid.
+    bool blocks_;  // Without it there is no sleep().
     int state_ = PTHREAD_CANCEL_ENABLE;
     sigset_t mask_;  // The program's.
 };

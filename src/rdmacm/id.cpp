@@ -113,19 +113,8 @@ CmId* create(Channel* channel, void* context, rdma_port_space space, ibv_qp_type
     return id.release();
 }
 
-namespace {
-
-// What was fetched of its events is not acknowledged yet: the call that destroys it waits for that.
-bool awaits_events(CmId& id) {
-    if (!is_current(*id.library)) return false;
-    const std::lock_guard held(id.library->mutex);
-    return id.delivered != id.acknowledged;
-}
-
-}  // namespace
-
 void destroy(CmId& id) {
-    process::Undisturbed call(awaits_events(id));
+    process::Undisturbed call;
     // A signal handler may leave the wait below by siglongjmp(); then the program calls again.
     if (rdma_cm_event* event = std::exchange(id.base.event, nullptr)) rdma_ack_cm_event(event);
     if (is_current(*id.library)) {

@@ -85,10 +85,6 @@ void settle_events(process::Undisturbed& call, Qp& qp) {
     context_of(qp.base.qp_base.context).events.settle(call, qp.async_events);
 }
 
-bool awaits_events(Qp& qp) {
-    return context_of(qp.base.qp_base.context).events.awaits(qp.async_events);
-}
-
 void settle_events(process::Undisturbed& call, Srq& srq) {
     context_of(srq.base.context).events.settle(call, srq.async_events);
 }

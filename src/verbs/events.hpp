@@ -21,7 +21,6 @@ public:
 // somebody has are acknowledged. A signal handler may leave that wait by siglongjmp(): the caller
 // must bear to be called again from its start.
 void settle_events(process::Undisturbed& call, Qp& qp);
-bool awaits_events(Qp& qp);  // It would wait.
 void settle_events(process::Undisturbed& call, Srq& srq);
 void settle_events(process::Undisturbed& call, Cq& cq);  // Async and completion events.
 

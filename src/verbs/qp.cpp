@@ -304,7 +304,7 @@ int ibv_query_qp_data_in_order(ibv_qp*, ibv_wr_opcode, std::uint32_t) {
 }
 
 int ibv_destroy_qp(ibv_qp* base) {
-    process::Undisturbed call(alive(base->context) && awaits_events(qp_of(base)));
+    process::Undisturbed call;
     if (!alive(base->context)) return refuse("ibv_destroy_qp", kDead);
     Qp& qp = qp_of(base);
     // Null: a call before was left, by siglongjmp(), while it waited.
@@ -315,7 +315,6 @@ int ibv_destroy_qp(ibv_qp* base) {
             lint->qp_destroyed(base->qp_num);
         }
         std::optional<process::Shard::Session> session(std::in_place, *qp.shard);
-        if (qp.machine->delivers()) call.will_wait();
         end_copies(qp, session);
         process_of(base->context).note_connection(qp.machine->qpn(), Qpn{0});
         session->engine().destroy_qp(*qp.machine);

@@ -103,7 +103,8 @@ def check_completion(installed):
         lines = ["source " + shlex.quote(str(script)),
                  f"COMP_WORDS=({shlex.join(words)}) COMP_CWORD={len(words) - 1}",
                  "_feroce", "echo ${COMPREPLY[@]}"]
-        return run("bash", "-c", "\n".join(lines)).split()
+        return run("bash", "-c", "\n".join(lines),
+                   env={**os.environ, "FEROCE_DEVICES": "lo"}).split()
 
     feroce = str(installed.feroce)
     for name in ("run", "dev", "explain", "trace", "export", "attach", "resource"):

@@ -47,13 +47,15 @@ void FarInbound::drop_piece() {
 }
 
 bool FarInbound::must_wait(const Piece& piece) const {
-    const auto self = std::find_if(pieces.rbegin(), pieces.rend(),
-                                   [&](const Piece& one) { return &one == &piece; });
-    // Pieces of one message do not touch the same bytes.
-    const auto before =
-        std::find_if(std::next(self), pieces.rend(), [](const Piece& one) { return one.ends; });
-    return std::any_of(before, pieces.rend(),
-                       [&](const Piece& one) { return !one.landed() && one.meets(piece); });
+    // From the front: those that wait for one another mostly wait for the first. Pieces of one
+    // message do not touch the same bytes, so only messages that have ended before it count.
+    bool met = false;
+    for (const Piece& one : pieces) {
+        if (&one == &piece) break;
+        met = met || (!one.landed() && one.meets(piece));
+        if (met && one.ends) return true;
+    }
+    return false;
 }
 
 }  // namespace feroce::transport::rc
