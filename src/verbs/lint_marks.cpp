@@ -35,6 +35,18 @@ bool has_mark(ByteView bytes) {
     return false;
 }
 
+bool memory_has_mark(mem::Slice memory) {
+    std::array<std::byte, 4096> buffer;
+    constexpr std::size_t kOverlap = kMarkBytes - 1;  // A mark may lie across two pieces.
+    for (std::uint64_t at = 0; at + kMarkBytes <= memory.length; at += buffer.size() - kOverlap) {
+        const std::uint64_t size = std::min<std::uint64_t>(buffer.size(), memory.length - at);
+        const auto piece = std::span(buffer).first(static_cast<std::size_t>(size));
+        if (!mem::read_memory(memory.part(at, size), piece)) return false;
+        if (has_mark(piece)) return true;
+    }
+    return false;
+}
+
 lint::Marks Lint::mark(std::uint32_t pd, const lint::Request& request) {
     lint::Marks out;
     if (wishes_.any_order) return out;  // Its experiment is not about what lint writes.
@@ -54,16 +66,7 @@ lint::Marks Lint::mark(std::uint32_t pd, const lint::Request& request) {
 
 bool Lint::carries_mark(PdId pd, const mem::Sge& sge) {
     const mem::Lookup found = process_.memory().local(pd, sge.lkey, sge.address, sge.length, {});
-    if (found.fault != mem::Fault::None) return false;
-    std::array<std::byte, 4096> buffer;
-    constexpr std::size_t kOverlap = kMarkBytes - 1;  // A mark may lie across two pieces.
-    for (std::uint64_t at = 0; at + kMarkBytes <= sge.length; at += buffer.size() - kOverlap) {
-        const std::uint64_t size = std::min<std::uint64_t>(buffer.size(), sge.length - at);
-        const auto piece = std::span(buffer).first(static_cast<std::size_t>(size));
-        if (!mem::read_memory(found.slice.part(at, size), piece)) return false;
-        if (has_mark(piece)) return true;
-    }
-    return false;
+    return found.fault == mem::Fault::None && memory_has_mark(found.slice);
 }
 
 // Words that the device has written meanwhile stay.

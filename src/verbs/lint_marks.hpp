@@ -4,10 +4,13 @@
 
 #include "base/bytes.hpp"
 #include "lint/words.hpp"
+#include "mem/slice.hpp"
 
 namespace feroce::verbs {
 
 bool has_mark(ByteView bytes);
+// The program's own memory: what cannot be read has none.
+bool memory_has_mark(mem::Slice memory);
 
 // Numbers of a work request. An address may be one within what a pointer of the target names.
 inline bool is_marked_address(std::uint64_t address) {

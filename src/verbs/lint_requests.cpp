@@ -109,14 +109,14 @@ bool numbers_marked(const transport::SendWr& wr) {
            (op == lint::Op::Atomic && is_marked_word(wr.compare_add));
 }
 
-// The device is about to read them too. What it will refuse is not read.
+// What the device refuses is not read, or may not be there.
 bool inlined_marked(const ibv_send_wr& wr, const ibv_qp_cap& granted) {
     std::uint64_t total = 0;
     for (const ibv_sge& sge : sges_of(wr)) total += sge.length;
     if (total > granted.max_inline_data) return false;
     const auto list = sges_of(wr);
     return std::any_of(list.begin(), list.end(), [](const ibv_sge& sge) {
-        return has_mark({reinterpret_cast<const std::byte*>(sge.addr), sge.length});
+        return memory_has_mark({reinterpret_cast<std::byte*>(sge.addr), sge.length});
     });
 }
 

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
@@ -432,6 +433,15 @@ void inline_too_long() {
     ends.close();
 }
 
+// The device refuses what is not there, and lint has to live as long.
+void inline_absent() {
+    Ends ends;
+    ibv_send_wr wr = write_to(ends.b);
+    wr.send_flags |= IBV_SEND_INLINE;
+    need(ends.a.send(wr, {8, 16, 0}) == EFAULT, "ibv_post_send");
+    ends.close();
+}
+
 // --- 13
 Wishes datagrams() {
     Wishes out;
@@ -695,6 +705,7 @@ constexpr Program kPrograms[] = {
     {"past_the_end", past_the_end},
     {"not_writable", not_writable},
     {"inline_too_long", inline_too_long},
+    {"inline_absent", inline_absent},
     {"grh_forgotten", grh_forgotten},
     {"grh_not_counted", grh_not_counted},
     {"wrong_qkey", wrong_qkey},
