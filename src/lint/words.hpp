@@ -12,7 +12,7 @@ namespace feroce::lint {
 
 // Where in the program a call was made: a number that the edge gives to a backtrace. 0: unknown.
 using Place = std::uint32_t;
-// A completion queue, channel or shared receive queue: only compared.
+// A completion queue, channel, shared receive queue or work request: only compared.
 using Handle = const void*;
 
 enum class Kind : std::uint8_t {
@@ -85,6 +85,7 @@ struct Request {
     static constexpr std::size_t kFollowedSges = 4;
 
     std::uint64_t wr_id = 0;
+    Handle given = nullptr;      // The program's own, which may be gone: only compared.
     std::uint64_t bytes = 0;     // Of all SGEs.
     std::uint64_t sequence = 0;  // Given by the ledger.
     std::array<Sge, kFollowedSges> sges{};

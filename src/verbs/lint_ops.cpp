@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <poll.h>
 
+#include <algorithm>
 #include <iterator>
 
 #include "verbs/common.hpp"
@@ -27,11 +28,11 @@ Lint* lint_for(ibv_context* context, const char* call) {
     return nullptr;
 }
 
-template <class Wr>
-std::size_t count_until(const Wr* list, const Wr* end) {
-    std::size_t count = 0;
-    for (; list != nullptr && list != end; list = list->next) ++count;
-    return count;
+// Not by the list: the program may use requests for something else that the device took.
+std::size_t count_until(const Lint::Requests& requests, const void* end) {
+    const auto found = std::find_if(requests.begin(), requests.end(),
+                                    [end](const auto& request) { return request.given == end; });
+    return static_cast<std::size_t>(found - requests.begin());
 }
 
 // Tells of `requests`, posts, and takes back what the device did not take: all after `accepted()`.
@@ -69,26 +70,26 @@ int linted_post_send(ibv_qp* base, ibv_send_wr* list, ibv_send_wr** bad) {
     Lint* lint = lint_for(base->context, "ibv_post_send");
     if (lint == nullptr) return post_send(base, list, bad);
     const LintTurn turn(*lint, base->qp_num, one_thread(*base), "ibv_post_send");
-    const ListWatch watch(*lint, list, "ibv_post_send");
+    watch_list<ibv_send_wr>(*lint, list, "ibv_post_send");
     Lint::Requests requests;
     if (!made(requests, [&] { return lint->requests_of(qp_of(base), list); }))
         return post_send(base, list, bad);
     return around_post(
         *lint, requests, base->qp_num, [&] { return post_send(base, list, bad); },
-        [&] { return count_until<ibv_send_wr>(list, *bad); });
+        [&] { return count_until(requests, *bad); });
 }
 
 int linted_post_recv(ibv_qp* base, ibv_recv_wr* list, ibv_recv_wr** bad) {
     Lint* lint = lint_for(base->context, "ibv_post_recv");
     if (lint == nullptr) return post_recv(base, list, bad);
     const LintTurn turn(*lint, base->qp_num, one_thread(*base), "ibv_post_recv");
-    const ListWatch watch(*lint, list, "ibv_post_recv");
+    watch_list<ibv_recv_wr>(*lint, list, "ibv_post_recv");
     Lint::Requests requests;
     if (!made(requests, [&] { return lint->requests_of(base->pd, list); }))
         return post_recv(base, list, bad);
     return around_post(
         *lint, requests, base->qp_num, [&] { return post_recv(base, list, bad); },
-        [&] { return count_until<ibv_recv_wr>(list, *bad); });
+        [&] { return count_until(requests, *bad); });
 }
 
 int linted_post_srq_recv(ibv_srq* base, ibv_recv_wr* list, ibv_recv_wr** bad) {
@@ -104,7 +105,7 @@ int linted_post_srq_recv(ibv_srq* base, ibv_recv_wr* list, ibv_recv_wr** bad) {
     });
     const int error = post_srq_recv(base, list, bad);
     if (error == 0) return 0;
-    const std::size_t taken = count_until<ibv_recv_wr>(list, *bad);
+    const std::size_t taken = count_until(requests, *bad);
     lint->tell_quickly([&](lint::Linter& linter) {
         linter.refused_shared(base, std::span<const lint::Request>(requests).subspan(taken));
     });

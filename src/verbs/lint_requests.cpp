@@ -164,6 +164,7 @@ Lint::Requests Lint::requests_of(Qp& qp, const ibv_send_wr* list) {
     for (const ibv_send_wr* wr = list; wr != nullptr; wr = wr->next) {
         lint::Request& request = out.emplace_back();
         request.wr_id = wr->wr_id;
+        request.given = wr;
         request.op = lint_op(wr->opcode);
         request.signaled = qp.signal_all || (wr->send_flags & IBV_SEND_SIGNALED) != 0;
         request.inlined = (wr->send_flags & IBV_SEND_INLINE) != 0;
@@ -184,6 +185,7 @@ Lint::Requests Lint::requests_of(ibv_pd* pd, const ibv_recv_wr* list) {
     for (const ibv_recv_wr* wr = list; wr != nullptr; wr = wr->next) {
         lint::Request& request = out.emplace_back();
         request.wr_id = wr->wr_id;
+        request.given = wr;
         request.op = lint::Op::Receive;
         request.signaled = true;
         if (pd != nullptr) finish(request, pd_of(pd).id, lint_sges(sges_of(*wr), scratch));

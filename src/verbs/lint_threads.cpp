@@ -6,11 +6,28 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "mem/touch.hpp"
 
 namespace feroce::verbs {
 namespace {
 
 constexpr timespec kLonger{0, 200'000};
+// Requests of a list after these are not watched.
+constexpr std::size_t kWatchedMax = 1024;
+
+// Where a work request and its SGEs were when the list was first read.
+template <class Wr>
+struct Watched {
+    const Wr* wr;
+    const ibv_sge* sges;
+    std::size_t sge_count;
+};
 
 void add_word(std::uint64_t& hash, std::uint64_t word) {
     hash = (hash ^ word) * 0x9e37'79b9'7f4a'7c15;
@@ -26,6 +43,55 @@ void add_operation(std::uint64_t& hash, const ibv_send_wr& wr) {
 }
 void add_operation(std::uint64_t&, const ibv_recv_wr&) {}
 
+// A list that two threads use may be gone already.
+template <class Value>
+std::optional<Value> read_value(const Value* at) {
+    auto* from = reinterpret_cast<std::byte*>(const_cast<Value*>(at));
+    Value out;
+    if (!mem::read_memory({from, sizeof out}, std::as_writable_bytes(std::span(&out, 1))))
+        return std::nullopt;
+    return out;
+}
+
+template <class Wr>
+std::vector<Watched<Wr>> requests_in(const Wr* list) {
+    std::vector<Watched<Wr>> out;
+    for (; list != nullptr && out.size() < kWatchedMax; list = list->next) {
+        const int sges = std::clamp(list->num_sge, 0, static_cast<int>(limits::kSges));
+        const bool has_sges = list->sg_list != nullptr;
+        out.push_back({list, list->sg_list, has_sges ? static_cast<std::size_t>(sges) : 0});
+    }
+    return out;
+}
+
+void add_sge(std::uint64_t& hash, const ibv_sge& sge) {
+    add_word(hash, sge.addr);
+    add_word(hash, sge.length);
+    add_word(hash, sge.lkey);
+}
+
+// What they say, as far as the device reads it in any request. Only fields that the program has to
+// fill in: others may never have been written. None if they cannot be read.
+template <class Wr>
+std::optional<std::uint64_t> print_of(std::span<const Watched<Wr>> requests) {
+    std::uint64_t hash = 1;
+    for (const Watched<Wr>& watched : requests) {
+        const std::optional<Wr> wr = read_value(watched.wr);
+        if (!wr) return std::nullopt;
+        add_word(hash, wr->wr_id);
+        add_word(hash, reinterpret_cast<std::uintptr_t>(wr->next));
+        add_word(hash, reinterpret_cast<std::uintptr_t>(wr->sg_list));
+        add_word(hash, static_cast<std::uint64_t>(wr->num_sge));
+        add_operation(hash, *wr);
+        for (std::size_t i = 0; i < watched.sge_count; ++i) {
+            const std::optional<ibv_sge> sge = read_value(watched.sges + i);
+            if (!sge) return std::nullopt;
+            add_sge(hash, *sge);
+        }
+    }
+    return hash;
+}
+
 }  // namespace
 
 lint::Thread lint_thread() {
@@ -39,27 +105,24 @@ void linger() {
     errno = error;
 }
 
-// Only fields that the program has to fill in: others may never have been written.
 template <class Wr>
-std::uint64_t print_of(const Wr* list, std::size_t count) {
-    std::uint64_t hash = 1;
-    for (; list != nullptr && count > 0; list = list->next, --count) {
-        add_word(hash, list->wr_id);
-        add_word(hash, reinterpret_cast<std::uintptr_t>(list->sg_list));
-        add_word(hash, static_cast<std::uint64_t>(list->num_sge));
-        add_operation(hash, *list);
-        if (list->sg_list == nullptr) continue;
-        const int sges = std::min(list->num_sge, static_cast<int>(limits::kSges));
-        for (int i = 0; i < sges; ++i) {
-            add_word(hash, list->sg_list[i].addr);
-            add_word(hash, list->sg_list[i].length);
-            add_word(hash, list->sg_list[i].lkey);
-        }
+void watch_list(Lint& lint, const Wr* list, const char* call) {
+    bool watched = false;
+    lint.tell_quickly([&](lint::Linter& linter) { watched = linter.shares(list, lint_thread()); });
+    if (!watched) return;
+    std::vector<Watched<Wr>> requests;
+    {
+        const Uncancelled part;
+        if (!with_memory([&] { requests = requests_in(list); })) return;
     }
-    return hash;
+    const auto before = print_of<Wr>(requests);
+    linger();
+    if (print_of<Wr>(requests) == before) return;
+    lint.tell(
+        [&](lint::Linter& linter, lint::Place place) { linter.list_changed(call, list, place); });
 }
 
-template std::uint64_t print_of(const ibv_send_wr* list, std::size_t count);
-template std::uint64_t print_of(const ibv_recv_wr* list, std::size_t count);
+template void watch_list(Lint& lint, const ibv_send_wr* list, const char* call);
+template void watch_list(Lint& lint, const ibv_recv_wr* list, const char* call);
 
 }  // namespace feroce::verbs

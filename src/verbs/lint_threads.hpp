@@ -1,10 +1,6 @@
 // What lint does around calls on objects and lists that threads may share (lint/turn.hpp).
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
-#include <utility>
-
 #include "verbs/lint.hpp"
 
 namespace feroce::verbs {
@@ -40,39 +36,10 @@ private:
     lint::Thread thread_ = lint_thread();
 };
 
-// What a list of work requests says, as far as the device reads it in any request.
+// If two threads post this list: takes a while, and tells whether the list changes meanwhile. To be
+// called before the device takes the list: from then on the program may have completions, and use
+// its requests for something else.
 template <class Wr>
-std::uint64_t print_of(const Wr* list, std::size_t count);
-
-// Looks whether a list that two threads post changes while one of them does.
-template <class Wr>
-class ListWatch {
-public:
-    ListWatch(Lint& lint, const Wr* list, const char* call)
-        : lint_(lint), list_(list), call_(call) {
-        lint_.tell_quickly(
-            [&](lint::Linter& linter) { watched_ = linter.shares(list_, lint_thread()); });
-        if (!watched_) return;
-        for (const Wr* wr = list_; wr != nullptr; wr = wr->next) ++count_;
-        before_ = print_of(list_, count_);
-        linger();
-    }
-    ~ListWatch() {
-        if (!watched_ || print_of(list_, count_) == before_) return;
-        lint_.tell([&](lint::Linter& linter, lint::Place place) {
-            linter.list_changed(call_, list_, place);
-        });
-    }
-    ListWatch(const ListWatch&) = delete;
-    ListWatch& operator=(const ListWatch&) = delete;
-
-private:
-    Lint& lint_;
-    const Wr* list_;
-    const char* call_;
-    bool watched_ = false;
-    std::size_t count_ = 0;
-    std::uint64_t before_ = 0;
-};
+void watch_list(Lint& lint, const Wr* list, const char* call);
 
 }  // namespace feroce::verbs

@@ -727,6 +727,7 @@ constexpr Program kPrograms[] = {
     {"qp_of_two_threads", qp_of_two_threads},
     {"list_of_two_threads", list_of_two_threads},
     {"locked_by_two_threads", locked_by_two_threads},
+    {"request_used_again", request_used_again},
     {"forked", forked},
 };
 

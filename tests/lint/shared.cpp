@@ -86,6 +86,23 @@ void share_list() {
     ends.close();
 }
 
+// Fills in a receive, posts it, and waits until another thread has got its completion.
+void post_until_taken(const End& end, ibv_recv_wr& wr, ibv_sge& entry, std::atomic<int>& taken) {
+    const int before = taken.load();
+    entry = end.sge(8);
+    wr = {};
+    wr.wr_id = 7;
+    wr.sg_list = &entry;
+    wr.num_sge = 1;
+    ibv_recv_wr* bad = nullptr;
+    need(::ibv_post_recv(end.qp, &wr, &bad) == 0, "ibv_post_recv");
+    const auto last = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (taken.load() == before) {
+        need(std::chrono::steady_clock::now() < last, "a completion");
+        std::this_thread::yield();
+    }
+}
+
 }  // namespace
 
 void cq_of_two_threads() {
@@ -101,6 +118,32 @@ void locked_by_two_threads() {
     share_cq<std::mutex>();
     share_qp<std::mutex>();
     share_list<std::mutex>();
+}
+
+// Correct: the thread that polls uses a request for something else when it is complete, which may
+// be before the call that posts it returns. It is flushed, so that this is often so.
+void request_used_again() {
+    constexpr int kPosts = 200;
+    Ends ends;
+    ibv_qp_attr error{};
+    ends.a.move(error, IBV_QPS_ERR, 0);
+    ibv_sge entry{};
+    ibv_recv_wr wr{};
+    std::atomic<int> taken{0};
+    std::thread polling([&] {
+        for (int i = 0; i < kPosts; ++i) {
+            ibv_wc wc{};
+            need(ends.a.poll(wc) && wc.status == IBV_WC_WR_FLUSH_ERR, "a completion");
+            wr = {};
+            entry = {};
+            ++taken;
+        }
+    });
+    std::thread first([&] { post_until_taken(ends.a, wr, entry, taken); });
+    first.join();
+    for (int i = 1; i < kPosts; ++i) post_until_taken(ends.a, wr, entry, taken);
+    polling.join();
+    ends.close();
 }
 
 }  // namespace lint_programs

@@ -8,5 +8,6 @@ void cq_of_two_threads();
 void qp_of_two_threads();
 void list_of_two_threads();
 void locked_by_two_threads();
+void request_used_again();
 
 }  // namespace lint_programs
