@@ -20,11 +20,17 @@ bool meet(const Sge& a, const Sge& b) {
     return a.address < b.address + b.length && b.address < a.address + a.length;
 }
 
+// Memory of this process too, if the peer is: what a READ brings from there, or an atomic changes.
+bool uses_remotely(const Request& r, const Sge& memory) {
+    if (r.op != Op::Read && r.op != Op::Atomic) return false;
+    return r.remote < memory.address + memory.length && memory.address < r.remote + r.bytes;
+}
+
 // A request with more SGEs than are followed may use any memory.
 bool uses(const std::deque<Request>& queue, const Sge& memory) {
     return std::any_of(queue.begin(), queue.end(), [&](const Request& r) {
         const auto* end = r.sges.begin() + r.sge_count;
-        return r.sge_count == Request::kFollowedSges ||
+        return r.sge_count == Request::kFollowedSges || uses_remotely(r, memory) ||
                std::any_of(r.sges.begin(), end, [&](const Sge& s) { return meet(s, memory); });
     });
 }

@@ -82,8 +82,8 @@ public:
     using Retired = std::function<void(const Request&)>;
     void complete(QueuePair& qp, const Completion& completion, const Retired& retired);
 
-    // Whether some request that is posted may use bytes of the first SGE too; true if it is not
-    // known.
+    // Whether some request that is posted may use bytes of the first SGE too, here or as memory of
+    // its peer; true if it is not known.
     bool overlaps(const Request& request) const;
     // Of the last completions that were polled.
     void note_immediate(std::uint32_t immediate);

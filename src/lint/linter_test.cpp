@@ -429,6 +429,28 @@ TEST_F(LinterTest, MarksOnlyTargetsThatNothingElseUses) {
     EXPECT_EQ(memory.marked, 1);
 }
 
+// The peer may be this process: an earlier request would bring or change the mark.
+TEST_F(LinterTest, MarksNoTargetThatAnEarlierRequestUsesRemotely) {
+    for (const Op op : {Op::Read, Op::Atomic}) {
+        Request earlier = request(op, 1);
+        // Short, so that the READ gets no mark itself.
+        earlier.sges[0] = {0x3000, op == Op::Read ? 4U : 8U, 0x77};
+        earlier.bytes = earlier.sges[0].length;
+        earlier.remote = 0x1000 + 60;
+        post(earlier);
+        Request later = request(Op::Read, 2);
+        later.remote = 0x9000;
+        post(later);
+        EXPECT_EQ(memory.marked, 0) << name(op);
+        later.wr_id = 3;
+        later.sges[0].address = 0x1000 + 68;
+        post(later);
+        EXPECT_EQ(memory.marked, 1) << "what lies behind is not used";
+        complete(3);
+        memory.marked = 0;
+    }
+}
+
 TEST_F(LinterTest, TakesMarksBackWhereNoReadWillComplete) {
     constexpr int kFlushed = 5;
     post(request(Op::Read, 1));

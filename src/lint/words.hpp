@@ -95,7 +95,7 @@ struct Request {
     bool inlined = false;
     bool fenced = false;       // Carried out when earlier READs and atomics are complete.
     bool carries = false;      // kMark is in its bytes or numbers.
-    std::uint64_t remote = 0;  // READ: the address at the peer.
+    std::uint64_t remote = 0;  // READ, atomic: the address at the peer.
     std::optional<std::uint32_t> immediate;  // As it lies in imm_data.
     Marks marks;
     Fingerprint print;  // Of a SEND's or WRITE's bytes when it was posted.

@@ -172,6 +172,7 @@ Lint::Requests Lint::requests_of(Qp& qp, const ibv_send_wr* list) {
         request.carries =
             numbers_marked(*wr) || (request.inlined && inlined_marked(*wr, qp.capabilities));
         if (request.op == lint::Op::Read) request.remote = wr->wr.rdma.remote_addr;
+        if (request.op == lint::Op::Atomic) request.remote = wr->wr.atomic.remote_addr;
         if (carries_immediate(wr->opcode)) request.immediate = wr->imm_data;
         if (request.op == lint::Op::Local || qp.base.qp_base.pd == nullptr) continue;
         finish(request, pd_of(qp.base.qp_base.pd).id, lint_sges(sges_of(*wr), scratch));
