@@ -537,9 +537,14 @@ TEST_F(LinterTest, WatchesListsThatTwoThreadsPost) {
     EXPECT_FALSE(linter.shares(&srq, 1));
     EXPECT_FALSE(linter.shares(&srq, 1));
     std::uint32_t watched = 0;
-    for (Thread thread = 2; thread < 2 + 2 * Turn::kLongCallsMax; ++thread)
-        watched += linter.shares(&srq, thread) ? 1 : 0;
-    EXPECT_EQ(watched, Turn::kLongCallsMax) << "and not for ever";
+    for (Thread thread = 2; thread < 102; ++thread) watched += linter.shares(&srq, thread) ? 1 : 0;
+    EXPECT_EQ(watched, 100U);
+    // More lists than are remembered, each posted by two threads.
+    std::vector<int> lists(SharedLists::kListsMax + 8);
+    for (const int& list : lists)
+        for (Thread thread = 1; thread < 3; ++thread)
+            watched += linter.shares(&list, thread) ? 1 : 0;
+    EXPECT_EQ(watched, SharedLists::kLongCallsMax) << "of all lists together";
     linter.list_changed("ibv_post_send", &srq, 3);
     EXPECT_TRUE(told_once(Kind::TwoThreads));
 }

@@ -20,7 +20,9 @@ bool SharedLists::posted(Handle list, Thread thread) {
     List& known = lists_[list];
     known.several = known.several || (known.last != 0 && known.last != thread);
     known.last = thread;
-    return known.several && known.long_calls++ < Turn::kLongCallsMax;
+    if (!known.several || long_calls_ >= kLongCallsMax) return false;
+    ++long_calls_;
+    return true;
 }
 
 }  // namespace feroce::lint

@@ -14,7 +14,7 @@ namespace feroce::lint {
 
 class Turn {
 public:
-    static constexpr std::uint32_t kLongCallsMax = 256;
+    static constexpr std::uint32_t kLongCallsMax = 256;  // Of one object.
 
     enum class Entry : std::uint8_t { Free, Long, Crowded };
     Entry enter(Thread thread);
@@ -32,16 +32,18 @@ private:
 class SharedLists {
 public:
     static constexpr std::size_t kListsMax = 1024;
+    // Of all lists together: a program may have any number of them, and be correct.
+    static constexpr std::uint32_t kLongCallsMax = 256;
 
     bool posted(Handle list, Thread thread);  // Whether the call shall be a long one.
 
 private:
     struct List {
         Thread last = 0;
-        std::uint32_t long_calls = 0;
         bool several = false;
     };
     std::map<Handle, List> lists_;
+    std::uint32_t long_calls_ = 0;
 };
 
 }  // namespace feroce::lint
