@@ -61,6 +61,8 @@ lint::Marks Lint::mark(std::uint32_t pd, const lint::Request& request) {
         std::memcpy(marks.data() + at, &lint::kMark, kMarkBytes);
     if (mem::write_memory(slice, std::span(marks).first(bytes)))
         out.bytes = static_cast<std::uint8_t>(bytes);
+    else  // Some may have been written, so as many can be again.
+        (void)mem::write_memory(slice, std::span(out.before).first(bytes));
     return out;
 }
 

@@ -79,7 +79,7 @@ OTHERS = {"length_of_failure": {"access-flags"}, "status_ignored": {"access-flag
           "field_of_failure": {"access-flags"}, "rnr_exceeded": {"no-receive"},
           "pointer_early": {"access-flags"}}
 
-CORRECT = ["clean", "read_in_time", "failed_read", "inline_absent", "network_order",
+CORRECT = ["clean", "read_in_time", "failed_read", "half_read", "inline_absent", "network_order",
            "locked_by_two_threads", "request_used_again",
            "late_acknowledgement", "exit_in_handler", "polled_memory", "polled_completion",
            "long_inline", "large_cq", "atomic", "cm_acknowledged"]

@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <rdma/rdma_cma.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -123,6 +124,29 @@ void failed_read() {
     ibv_wc wc{};
     need(ends.a.poll(wc) && wc.status == IBV_WC_WR_FLUSH_ERR, "read");
     need(ends.a.memory[3] == 77, "the memory");
+    ends.close();
+}
+
+// The device cannot write all of the target; the READ is flushed before it tries.
+void half_read() {
+    Ends ends;
+    const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+    void* pages =
+        ::mmap(nullptr, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    need(pages != MAP_FAILED, "mmap");
+    std::memset(pages, 77, 2 * page);
+    ibv_mr* mr = ::ibv_reg_mr(ends.a.pd, pages, 2 * page, kAccess);
+    need(mr != nullptr, "ibv_reg_mr");
+    auto* target = static_cast<std::uint8_t*>(pages) + page - 28;
+    need(::mprotect(target + 28, page, PROT_READ) == 0, "mprotect");
+    ibv_qp_attr error{};
+    ends.a.move(error, IBV_QPS_ERR, 0);
+    const ibv_sge entry = {reinterpret_cast<std::uintptr_t>(target), 64, mr->lkey};
+    need(ends.a.send(read_from(ends.b), entry) == 0, "ibv_post_send");
+    ibv_wc wc{};
+    need(ends.a.poll(wc) && wc.status == IBV_WC_WR_FLUSH_ERR, "read");
+    need(std::count(target, target + 64, 77) == 64, "the memory");
+    need(::ibv_dereg_mr(mr) == 0, "ibv_dereg_mr");
     ends.close();
 }
 
@@ -684,6 +708,7 @@ constexpr Program kPrograms[] = {
     {"read_in_time", read_in_time},
     {"pointer_early", pointer_early},
     {"failed_read", failed_read},
+    {"half_read", half_read},
     {"no_receive", no_receive},
     {"rnr_exceeded", rnr_exceeded},
     {"reg_flags", reg_flags},
