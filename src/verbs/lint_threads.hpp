@@ -17,6 +17,7 @@ public:
     LintTurn(Lint& lint, Object object, bool promised, const char* call)
         : lint_(promised ? &lint : nullptr), object_(object) {
         if (lint_ == nullptr) return;
+        thread_ = lint_thread();
         bool slowly = false;
         lint_->tell([&](lint::Linter& linter, lint::Place place) {
             slowly = linter.enters(object_, thread_, call, place);
@@ -33,7 +34,7 @@ public:
 private:
     Lint* lint_;
     Object object_;
-    lint::Thread thread_ = lint_thread();
+    lint::Thread thread_ = 0;
 };
 
 // If two threads post this list: takes a while, and tells whether the list changes meanwhile. To be
