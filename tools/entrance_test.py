@@ -139,6 +139,15 @@ class Entrance(unittest.TestCase):
         (self.build / "bin/feroce").unlink()
         self.assertEqual(offered("explain", "7"), [])
 
+    def test_the_words_of_run_are_judged_by_the_program(self):
+        for words in (["--lint", "--", "true"], ["--lint=abort", "--card", "mlx5", "--", "true"],
+                      ["--", "true"], ["true", "-x"], ["-h"], ["--help"], ["--no-such-option"]):
+            with self.subTest(words):
+                done = subprocess.run([self.root / "feroce", "run", *words], text=True, timeout=20,
+                                      check=False, capture_output=True)
+                self.assertEqual((done.returncode, done.stdout, done.stderr),
+                                 (0, f"ran: run {' '.join(words)}\n", ""))
+
     def test_dist_refuses_what_it_does_not_know_with_one_sentence(self):
         for words, part in ((["--arch", "mips"], "dist --arch is amd64 or arm64, not 'mips'"),
                             (["--arch"], "dist --arch is amd64 or arm64, not ''"),
