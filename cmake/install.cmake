@@ -32,6 +32,13 @@ install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT runtime)
 
 install(TARGETS libferoce ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT library)
 install(TARGETS libferoce_shared LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT library)
+# Also where `feroce run` looks, for programs that were linked with it: LD_LIBRARY_PATH names no
+# folder that others share.
+file(RELATIVE_PATH target /prefix/${FEROCE_PRIVATE} /prefix/${CMAKE_INSTALL_LIBDIR}/libferoce.so.1)
+file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/links)
+file(CREATE_LINK ${target} ${CMAKE_BINARY_DIR}/links/libferoce.so.1 SYMBOLIC)
+install(FILES ${CMAKE_BINARY_DIR}/links/libferoce.so.1 DESTINATION ${FEROCE_PRIVATE}
+        COMPONENT library)
 install(DIRECTORY include/feroce DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT library)
 install(DIRECTORY examples/ DESTINATION ${CMAKE_INSTALL_DOCDIR}/examples COMPONENT library
         FILES_MATCHING PATTERN "*.cpp" PATTERN "python/*.py" PATTERN __pycache__ EXCLUDE)

@@ -52,21 +52,11 @@ std::vector<DeviceInfo> devices_without_faults() {
     return list_devices();
 }
 
-// Programs that were linked with an installed libferoce find it too. It is not in the folder of the
-// drop-ins, and the dynamic linker knows only the system's own folders.
-std::string with_cpp_library(const std::string& folder) {
-    const std::string beside = fs::path(folder).parent_path().string();
-    std::error_code error;
-    if (beside.rfind("/usr/lib", 0) == 0 || !fs::exists(beside + "/libferoce.so.1", error))
-        return folder;
-    return fmt::format("{}:{}", folder, beside);
-}
-
 Result<std::vector<Variable>> environment(const std::string& folder) {
     const char* const setting = std::getenv("FEROCE_PCI");
     const Result<PciPlaces> places = PciPlaces::parse(setting == nullptr ? "" : setting);
     if (!places) return places.error();
-    std::vector<Variable> out{{"LD_LIBRARY_PATH", with_cpp_library(folder), ':'}};
+    std::vector<Variable> out{{"LD_LIBRARY_PATH", folder, ':'}};
     const std::string shim = folder + "/" + kShim;
     Tree described = describe_tree(devices_without_faults(), *places);
     add_rdma_command(described);

@@ -38,6 +38,10 @@ def expect(truth, sentence):
         sys.exit(sentence)
 
 
+def without_libraries(environment):
+    return {name: value for name, value in environment.items() if name != "LD_LIBRARY_PATH"}
+
+
 class Installed:
     """A build installed under a DESTDIR, and used from there: nothing may depend on the prefix."""
 
@@ -69,6 +73,8 @@ def check_files(installed):
                  installed.root / "share/doc/feroce/LICENSE",
                  installed.root / "share/doc/feroce/examples/hello_client.cpp"):
         expect(path.exists(), f"{path} is not installed")
+    link = installed.private / "libferoce.so.1"
+    expect(os.readlink(link) == "../libferoce.so.1", f"{link} is not relative")
     for name in ("libibverbs", "librdmacm"):
         stray = list(installed.libraries.glob(f"{name}*"))
         expect(not stray, f"{stray} would replace the system's")
@@ -81,6 +87,9 @@ def check_program(installed):
     environment = {**os.environ, "FEROCE_DEVICES": "lo"}
     out = run(installed.feroce, "run", "--", "ibv_devices", env=environment)
     expect("feroce_lo" in out, f"feroce run -- ibv_devices printed {out}")
+    libraries = run(installed.feroce, "run", "--", "printenv", "LD_LIBRARY_PATH",
+                    env=without_libraries(environment)).strip()
+    expect(libraries == str(installed.private), f"programs search {libraries}")
     # In a process of its own: which libibverbs has it mapped?
     maps = run(installed.feroce, "run", "--", "cat", "/proc/self/maps", env=environment)
     expect(str(installed.private / "libferoce_preload.so") in maps, "the shim is not loaded")
@@ -176,11 +185,12 @@ def main():
         check_python(installed)
         check_completion(installed)
         check_other_shells(installed)
-        # For the client, which is started without `feroce run`.
-        run_hello.ENVIRONMENT["LD_LIBRARY_PATH"] = str(installed.libraries)
+        # The server finds libferoce by `feroce run` alone; the client is started without.
+        run_hello.ENVIRONMENT = without_libraries(run_hello.ENVIRONMENT)
+        alone = ["env", f"LD_LIBRARY_PATH={installed.libraries}"]
         for made in (by_cmake, by_pkg_config):
             folder = made(installed, scratch, options.compiler)
-            run_hello.greet([str(installed.feroce), "run", "--"], [], folder)
+            run_hello.greet([str(installed.feroce), "run", "--"], alone, folder)
         installed.uninstall()
     finally:
         shutil.rmtree(scratch)
