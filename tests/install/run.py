@@ -138,6 +138,9 @@ def check_other_shells(installed):
     """Where they are installed: zsh and fish offer the same."""
     share, feroce = installed.root / "share", str(installed.feroce)
     zsh, fish = shutil.which("zsh"), shutil.which("fish")
+    for name, shell in (("zsh", zsh), ("fish", fish)):
+        if not shell:
+            print(f"skipped: no {name}")
     for words, offered in ((["exp"], ["explain", "export"]), (["attach", "--access", "r"],
                                                               ["ro", "rw"])):
         if zsh:
