@@ -18,6 +18,7 @@
 
 #include "cli/devices.hpp"
 #include "cli/elf_check.hpp"
+#include "cli/pci_place.hpp"
 #include "cli/run.hpp"
 #include "process/state_page.hpp"
 
@@ -43,6 +44,15 @@ Findings check_library() {
         return {{Verdict::Stop, "library", "libibverbs.so.1 of Feroce is not where it belongs",
                  "./feroce build, or install the package again"}};
     return {{Verdict::Good, "library", "programs get libibverbs.so.1 from " + folder, ""}};
+}
+
+// Only `feroce run` and `feroce env` read it: a program that opens a device does not tell.
+Findings check_pci() {
+    const char* const setting = std::getenv("FEROCE_PCI");
+    if (setting == nullptr) return {};
+    const Result<PciPlaces> places = PciPlaces::parse(setting);
+    if (places) return {};
+    return {{Verdict::Stop, "pci", places.error().why, "unset FEROCE_PCI"}};
 }
 
 unsigned mtu_of(const std::string& interface) {
@@ -285,6 +295,7 @@ int doctor(const std::string& program, const OutputOptions& options) {
     const Trial trial = try_device();  // Before this process uses the library.
     const std::vector<std::string> kernel = kernel_devices();
     Findings findings = check_library();
+    append(findings, check_pci());
     append(findings, check_open(trial));
     ::unsetenv("FEROCE_PCAP");  // Nothing of ours is to be captured.
     append(findings, check_devices());

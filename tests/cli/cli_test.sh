@@ -277,6 +277,10 @@ test_doctor() {
     contains "$found" "without feroce run it would load /"
     found=$(findings program stop "$feroce" -j doctor /no/such/program)
     contains "$found" "/no/such/program is not there|"
+    # What every `feroce run` would refuse.
+    found=$(FEROCE_PCI=yes findings pci stop "$feroce" -j doctor)
+    contains "$found" "FEROCE_PCI is none of on, off and an address such as 0000:c1:00.0|unset"
+    equal "$(FEROCE_PCI=on findings pci stop "$feroce" -j doctor)" "" "FEROCE_PCI=on"
     # Without the driver's library; and with the tests' own.
     if ! ldconfig -p | grep -q libcuda.so.1; then
         found=$(findings gpu note "$feroce" -j doctor)
