@@ -27,6 +27,7 @@ constexpr Argument kArguments[] = {
     {"run", "--card", "mlx5 rxe efa", Choice::Nothing},
     {"launch", "", "", Choice::Programs},
     {"launch", "-n", "", Choice::Nothing},
+    {"launch", "--nodes", "", Choice::Nothing},
     {"launch", "--address", "", Choice::Nothing},
     {"env", "", "", Choice::Nothing},
     {"dev", "", "show", Choice::Devices},
@@ -53,6 +54,7 @@ constexpr std::string_view kOwnOptions[][3] = {
     {"run", "--card", "hold it to the limits of a card"},
     {"run", "--any-order", "place bytes in any order"},
     {"launch", "-n", "how many"},
+    {"launch", "--nodes", "how many"},
     {"launch", "--address", "of this machine, for all of them"},
 };
 
@@ -90,7 +92,7 @@ const CLI::App* command_of(const CLI::App& app, const std::string& name) {
     return name.empty() || found.empty() ? nullptr : found.front();
 }
 
-// True if the option stands before its value.
+// True if the next word is the option's value.
 bool wants_value(const CLI::App* command, std::string_view name, std::string_view option) {
     if (find(name, option) != nullptr) return true;
     if (command == nullptr) return false;
@@ -121,6 +123,15 @@ void add_all_options(const CLI::App& app, const CLI::App* command, std::string_v
     if (command == nullptr || command->get_fallthrough()) add_options(app, out.candidates);
     for (const auto& [of, option, about] : kOwnOptions)
         if (of == name) out.candidates.push_back({std::string(option), std::string(about)});
+}
+
+// Where the program of `run` or `launch` is, which needs no -- before it; else `end`.
+using Words = std::vector<std::string>::const_iterator;
+Words program_in(std::string_view command, Words begin, Words end) {
+    if (command != "run" && command != "launch") return end;
+    for (; begin != end && is_option(*begin); ++begin)
+        if (find(command, *begin) != nullptr && ++begin == end) break;  // With its value.
+    return begin;
 }
 
 // One line: scripts read lines.
@@ -156,6 +167,10 @@ Completion complete(const CLI::App& app, const std::vector<std::string>& words, 
     }
     const auto named = std::find_if(words.begin(), end, [](const auto& w) { return w[0] != '-'; });
     const std::string name = named == end ? "" : *named;
+    if (named != end && program_in(name, named + 1, end) != end) {
+        out.files = true;
+        return out;
+    }
     const CLI::App* const command = command_of(app, name);
     const std::string before = named == end ? "" : *(end - 1);
     const bool has_value = is_option(before) && wants_value(command, name, before);

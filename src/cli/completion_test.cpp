@@ -20,6 +20,7 @@ protected:
         app_.add_subcommand("explain", "why");
         app_.add_subcommand("export", "serve disks")->add_option("--config", text_, "a file");
         app_.add_subcommand("run", "a program");
+        app_.add_subcommand("launch", "a cluster");
         app_.add_subcommand("trace", "packets");
     }
 
@@ -74,6 +75,20 @@ TEST_F(CompletionTest, LeavesProgramsToTheShell) {
     EXPECT_EQ(words({"run", "--", "ib"}), "!");
     EXPECT_EQ(words({"run", "--", "rping", "-"}), "+");
     EXPECT_EQ(words({"run", "--card", "ml"}), "mlx5 ");
+    EXPECT_EQ(words({"run", "--card", "mlx5", ""}), "!");
+}
+
+TEST_F(CompletionTest, OffersFilesToAProgram) {
+    EXPECT_EQ(words({"run", "rping", ""}), "+");
+    EXPECT_EQ(words({"run", "rping", "-"}), "+");
+    EXPECT_EQ(words({"run", "rping", "--card", ""}), "+");
+    EXPECT_EQ(words({"run", "--lint", "--card", "mlx5", "rping", ""}), "+");
+    EXPECT_EQ(words({"run", "--lint", ""}), "!");
+    EXPECT_EQ(words({"run", "--card"}), "--card ");
+    EXPECT_EQ(words({"launch", "--nodes", "4", "rping", ""}), "+");
+    EXPECT_EQ(words({"launch", "-n", "4", ""}), "!");
+    EXPECT_EQ(words({"launch", "--nodes", ""}), "");
+    EXPECT_EQ(words({"launch", "--no"}), "--nodes ");
 }
 
 }  // namespace
