@@ -21,7 +21,7 @@ namespace feroce::block {
 
 namespace {
 
-// What survives in the kernel's caches does so until the machine starts anew.
+// What survives in the kernel's caches does so until the machine starts again.
 std::uint64_t boot_identity() {
     std::ifstream in("/proc/sys/kernel/random/boot_id");
     std::string text;

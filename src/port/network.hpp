@@ -78,7 +78,7 @@ private:
     void (*call_)(void*) = nullptr;
     std::exception_ptr thrown_;
     const Fd changes_;         // Of tables that decide on routes; without it nothing is remembered.
-    std::mutex routes_mutex_;  // Guards the next, and who reads the changes.
+    std::mutex routes_mutex_;  // Guards the next, and reading the changes.
     RouteMemory routes_;
     Thread thread_;
 };

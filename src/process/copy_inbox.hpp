@@ -24,7 +24,7 @@ public:
     void make_room(std::size_t copies) override;  // Under the shard's lock.
     void copy_done(mem::CopyToken token, bool good) override;
     // Without the lock. seq_cst: a look that comes too early is made again after the wake-up, or by
-    // whoever decides that none is needed.
+    // the thread that decides that none is needed.
     bool pending() const { return pending_.load(); }
     void empty_into(Instant now, device::Engine& engine);  // Under the shard's lock.
 

@@ -115,8 +115,8 @@ void Shard::apply(DrivePolicy::Arming arming) {
 
 // As an arrival, which wakes the thread only while the port is armed: if it is not, a program polls
 // or the thread looks soon. To wake it for each copy beside a program that polls would make both
-// drive in turns. The one who arms looks for copies after that, and this one for the arming after
-// its copy is in the inbox: all four are seq_cst, so that one of the two sees the other.
+// drive in turns. The thread that arms looks for copies after that, and this one for the arming
+// after its copy is in the inbox: all four are seq_cst, so that one of the two sees the other.
 void Shard::copies_ended() {
     if (armed_.load()) port_->wake();
 }

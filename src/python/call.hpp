@@ -76,7 +76,7 @@ public:
     std::uint64_t made();
 
 private:
-    // Done is stored with release, after the outcome; who reads it acquires.
+    // Done is stored with release, after the outcome; readers acquire.
     enum class State : std::uint8_t { Runs, Tells, Cancelled, Done };
 
     explicit Call(std::shared_ptr<Queue> queue) : queue_(std::move(queue)) {}

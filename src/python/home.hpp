@@ -25,7 +25,7 @@ public:
     rdma::Loop& loop() const { return *loop_; }       // In the thread.
     block::Client& disks() const { return *disks_; }  // In the thread.
 
-    // What lives in the thread: whoever lets it go last, it ends there.
+    // What lives in the thread: it ends there, whichever thread lets it go last.
     template <class T>
     static std::shared_ptr<T> resident(const std::shared_ptr<Home>& home, std::unique_ptr<T> made) {
         return {made.release(),

@@ -12,7 +12,7 @@ from lab import Failure
 DEVICE = "/dev/udmabuf"
 FOLDER = "dma_buffer"  # In the folder that both sides share.
 SECONDS = 300
-# Those of a real descriptor: the first maker is a file that stands for one.
+# Those of a real descriptor: the first maker is a file in place of one.
 REAL = "Makers/DmaBufferTest.*/1"
 
 
