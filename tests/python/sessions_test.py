@@ -153,6 +153,10 @@ class Handlers(unittest.TestCase):
             self.gate.wait(support.PATIENCE)
         if request.message == b"wrong":
             raise KeyError("wrong")
+        if request.message == b"surrogate":
+            raise OSError(errno.ENOENT, "no \udcff\0 here")
+        if request.message == b"exit":
+            raise SystemExit(3)
         if request.message == b"long":
             return bytes(request.size + 1)
         if not request.is_read:
@@ -187,6 +191,16 @@ class Handlers(unittest.TestCase):
         with self.assertLogs("feroce"):
             code, _why = self.code_of(lambda: self.session.read(b"long", 10))
         self.assertEqual(code, errno.EMSGSIZE)
+
+    def test_nothing_that_is_raised_ends_the_threads(self):
+        for _ in range(5):  # There are two threads.
+            code, why = self.code_of(lambda: self.session.read(b"surrogate", 1, timeout=30))
+            self.assertEqual(code, errno.ENOENT)
+            self.assertIn("no ?? here", why)
+            with self.assertLogs("feroce"):
+                code, why = self.code_of(lambda: self.session.read(b"exit", 1, timeout=30))
+            self.assertEqual(code, errno.EIO)
+            self.assertIn("SystemExit", why)
 
     def test_a_timeout_ends_a_request(self):
         code, _why = self.code_of(lambda: self.session.read(b"wait", 1, timeout=0.05))

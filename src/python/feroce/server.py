@@ -31,8 +31,8 @@ Handler = Callable[[Request], Answer]
 class Server:
     """Serves sessions: Server(handler, port=7480). The handler is called in one of `threads`
     threads, so it may wait; what it returns answers a read. What it raises fails the request: an
-    OSError, as feroce.Error is one, with its errno and sentence, anything else with EIO, and the
-    log has the trace. A request that failover repeats is not given to it again."""
+    OSError, as feroce.Error is one, with its errno and sentence, anything else (also SystemExit)
+    with EIO, and the log has the trace. A request that failover repeats is not given to it again."""
 
     def __init__(self, handler: Handler, *, address: str = "", port: int = DEFAULT_PORT,
                  threads: int = 1, queue_depth: int = 512, chunk_size: int = 128 << 10) -> None:
@@ -86,7 +86,7 @@ def _serve(server: int, handler: Handler) -> None:
         number = _library.library.feroce_server_take(server, PATIENCE_MS, ctypes.byref(asked),
                                                      ctypes.byref(closed))
         if number:
-            _answer(number, _request_of(asked), handler)
+            _answer(number, asked, handler)
         elif closed.value:
             return
 
@@ -98,13 +98,17 @@ def _request_of(asked: _library.ServerRequest) -> Request:
                    asked.session.decode(errors="replace"))
 
 
-def _answer(number: int, request: Request, handler: Handler) -> None:
-    code, why, data = errno.EIO, "the server's handler ended without an answer", b""
+def _answer(number: int, asked: _library.ServerRequest, handler: Handler) -> None:
+    """Never raises: the thread answers the next request whatever became of this one."""
     try:
-        code, why, data = _ask(request, handler)
+        code, why, data = _ask(_request_of(asked), handler)
+        # A C string, which ends at the first NUL.
+        sentence = why.encode(errors="replace").replace(b"\0", b"?")
+        _library.library.feroce_server_answer(number, code, sentence, _library.view(data))
+    except BaseException:  # pylint: disable=broad-except
+        log.exception("feroce: a request could not be answered")
     finally:
-        _library.library.feroce_server_answer(number, code, why.encode(), _library.view(data))
-        _library.library.feroce_release(number)
+        _library.library.feroce_release(number)  # Not answered: the client is told EIO.
 
 
 def _ask(request: Request, handler: Handler) -> tuple[int, str, bytes]:
@@ -115,7 +119,7 @@ def _ask(request: Request, handler: Handler) -> tuple[int, str, bytes]:
         # Numbers of the wire are less than 512.
         known = error.errno is not None and 0 < error.errno < 512
         return (error.errno or 0) if known else errno.EIO, str(error.strerror or error), b""
-    except Exception as error:  # pylint: disable=broad-except
+    except BaseException as error:  # pylint: disable=broad-except
         log.exception("feroce: the handler of a server failed")
         return errno.EIO, f"{type(error).__name__}: {error}", b""
     if request.is_read and len(data) > request.size:
