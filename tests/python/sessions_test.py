@@ -155,6 +155,8 @@ class Handlers(unittest.TestCase):
             raise KeyError("wrong")
         if request.message == b"surrogate":
             raise OSError(errno.ENOENT, "no \udcff\0 here")
+        if request.message == b"number":
+            return 5
         if request.message == b"exit":
             raise SystemExit(3)
         if request.message == b"long":
@@ -191,6 +193,17 @@ class Handlers(unittest.TestCase):
         with self.assertLogs("feroce"):
             code, _why = self.code_of(lambda: self.session.read(b"long", 10))
         self.assertEqual(code, errno.EMSGSIZE)
+
+    def test_only_bytes_are_data(self):
+        for wrong in (5, [1, 2], "text", None):
+            with self.assertRaises(TypeError):
+                self.session.write(b"a", wrong)
+            with self.assertRaises(TypeError):
+                self.session.read(wrong, 5)
+        with self.assertLogs("feroce"):
+            code, why = self.code_of(lambda: self.session.read(b"number", 10))
+        self.assertEqual(code, errno.EIO)
+        self.assertIn("TypeError", why)
 
     def test_nothing_that_is_raised_ends_the_threads(self):
         for _ in range(5):  # There are two threads.

@@ -116,9 +116,14 @@ def _load() -> ctypes.CDLL:
 library = _load()
 
 
+def bytes_of(data: "bytes | bytearray | memoryview") -> bytes:
+    """Of what holds bytes. A number, a list or a text does not: TypeError."""
+    return data if isinstance(data, bytes) else bytes(memoryview(data))
+
+
 def view(data: "bytes | bytearray | memoryview") -> Bytes:
     """As an argument. It keeps the bytes until the function has copied them."""
-    kept = data if isinstance(data, bytes) else bytes(data)
+    kept = bytes_of(data)
     out = Bytes(ctypes.cast(c_char_p(kept), c_void_p), len(kept))
     out.kept = kept
     return out

@@ -114,7 +114,7 @@ def _answer(number: int, asked: _library.ServerRequest, handler: Handler) -> Non
 def _ask(request: Request, handler: Handler) -> tuple[int, str, bytes]:
     try:
         answer = handler(request)
-        data = b"" if answer is None else bytes(answer)
+        data = b"" if answer is None else _library.bytes_of(answer)
     except OSError as error:
         # Numbers of the wire are less than 512.
         known = error.errno is not None and 0 < error.errno < 512
