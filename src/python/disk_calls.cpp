@@ -16,7 +16,9 @@ using rdma::Task;
 class OpenDisk final : public Closable {
 public:
     struct State {  // In the thread.
-        State(rdma::Loop& loop, block::Disk opened) : busy(loop), disk(std::move(opened)) {}
+        State(rdma::Loop& loop, std::shared_ptr<DiskSessions::Server> of, block::Disk opened)
+            : server(std::move(of)), busy(loop), disk(std::move(opened)) {}
+        std::shared_ptr<DiskSessions::Server> server;
         Busy busy;
         block::Disk disk;
     };
@@ -60,12 +62,15 @@ struct DiskPlace {
 };
 
 Task<void> open_disk(std::shared_ptr<Call> call, std::shared_ptr<Home> home, DiskPlace place) {
+    auto server = home->disk_sessions().enter(place.session, place.options.port, place.paths);
+    if (!server) co_return fail(*call, server.error());
     auto opened = co_await home->disks().open(place.session, place.paths, place.disk, place.access,
                                               place.options);
     Outcome outcome(opened);
     if (opened) {
         outcome.data = info_of(*opened);
-        auto state = std::make_unique<DiskState>(home->loop(), *std::move(opened));
+        auto state =
+            std::make_unique<DiskState>(home->loop(), *std::move(server), *std::move(opened));
         outcome.made = std::make_shared<OpenDisk>(home, Home::resident(home, std::move(state)));
     }
     call->finish(std::move(outcome));

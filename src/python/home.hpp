@@ -9,6 +9,7 @@
 #include "feroce/block/client.hpp"
 #include "feroce/signal.hpp"
 #include "python/call.hpp"
+#include "python/disk_sessions.hpp"
 #include "python/loop_thread.hpp"
 
 namespace feroce::python {
@@ -22,8 +23,9 @@ public:
         thread_.stop();
         thread_.join();
     }
-    rdma::Loop& loop() const { return *loop_; }       // In the thread.
-    block::Client& disks() const { return *disks_; }  // In the thread.
+    rdma::Loop& loop() const { return *loop_; }               // In the thread.
+    block::Client& disks() const { return *disks_; }          // In the thread.
+    DiskSessions& disk_sessions() { return disk_sessions_; }  // In the thread.
 
     // What lives in the thread: it ends there, whichever thread lets it go last.
     template <class T>
@@ -41,6 +43,7 @@ private:
     std::future<void> ready_;
     rdma::Loop* loop_ = nullptr;  // Written before start() returns.
     block::Client* disks_ = nullptr;
+    DiskSessions disk_sessions_;
     LoopThread thread_;  // Ends first: it uses the rest.
 };
 

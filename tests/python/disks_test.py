@@ -9,6 +9,7 @@ import feroce
 import support
 
 PORT = 7487
+OTHER_PORT = 7497
 SIZE = 8 << 20
 
 
@@ -18,8 +19,12 @@ class Disks(unittest.TestCase):
         self.file = self.place / "data.img"
         with open(self.file, "wb") as file:
             file.truncate(SIZE)
-        server = support.Program(self, support.BUILD / "bin/feroce", "export", "--port", PORT,
-                                 f"data={self.file}", STATE_DIRECTORY=str(self.place))
+        self.export(PORT, self.file)
+
+    def export(self, port, file):
+        state = support.folder(self)
+        server = support.Program(self, support.BUILD / "bin/feroce", "export", "--port", port,
+                                 f"data={file}", STATE_DIRECTORY=str(state))
         server.line(r"data: .* bytes on port")
 
     def open(self, **options):
@@ -86,6 +91,32 @@ class Disks(unittest.TestCase):
             first.read(0, 4096)
         self.assertEqual(raised.exception.code, errno.EBADF)
         self.open()
+
+    def test_two_servers_have_two_sessions(self):
+        other_file = self.place / "other.img"
+        with open(other_file, "wb") as file:
+            file.truncate(SIZE)
+        self.export(OTHER_PORT, other_file)
+        with feroce.Disk(support.ADDRESS, "data", port=PORT) as one, \
+                feroce.Disk(support.ADDRESS, "data", port=OTHER_PORT) as other:
+            for i in range(64):
+                one.write(i * 4096, b"1" * 4096)
+                other.write(i * 4096, b"2" * 4096)
+            self.assertEqual(one.read(0, 64 * 4096), b"1" * 64 * 4096)
+            self.assertEqual(other.read(0, 64 * 4096), b"2" * 64 * 4096)
+
+    def test_a_session_name_is_of_one_server(self):
+        disk = self.open()
+        for address, port in ((support.ADDRESS, OTHER_PORT), ("127.0.0.2", PORT)):
+            with self.assertRaises(feroce.Error) as raised:
+                feroce.Disk(address, "data", port=port, session="test", read_only=True)
+            self.assertEqual(raised.exception.code, errno.EINVAL)
+            self.assertIn("belongs to another server", raised.exception.strerror)
+        disk.write(0, b"a" * 4096)
+        disk.close()
+        with self.assertRaises(feroce.Error) as raised:  # Nobody listens there; the name is free.
+            feroce.Disk(support.ADDRESS, "data", port=OTHER_PORT, session="test")
+        self.assertEqual(raised.exception.code, errno.ECONNREFUSED)
 
     def test_many_tasks(self):
         async def use():

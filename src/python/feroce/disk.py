@@ -20,8 +20,9 @@ class DiskInfo(NamedTuple):
 
 class Disk:
     """A disk: Disk("10.0.0.1", "data"), or with several addresses for several paths. Open for
-    writing, it is this program's alone. Disks with the same session name share its paths. Any
-    number of threads and tasks may use it at a time."""
+    writing, it is this program's alone. Disks of one server with the same session name share
+    its paths: by default, those with the same addresses and port. EINVAL: the name is that of a
+    session with another server. Any number of threads and tasks may use it at the same time."""
 
     def __init__(self, paths: Union[str, Sequence[Path]], name: str, *, read_only: bool = False,
                  port: int = DEFAULT_PORT, session: Optional[str] = None,
@@ -49,7 +50,8 @@ class Disk:
         self.name = name
         self.timeout = timeout
         options = session_options(port, 0, "min-inflight", connect_timeout, queue_if_no_path)
-        return ((session or own_name()).encode(), lines_of(paths), name.encode(), int(read_only),
+        lines = lines_of(paths)
+        return ((session or own_name(lines, port)).encode(), lines, name.encode(), int(read_only),
                 ctypes.byref(options))
 
     def _opened(self, outcome: _calls.Outcome) -> None:

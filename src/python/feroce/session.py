@@ -1,5 +1,6 @@
 """Sessions: reads and writes that survive the loss of paths."""
 import ctypes
+import hashlib
 import os
 import socket
 import struct
@@ -159,6 +160,9 @@ def positive(number: int) -> int:
     return number
 
 
-def own_name() -> str:
-    """Of a session that nobody gave a name."""
-    return f"python-{socket.gethostname()}-{os.getpid()}"
+def own_name(paths: bytes, port: int) -> str:
+    """Of a session that has no name given, with the server of these lines of paths: two servers
+    have two sessions."""
+    server = hashlib.sha256(b"\n".join([*sorted(paths.split(b"\n")), b"%d" % port]))
+    host = socket.gethostname().replace(".", "-")  # Names of sessions have no dots.
+    return f"python-{host}-{os.getpid()}-{server.hexdigest()[:12]}"
