@@ -59,6 +59,7 @@ bool Call::finish(Outcome outcome) {
         return false;
     outcome_ = std::move(outcome);
     state_.store(State::Done, std::memory_order_release);
+    state_.notify_all();
     queue_->tell(handle_);
     return true;
 }
@@ -67,7 +68,10 @@ bool Call::cancel() {
     State expected = State::Runs;
     const bool in_time =
         state_.compare_exchange_strong(expected, State::Cancelled, std::memory_order_relaxed);
-    if (in_time) stop_.request_stop();
+    if (in_time)
+        stop_.request_stop();
+    else
+        state_.wait(State::Tells, std::memory_order_acquire);
     return in_time;
 }
 

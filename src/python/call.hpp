@@ -68,7 +68,7 @@ public:
     // undone.
     bool finish(Outcome outcome);
     bool finished() const { return state_.load(std::memory_order_acquire) == State::Done; }
-    // Any thread. False: it was done before.
+    // Any thread. False: it was done before, and has its outcome; what it brought is the caller's.
     bool cancel();
     // Null while it is not done.
     const Outcome* outcome() const { return finished() ? &outcome_ : nullptr; }

@@ -12,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "python/call.hpp"
 #include "python/feroce_python.h"
 
 namespace {
@@ -174,6 +175,33 @@ TEST_F(Surface, CallsAreGivenUpAnywhere) {
         EXPECT_TRUE(code == ETIMEDOUT || code == 0) << code;
         feroce_release(session);  // Without a goodbye.
         close(server);
+    }
+}
+
+// What the caller does not get to see could not be undone by it.
+TEST_F(Surface, ACallThatIsNotGivenUpHasItsOutcome) {
+    using feroce::python::Call;
+    using feroce::python::Outcome;
+    for (int i = 0; i < 2000; ++i) {
+        const std::shared_ptr<Call> call = Call::create(queue);
+        std::atomic<bool> go = false;
+        std::thread finishing([&] {
+            Outcome outcome;
+            outcome.value = 7;
+            go.wait(false);
+            call->finish(std::move(outcome));
+        });
+        go = true;
+        go.notify_all();
+        for (int spin = 0; spin < i % 100; ++spin) std::this_thread::yield();
+        if (!call->cancel()) {
+            ASSERT_NE(call->outcome(), nullptr);
+            EXPECT_EQ(call->outcome()->value, 7U);
+        }
+        finishing.join();
+        feroce_release(call->handle());
+    }
+    while (feroce_queue_take(queue, 0) != 0) {
     }
 }
 
