@@ -82,11 +82,11 @@ std::uint64_t Call::made() {
 }
 
 Duty::~Duty() {
-    if (!call_.finished()) call_.finish(rdma::Error(ECANCELED, "feroce was shut down"));
+    if (!call_->finished()) call_->finish(rdma::Error(ECANCELED, "feroce was shut down"));
 }
 
 rdma::Task<void> guarded(std::shared_ptr<Call> call, rdma::Task<void> work) {
-    const Duty duty(*call);
+    const Duty duty(call);
     try {
         co_await std::move(work);
     } catch (const std::bad_alloc&) {

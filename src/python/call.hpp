@@ -93,13 +93,14 @@ private:
 // The work may be destroyed anywhere: then the call is told so.
 class Duty {
 public:
-    explicit Duty(Call& call) : call_(call) {}
+    explicit Duty(std::shared_ptr<Call> call) : call_(std::move(call)) {}
     ~Duty();
     Duty(const Duty&) = delete;
     Duty& operator=(const Duty&) = delete;
+    Call& call() const { return *call_; }
 
 private:
-    Call& call_;
+    const std::shared_ptr<Call> call_;
 };
 
 inline void fail(Call& call, const rdma::Error& error) {

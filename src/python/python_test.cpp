@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <string>
 #include <thread>
 #include <vector>
@@ -248,6 +249,24 @@ TEST_F(Surface, AJoinIsGivenUp) {
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
     EXPECT_EQ(feroce_call_cancel(call), 1);
     feroce_release(call);
+}
+
+// As Python's caller that is interrupted when the node has just joined.
+TEST_F(Surface, AJoinThatIsGivenUpWhenItIsDoneLeavesNoThread) {
+    const auto threads = [] {
+        const std::filesystem::directory_iterator all("/proc/self/task");
+        return std::distance(begin(all), end(all));
+    };
+    const auto before = threads();
+    const feroce_space_options options{0, 1, 7474, "", 1 << 20, 1'000'000'000, 1'000'000'000};
+    const feroce_handle call = feroce_space_join(queue, -1, &options);
+    while (feroce_queue_take(queue, kSlice) != call) {
+    }
+    EXPECT_EQ(feroce_call_cancel(call), 0);
+    feroce_release(call);
+    for (int i = 0; i < 1000 && threads() > before; ++i)
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    EXPECT_LE(threads(), before);
 }
 
 TEST_F(Surface, AChildHasNothingOfItsParent) {

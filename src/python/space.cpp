@@ -35,26 +35,29 @@ rdma::Error left_error() {
 
 void Space::join(const std::shared_ptr<Call>& call, const gas::NodeOptions& options) {
     auto space = std::make_shared<Space>();
-    // It may begin before its owner knows it: what it needs of that comes by mail.
+    // It may begin before its owner knows it: what it needs of that comes by mail. The thread keeps
+    // neither the space nor the call, which has the space once it is done: else it never ended.
     auto main = [space, call, options](LoopThread::Main& self) mutable {
-        run(self, std::move(space), call, std::move(options));
+        run(self, std::move(space), std::move(call), std::move(options));
     };
     space->thread_ = std::make_unique<LoopThread>(std::move(main));
 }
 
-void Space::run(LoopThread::Main& main, std::shared_ptr<Space> self,
-                const std::shared_ptr<Call>& call, gas::NodeOptions options) {
-    const Duty duty(*call);
+void Space::run(LoopThread::Main& main, std::shared_ptr<Space> self, std::shared_ptr<Call> call,
+                gas::NodeOptions options) {
+    auto duty = std::make_shared<const Duty>(std::move(call));
     options.runtime = [&main] { return main.make_runtime(); };
-    const std::stop_callback given_up(call->stop(), main.stopper());
+    const std::stop_callback given_up(duty->call().stop(), main.stopper());
     auto joined = gas::Node::join(std::move(options));
-    if (!joined) return fail(*call, joined.error());
+    if (!joined) return fail(duty->call(), joined.error());
     State state(*std::move(joined));
     self->state_ = &state;
     Outcome outcome;
     outcome.value = static_cast<std::uint64_t>(state.node.id()) << 16 | state.node.size();
     outcome.made = std::move(self);
-    state.node.loop().post([call, told = std::move(outcome)] { call->finish(told); });
+    state.node.loop().post([told = std::move(outcome), owed = std::move(duty)]() mutable {
+        owed->call().finish(std::move(told));
+    });
     main.drive(state.node.loop(), state.tasks);
 }
 

@@ -46,8 +46,8 @@ public:
     static rdma::Task<void> alone(std::shared_ptr<Call> call, State& state, Work work);
 
 private:
-    static void run(LoopThread::Main& main, std::shared_ptr<Space> self,
-                    const std::shared_ptr<Call>& call, gas::NodeOptions options);
+    static void run(LoopThread::Main& main, std::shared_ptr<Space> self, std::shared_ptr<Call> call,
+                    gas::NodeOptions options);
 
     State* state_ = nullptr;
     std::unique_ptr<LoopThread> thread_;

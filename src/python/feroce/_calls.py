@@ -145,14 +145,17 @@ Undo = Optional[Callable[[Outcome], None]]
 
 def _give_up(call: int, undo: Undo) -> None:
     """What the call brings is undone: by the library, or here if it was just done."""
-    if _library.library.feroce_call_cancel(call) or undo is None:
+    if _library.library.feroce_call_cancel(call):
         _library.library.feroce_release(call)
         return
     try:
         outcome = outcome_of(call)
     except Error:
         return  # It brought nothing.
-    undo(outcome)
+    if outcome.made:
+        _library.library.feroce_release(outcome.made)
+    if undo is not None:
+        undo(outcome)
 
 
 def call(name: str, timeout: Optional[float], *arguments: object, undo: Undo = None) -> Outcome:
