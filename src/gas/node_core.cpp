@@ -12,6 +12,7 @@ using detail::DirectoryEntry;
 namespace {
 
 constexpr std::size_t kSegmentAlignment = 64;
+constexpr std::size_t kMostMemory = std::size_t{1} << 47;
 
 }  // namespace
 
@@ -38,6 +39,8 @@ Node::Core::~Core() {
 }
 
 Result<> Node::Core::make_segment() {
+    if (options.memory > kMostMemory)
+        return Error(ENOMEM, "a node shares at most 2^47 bytes, which pointers can tell apart");
     const std::size_t bytes = layout().heap() + options.memory;
     if (domain) {
         auto made = rdma::Buffer::create(domain->raw(), runtimes.front()->memory(), bytes,

@@ -242,6 +242,24 @@ TEST_F(Surface, AnAddressSpaceOfOne) {
     feroce_release(lock.made);
 }
 
+TEST_F(Surface, SizesThatDoNotFitInAWordAreRefused) {
+    const auto join = [this](std::uint64_t memory) {
+        const feroce_space_options options{0, 1, 7474, "", memory, 1'000'000'000, 1'000'000'000};
+        return wait(feroce_space_join(queue, -1, &options));
+    };
+    for (const std::uint64_t memory : {~0ULL, ~0ULL - 4096, 1ULL << 63})
+        EXPECT_EQ(join(memory).code, ENOMEM) << memory;
+    const feroce_handle space = join(1 << 20).made;
+    const std::uint64_t word = wait(feroce_space_share(queue, -1, space, "word", 8)).value;
+    wait(feroce_space_fetch_add(queue, -1, space, word, 7));
+    for (const std::uint64_t buckets : {1ULL << 58, 1ULL << 60, 1ULL << 63, ~0ULL})
+        for (const auto kind : {FEROCE_BYTES_MAP, FEROCE_INTEGER_MAP})
+            EXPECT_EQ(wait(feroce_map_open(queue, -1, space, "map", kind, buckets)).code, ENOMEM)
+                << buckets;
+    EXPECT_EQ(wait(feroce_space_fetch_add(queue, -1, space, word, 1)).value, 7U);
+    close(space);
+}
+
 TEST_F(Surface, AJoinIsGivenUp) {
     const feroce_space_options options{
         0, 2, 7495, "127.0.0.1", 1 << 20, 600'000'000'000, 1'000'000'000};

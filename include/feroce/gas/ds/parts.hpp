@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cerrno>
+#include <cstdint>
 
 #include "feroce/gas/node.hpp"
 
@@ -16,6 +17,8 @@ struct Parts {
     std::array<ptr<T>, kMost> part{};
 
     static Result<Parts> create(Node& node, std::size_t elements_each) {
+        if (elements_each > SIZE_MAX / sizeof(T))
+            return Error(ENOMEM, "a container of that many elements has more bytes than there are");
         Parts out;
         for (std::uint16_t i = 0; i < node.size() && out.count < kMost; ++i) {
             if (!node.allocator().reaches(NodeId{i})) continue;
