@@ -2,12 +2,14 @@
 """What happens around a call: Ctrl-C, the end of the interpreter, fork(), garbage, a closed asyncio
 loop. Each in a process of its own, which must end by itself, without a crash."""
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
 import unittest
 
+import feroce
 import support
 
 # A server of which the handler never answers b"wait", and a session with it.
@@ -183,6 +185,21 @@ for _ in range(20):
 print(set(seen))
 """)
         self.assertEqual(done.stdout, "{'MainThread'}\n")
+
+
+class Places(unittest.TestCase):
+    def test_finds_the_libraries(self):
+        """Of an archive, and of Debian's packages."""
+        for where in ("lib/feroce", "lib/some-linux-gnu/feroce"):
+            place = support.folder(self)
+            package = place / "share/feroce/python/feroce"
+            (place / where).mkdir(parents=True)
+            (place / where / "libibverbs.so.1").touch()
+            package.mkdir(parents=True)
+            shutil.copy(feroce._place.__file__, package / "_place.py")
+            done = support.python(self, "import _place; print(_place.libraries())",
+                                  PYTHONPATH=str(package))
+            self.assertEqual(done.stdout.strip(), str((place / where).resolve()))
 
 
 class Types(unittest.TestCase):

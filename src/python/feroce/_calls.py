@@ -9,8 +9,7 @@ import errno
 import os
 import threading
 import weakref
-from collections.abc import Callable
-from typing import Optional
+from typing import Callable, Optional  # Python 3.9.0 has no Optional of another Callable.
 
 from . import _library
 

@@ -3,6 +3,7 @@ dynamic loader finds the library."""
 import os
 import pathlib
 import sys
+import sysconfig
 
 __version__ = "0.1.0"
 
@@ -16,8 +17,14 @@ def folder() -> pathlib.Path:
 
 
 def libraries() -> pathlib.Path:
-    """The folder with libibverbs.so.1 and librdmacm.so.1."""
-    return folder() / "lib" / "feroce"
+    """The folder with libibverbs.so.1 and librdmacm.so.1. In Debian's packages it is in one that
+    is named for the machine."""
+    above = folder() / "lib"
+    named = above / (sysconfig.get_config_var("MULTIARCH") or ".") / "feroce"
+    for place in (above / "feroce", named, *sorted(above.glob("*/feroce"))):
+        if (place / "libibverbs.so.1").exists():
+            return place
+    return above / "feroce"
 
 
 def command(*words: str) -> list[str]:

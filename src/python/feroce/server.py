@@ -3,9 +3,8 @@ import ctypes
 import errno
 import logging
 import threading
-from collections.abc import Callable
 from types import TracebackType
-from typing import NamedTuple, Optional, Union
+from typing import Callable, NamedTuple, Optional, Union
 
 from . import _calls, _library
 from .session import DEFAULT_PORT
