@@ -2,6 +2,7 @@
 """feroce.Session against the key-value server in C++, and feroce.Server with a client in C++."""
 import asyncio
 import errno
+import math
 import subprocess
 import threading
 import time
@@ -35,6 +36,7 @@ class WithCppServer(unittest.TestCase):
     def test_reads_what_it_wrote(self):
         self.session.write(b"key", b"value")
         self.assertEqual(self.session.read(b"key", 5), b"value")
+        self.assertEqual(self.session.read(b"key", 5, timeout=math.inf), b"value")
         self.session.write(bytearray(b"key"), memoryview(b"other"))
         self.assertEqual(self.session.read(b"key", 3), b"oth")
 
@@ -56,10 +58,18 @@ class WithCppServer(unittest.TestCase):
         self.assertEqual(raised.exception.code, errno.EEXIST)
 
     def test_bad_arguments_are_told(self):
-        for wrong in ({"port": 0}, {"policy": "none"}, {"connect_timeout": -1}):
+        for wrong in ({"port": 0}, {"port": 65536 + PORT}, {"policy": "none"},
+                      {"connect_timeout": -1}, {"connect_timeout": math.nan},
+                      {"connections": 65536}):
             with self.assertRaises(ValueError):
                 feroce.Session("test", [support.ADDRESS], **wrong)
-        for paths in ([], [""], ["not an address"], [("a", "b", "c")]):
+        with self.assertRaises(ValueError):
+            feroce.Session("te\0st", [support.ADDRESS], port=PORT)
+        for wrong in ({"port": -1}, {"port": 65536}, {"queue_depth": 0}, {"queue_depth": 65537},
+                      {"chunk_size": 2**32 + 4096}, {"address": "127.0.0.1\0"}):
+            with self.assertRaises(ValueError):
+                feroce.Server(print, **wrong)
+        for paths in ([], [""], ["127.0.0.1\0"], ["not an address"], [("a", "b", "c")]):
             with self.assertRaises(ValueError):
                 feroce.Session("test", paths)
         with self.assertRaises(ValueError):

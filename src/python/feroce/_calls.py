@@ -6,6 +6,7 @@ import asyncio
 import atexit
 import ctypes
 import errno
+import math
 import os
 import threading
 import weakref
@@ -37,12 +38,15 @@ class Outcome:
 
 
 def nanoseconds(timeout: Optional[float]) -> int:
-    """As the library has them; None: no limit."""
-    if timeout is None:
-        return -1
-    if timeout < 0:
+    """A limit as the library has it; None or infinity: none."""
+    return -1 if timeout is None or timeout == math.inf else duration(timeout)
+
+
+def duration(seconds: float) -> int:
+    """In nanoseconds; infinity is longer than any program runs."""
+    if not seconds >= 0:  # Nor is it "not a number".
         raise ValueError("a timeout is not negative")
-    return min(int(timeout * 1e9), 2**62)
+    return int(min(seconds * 1e9, 2**62))
 
 
 def outcome_of(call: int) -> Outcome:

@@ -6,7 +6,8 @@ from types import TracebackType
 from typing import NamedTuple, Optional, Union
 
 from . import _calls, _library
-from .session import DEFAULT_PORT, Data, Path, lines_of, own_name, positive, session_options
+from .session import (DEFAULT_PORT, Data, Path, lines_of, own_name, positive, session_options,
+                      text)
 
 FUA, KEEP_SPACE = 1, 2
 
@@ -51,7 +52,7 @@ class Disk:
         self.timeout = timeout
         options = session_options(port, 0, "min-inflight", connect_timeout, queue_if_no_path)
         lines = lines_of(paths)
-        return ((session or own_name(lines, port)).encode(), lines, name.encode(), int(read_only),
+        return (text(session or own_name(lines, port)), lines, text(name), int(read_only),
                 ctypes.byref(options))
 
     def _opened(self, outcome: _calls.Outcome) -> None:

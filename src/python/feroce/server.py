@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Callable, NamedTuple, Optional, Union
 
 from . import _calls, _library
-from .session import DEFAULT_PORT
+from .session import DEFAULT_PORT, text, within
 
 PATIENCE_MS = 500
 log = logging.getLogger("feroce")
@@ -37,7 +37,9 @@ class Server:
                  threads: int = 1, queue_depth: int = 512, chunk_size: int = 128 << 10) -> None:
         if threads < 1:
             raise ValueError("a server has at least one thread")
-        options = _library.ServerOptions(address.encode(), port, queue_depth, chunk_size)
+        options = _library.ServerOptions(text(address), within("port", port, 0, 65535),
+                                         within("queue_depth", queue_depth, 1, 65535),
+                                         within("chunk_size", chunk_size, 1, 2**32 - 1))
         outcome = _calls.call("server_open", None, ctypes.byref(options))
         self._handle = _calls.Handle(outcome.made, "server")
         self.port: int = outcome.value

@@ -28,18 +28,18 @@ def lines_of(paths: Union[str, Sequence[Path]]) -> bytes:
         lines.append(" ".join(words))
     if not lines:
         raise ValueError("there is no path to the server")
-    return "\n".join(lines).encode()
+    return text("\n".join(lines))
 
 
 def session_options(port: int, connections: int, policy: str, connect_timeout: float,
                     queue_if_no_path: float) -> _library.SessionOptions:
     if policy not in POLICIES:
         raise ValueError(f"the policies are {', '.join(POLICIES)}, not {policy}")
-    if not 0 < port < 65536 or not 0 <= connections < 4096:
-        raise ValueError("a port is from 1 to 65535, connections are less than 4096")
+    within("port", port, 1, 65535)
+    within("connections", connections, 0, 4095)
     return _library.SessionOptions(port, connections, POLICIES.index(policy),
-                                   _calls.nanoseconds(connect_timeout),
-                                   _calls.nanoseconds(queue_if_no_path))
+                                   _calls.duration(connect_timeout),
+                                   _calls.duration(queue_if_no_path))
 
 
 class SessionInfo(NamedTuple):
@@ -81,7 +81,7 @@ class Session:
         self.name = name
         self.timeout = timeout
         options = session_options(port, connections, policy, connect_timeout, queue_if_no_path)
-        return name.encode(), lines_of(paths), ctypes.byref(options)
+        return text(name), lines_of(paths), ctypes.byref(options)
 
     def _opened(self, outcome: _calls.Outcome) -> None:
         self._handle = _calls.Handle(outcome.made, "session")
@@ -158,6 +158,20 @@ def positive(number: int) -> int:
     if not 0 <= number < 2**64:
         raise ValueError(f"{number} is no size or offset")
     return number
+
+
+def within(what: str, number: int, least: int, most: int) -> int:
+    """A number that the library has in fewer bits, which would cut it."""
+    if not least <= number <= most:
+        raise ValueError(f"{what} is from {least} to {most}, not {number}")
+    return number
+
+
+def text(name: str) -> bytes:
+    """A name as the library has it: it ends at the first NUL."""
+    if "\0" in name:
+        raise ValueError(f"{name!r} has a NUL character in it")
+    return name.encode()
 
 
 def own_name(paths: bytes, port: int) -> str:

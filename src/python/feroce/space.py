@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Optional
 
 from . import _calls, _library
-from .session import Data, positive
+from .session import Data, positive, text, within
 
 ADDRESS_BITS = 48
 WORD = 2**64
@@ -22,6 +22,10 @@ class Pointer:
     """Where something is in the memory of the cluster. `pointer + 8` is eight bytes further on."""
 
     bits: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.bits < WORD:
+            raise ValueError(f"{self.bits} is no pointer: it has 64 bits")
 
     @property
     def node(self) -> int:
@@ -52,9 +56,9 @@ def _join_options(rank: Optional[int], size: Optional[int], seed: str, port: int
         raise ValueError("rank and size are both given, or both left to the environment")
     if rank is not None and size is not None and not 0 <= rank < size < 65536:
         raise ValueError("a rank is less than the number of nodes")
-    return _library.SpaceOptions(-1 if rank is None else rank, size or 0, port, seed.encode(),
-                                 positive(memory), _calls.nanoseconds(patience),
-                                 _calls.nanoseconds(silence))
+    return _library.SpaceOptions(-1 if rank is None else rank, size or 0,
+                                 within("port", port, 1, 65535), text(seed), positive(memory),
+                                 _calls.duration(patience), _calls.duration(silence))
 
 
 def join(*, rank: Optional[int] = None, size: Optional[int] = None, seed: str = "",
@@ -156,35 +160,35 @@ class AddressSpace:
 
     def publish(self, name: str, pointer: Pointer, size: int) -> None:
         """Gives memory a name that all nodes find it by. EEXIST: it is taken."""
-        _calls.call("space_publish", None, self._handle.get(), name.encode(), pointer.bits,
+        _calls.call("space_publish", None, self._handle.get(), text(name), pointer.bits,
                     positive(size))
 
     async def publish_async(self, name: str, pointer: Pointer, size: int) -> None:
-        await _calls.call_async("space_publish", None, self._handle.get(), name.encode(),
+        await _calls.call_async("space_publish", None, self._handle.get(), text(name),
                                 pointer.bits, positive(size))
 
     def find(self, name: str, size: int) -> Pointer:
         """Waits until somebody has published it, with that size."""
-        return Pointer(_calls.call("space_find", None, self._handle.get(), name.encode(),
+        return Pointer(_calls.call("space_find", None, self._handle.get(), text(name),
                                    positive(size)).value)
 
     async def find_async(self, name: str, size: int) -> Pointer:
         return Pointer((await _calls.call_async("space_find", None, self._handle.get(),
-                                                name.encode(), positive(size))).value)
+                                                text(name), positive(size))).value)
 
     def share(self, name: str, size: int) -> Pointer:
         """Memory of that name for all: the first node that lives makes it, zeroed, the others find
         it."""
-        return Pointer(_calls.call("space_share", None, self._handle.get(), name.encode(),
+        return Pointer(_calls.call("space_share", None, self._handle.get(), text(name),
                                    positive(size)).value)
 
     async def share_async(self, name: str, size: int) -> Pointer:
         return Pointer((await _calls.call_async("space_share", None, self._handle.get(),
-                                                name.encode(), positive(size))).value)
+                                                text(name), positive(size))).value)
 
     def withdraw(self, name: str) -> None:
         """Frees a name, not the memory."""
-        _calls.call("space_withdraw", None, self._handle.get(), name.encode())
+        _calls.call("space_withdraw", None, self._handle.get(), text(name))
 
     def barrier(self) -> None:
         """Returns when all nodes that live have called it. Fails if one was lost meanwhile."""
@@ -199,7 +203,7 @@ class AddressSpace:
         """A lock of that name for all, of the same kind everywhere. "lease" survives its holder."""
         if kind not in KINDS:
             raise ValueError(f"the kinds of locks are {', '.join(KINDS)}, not {kind}")
-        outcome = _calls.call("lock_open", None, self._handle.get(), name.encode(),
+        outcome = _calls.call("lock_open", None, self._handle.get(), text(name),
                               KINDS.index(kind))
         return Lock(outcome.made, name)
 
@@ -207,13 +211,13 @@ class AddressSpace:
         """A map of that name for all: keys of up to 56 bytes, values of up to 120. It has so many
         buckets on each node, of four entries; full ones are continued elsewhere, which costs round
         trips."""
-        outcome = _calls.call("map_open", None, self._handle.get(), name.encode(), BYTES_MAP,
+        outcome = _calls.call("map_open", None, self._handle.get(), text(name), BYTES_MAP,
                               positive(buckets))
         return HashMap(outcome.made)
 
     def int_map(self, name: str, *, buckets: int = 1024) -> "IntMap":
         """The same for numbers of 64 bits."""
-        outcome = _calls.call("map_open", None, self._handle.get(), name.encode(), INTEGER_MAP,
+        outcome = _calls.call("map_open", None, self._handle.get(), text(name), INTEGER_MAP,
                               positive(buckets))
         return IntMap(outcome.made)
 
