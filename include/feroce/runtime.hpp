@@ -38,7 +38,7 @@ public:
 // Threads of the kernel: steady clock, ppoll, and memory that suits huge pages when it is large.
 class RealRuntime final : public Runtime {
 public:
-    RealRuntime();
+    RealRuntime();  // Throws std::system_error if there is no descriptor left.
     ~RealRuntime() override;
     RealRuntime(const RealRuntime&) = delete;
     RealRuntime& operator=(const RealRuntime&) = delete;

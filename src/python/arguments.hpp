@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <cstring>
 #include <sstream>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,7 @@
 namespace feroce::python {
 
 inline Bytes copy_of(feroce_bytes bytes) {
+    if (bytes.size > Bytes().max_size()) throw std::length_error("bytes of a call");
     const auto* begin = static_cast<const std::byte*>(bytes.data);
     return begin == nullptr ? Bytes() : Bytes(begin, begin + bytes.size);
 }

@@ -7,6 +7,8 @@
 #include <cerrno>
 #include <exception>
 #include <new>
+#include <stdexcept>
+#include <system_error>
 
 namespace feroce::python {
 
@@ -85,14 +87,29 @@ Duty::~Duty() {
     if (!call_->finished()) call_->finish(rdma::Error(ECANCELED, "feroce was shut down"));
 }
 
+rdma::Error error_of(const std::exception_ptr& thrown) {
+    const rdma::Error no_memory(ENOMEM, "there is not enough memory for the call");
+    try {
+        std::rethrow_exception(thrown);
+    } catch (const std::bad_alloc&) {
+        return no_memory;
+    } catch (const std::length_error&) {  // More than any memory.
+        return no_memory;
+    } catch (const std::system_error& error) {  // No thread, no descriptor.
+        return {error.code().value(), error.what()};
+    } catch (const std::exception& error) {
+        return {EIO, error.what()};
+    } catch (...) {
+        return {EIO, "an exception that is not known"};
+    }
+}
+
 rdma::Task<void> guarded(std::shared_ptr<Call> call, rdma::Task<void> work) {
     const Duty duty(call);
     try {
         co_await std::move(work);
-    } catch (const std::bad_alloc&) {
-        call->finish(rdma::Error(ENOMEM, "there is not enough memory for the call"));
-    } catch (const std::exception& error) {
-        call->finish(rdma::Error(EIO, error.what()));
+    } catch (const std::exception&) {
+        call->finish(error_of(std::current_exception()));
     }
 }
 

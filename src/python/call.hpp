@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <exception>
 #include <memory>
 #include <mutex>
 #include <stop_token>
@@ -106,6 +107,9 @@ private:
 inline void fail(Call& call, const rdma::Error& error) {
     call.finish(error);
 }
+
+// Of what was thrown.
+rdma::Error error_of(const std::exception_ptr& thrown);
 
 // Finishes the call, with an error if the work throws or is destroyed before its end.
 rdma::Task<void> guarded(std::shared_ptr<Call> call, rdma::Task<void> work);

@@ -6,6 +6,7 @@
 #include "python/arguments.hpp"
 #include "python/closable.hpp"
 #include "python/home.hpp"
+#include "python/surface.hpp"
 
 namespace feroce::python {
 
@@ -153,49 +154,66 @@ using namespace feroce::python;
 feroce_handle feroce_disk_open(feroce_handle queue, int64_t timeout, const char* session,
                                const char* paths, const char* disk, int32_t read_only,
                                const feroce_session_options* options) {
-    const auto home = Handles::instance().home();
-    if (!home) return unknown_handle(queue);
-    using feroce::block::AccessMode;
-    const DiskPlace place{text_of(session), paths_of(paths), text_of(disk),
-                          read_only != 0 ? AccessMode::ReadOnly : AccessMode::ReadWrite,
-                          options_of(*options)};
-    return begin_call(home->thread(), queue, timeout, [home, place](std::shared_ptr<Call> call) {
-        return open_disk(std::move(call), home, place);
+    return begun(queue, [&]() -> feroce_handle {
+        const auto home = Handles::instance().home();
+        if (!home) return unknown_handle(queue);
+        using feroce::block::AccessMode;
+        const DiskPlace place{text_of(session), paths_of(paths), text_of(disk),
+                              read_only != 0 ? AccessMode::ReadOnly : AccessMode::ReadWrite,
+                              options_of(*options)};
+        return begin_call(home->thread(), queue, timeout,
+                          [home, place](std::shared_ptr<Call> call) {
+                              return open_disk(std::move(call), home, place);
+                          });
     });
 }
 
 feroce_handle feroce_disk_read(feroce_handle queue, int64_t timeout, feroce_handle disk,
                                uint64_t offset, uint64_t size) {
-    return call_of<OpenDisk>(queue, timeout, disk,
-                             [offset, size](std::shared_ptr<Call> call, OpenDisk& of) {
-                                 return read_disk(std::move(call), of.state(), offset, size);
-                             });
+    return begun(queue, [&]() -> feroce_handle {
+        return call_of<OpenDisk>(queue, timeout, disk,
+                                 [offset, size](std::shared_ptr<Call> call, OpenDisk& of) {
+                                     return read_disk(std::move(call), of.state(), offset, size);
+                                 });
+    });
 }
 
 feroce_handle feroce_disk_write(feroce_handle queue, int64_t timeout, feroce_handle disk,
                                 uint64_t offset, feroce_bytes data, uint32_t flags) {
-    return begin_work(
-        queue, timeout, disk,
-        {.kind = DiskWork::Kind::Write, .offset = offset, .flags = flags, .data = copy_of(data)});
+    return begun(queue, [&]() -> feroce_handle {
+        return begin_work(queue, timeout, disk,
+                          {.kind = DiskWork::Kind::Write,
+                           .offset = offset,
+                           .flags = flags,
+                           .data = copy_of(data)});
+    });
 }
 
 feroce_handle feroce_disk_flush(feroce_handle queue, int64_t timeout, feroce_handle disk) {
-    return begin_work(queue, timeout, disk, {.kind = DiskWork::Kind::Flush});
+    return begun(queue, [&]() -> feroce_handle {
+        return begin_work(queue, timeout, disk, {.kind = DiskWork::Kind::Flush});
+    });
 }
 
 feroce_handle feroce_disk_discard(feroce_handle queue, int64_t timeout, feroce_handle disk,
                                   uint64_t offset, uint64_t size) {
-    return begin_work(queue, timeout, disk,
-                      {.kind = DiskWork::Kind::Discard, .offset = offset, .size = size});
+    return begun(queue, [&]() -> feroce_handle {
+        return begin_work(queue, timeout, disk,
+                          {.kind = DiskWork::Kind::Discard, .offset = offset, .size = size});
+    });
 }
 
 feroce_handle feroce_disk_zero(feroce_handle queue, int64_t timeout, feroce_handle disk,
                                uint64_t offset, uint64_t size, uint32_t flags) {
-    return begin_work(
-        queue, timeout, disk,
-        {.kind = DiskWork::Kind::Zero, .offset = offset, .size = size, .flags = flags});
+    return begun(queue, [&]() -> feroce_handle {
+        return begin_work(
+            queue, timeout, disk,
+            {.kind = DiskWork::Kind::Zero, .offset = offset, .size = size, .flags = flags});
+    });
 }
 
 feroce_handle feroce_disk_look(feroce_handle queue, int64_t timeout, feroce_handle disk) {
-    return begin_work(queue, timeout, disk, {.kind = DiskWork::Kind::Look});
+    return begun(queue, [&]() -> feroce_handle {
+        return begin_work(queue, timeout, disk, {.kind = DiskWork::Kind::Look});
+    });
 }

@@ -7,7 +7,8 @@
  * a pointer of the caller's after it has returned.
  *
  * What takes time is a call: it is begun, told to a queue when it is done, and its result is asked
- * for. `timeout` is in nanoseconds, negative: none. A begun call is 0 only if its queue is unknown.
+ * for. `timeout` is in nanoseconds, negative: none. A begun call is 0 if its queue is
+ * unknown, or if there is no memory even for its error.
  * Any thread may call anything. */
 #pragma once
 

@@ -51,11 +51,9 @@ std::shared_ptr<Object> Handles::remove(std::uint64_t handle) {
     return taken ? std::move(taken.mapped()) : nullptr;
 }
 
-std::vector<std::shared_ptr<Object>> Handles::remove_all() {
+Handles::Objects Handles::remove_all() {
     const std::lock_guard lock(mutex_);
-    std::vector<std::shared_ptr<Object>> out;
-    for (auto& [handle, object] : std::exchange(objects_, {})) out.push_back(object);
-    return out;
+    return std::exchange(objects_, {});
 }
 
 std::shared_ptr<Home> Handles::home() {

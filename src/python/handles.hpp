@@ -6,7 +6,6 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <vector>
 
 namespace feroce::python {
 
@@ -24,6 +23,8 @@ public:
 // Any thread.
 class Handles {
 public:
+    using Objects = std::map<std::uint64_t, std::shared_ptr<Object>>;
+
     // Never destroyed: threads of the program may call while the process ends.
     static Handles& instance();
 
@@ -34,7 +35,7 @@ public:
         return std::dynamic_pointer_cast<T>(find(handle));
     }
     std::shared_ptr<Object> remove(std::uint64_t handle);
-    std::vector<std::shared_ptr<Object>> remove_all();
+    Objects remove_all();
 
     // The thread of sessions and disks, started when it is first asked for. Null after it was
     // taken.
@@ -47,7 +48,7 @@ private:
     void lose_all();  // In a child: the threads that could end the objects are the parent's.
 
     std::mutex mutex_;  // Guards all below.
-    std::map<std::uint64_t, std::shared_ptr<Object>> objects_;
+    Objects objects_;
     std::uint64_t last_ = 0;
     std::shared_ptr<Home> home_;
     bool over_ = false;

@@ -6,18 +6,30 @@ namespace feroce::python {
 
 std::shared_ptr<Home> Home::start() {
     std::shared_ptr<Home> home(new Home);
-    home->ready_.wait();
+    home->ready_.get();
     return home;
 }
 
 void Home::run(LoopThread::Main& main) {
+    try {
+        serve(main);
+    } catch (const std::exception&) {
+        if (told_) throw;
+        begun_.set_exception(std::current_exception());
+    }
+}
+
+void Home::serve(LoopThread::Main& main) {
     const std::unique_ptr<rdma::Runtime> runtime = main.make_runtime();
     rdma::Loop loop(*runtime);
     block::Client disks(loop);
     rdma::TaskGroup tasks(loop);
     loop_ = &loop;
     disks_ = &disks;
-    loop.post([this] { begun_.set_value(); });
+    loop.post([this] {
+        told_ = true;
+        begun_.set_value();
+    });
     main.drive(loop, tasks);
 }
 
@@ -38,7 +50,11 @@ std::uint64_t begin_call(const LoopThread& thread, std::uint64_t queue, std::int
         if (timeout >= 0) task = std::move(task).until(loop.after(Duration(timeout)));
         return task;
     };
-    if (!thread.spawn(std::move(begin))) call->finish(gone());
+    try {
+        if (!thread.spawn(std::move(begin))) call->finish(gone());
+    } catch (const std::exception&) {
+        call->finish(error_of(std::current_exception()));
+    }
     return call->handle();
 }
 

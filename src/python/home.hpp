@@ -16,7 +16,7 @@ namespace feroce::python {
 
 class Home {
 public:
-    static std::shared_ptr<Home> start();
+    static std::shared_ptr<Home> start();  // Throws what its thread throws at its beginning.
 
     const LoopThread& thread() const { return thread_; }
     void end() {
@@ -38,8 +38,10 @@ private:
     using Ready = std::promise<void>;
     Home() : ready_(begun_.get_future()), thread_([this](LoopThread::Main& main) { run(main); }) {}
     void run(LoopThread::Main& main);
+    void serve(LoopThread::Main& main);
 
     Ready begun_;
+    bool told_ = false;  // That it has begun. The thread's own.
     std::future<void> ready_;
     rdma::Loop* loop_ = nullptr;  // Written before start() returns.
     block::Client* disks_ = nullptr;

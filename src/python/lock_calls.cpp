@@ -8,6 +8,7 @@
 #include "feroce/gas/sync/spin_lock.hpp"
 #include "python/arguments.hpp"
 #include "python/space.hpp"
+#include "python/surface.hpp"
 
 namespace feroce::python {
 
@@ -142,34 +143,42 @@ using namespace feroce::python;
 
 feroce_handle feroce_lock_open(feroce_handle queue, int64_t timeout, feroce_handle space,
                                const char* name, uint32_t kind) {
-    const std::weak_ptr<Space> owner = Handles::instance().find<Space>(space);
-    return call_alone(queue, timeout, space,
-                      [owner, kind, called = text_of(name)](Space::State& state) {
-                          const auto made = make_lock_of(kind, state.node, called);
-                          Outcome outcome(made);
-                          if (made) outcome.made = std::make_shared<OpenLock>(owner, *made);
-                          return outcome;
-                      });
+    return begun(queue, [&]() -> feroce_handle {
+        const std::weak_ptr<Space> owner = Handles::instance().find<Space>(space);
+        return call_alone(queue, timeout, space,
+                          [owner, kind, called = text_of(name)](Space::State& state) {
+                              const auto made = make_lock_of(kind, state.node, called);
+                              Outcome outcome(made);
+                              if (made) outcome.made = std::make_shared<OpenLock>(owner, *made);
+                              return outcome;
+                          });
+    });
 }
 
 feroce_handle feroce_lock_acquire(feroce_handle queue, int64_t timeout, feroce_handle lock,
                                   int32_t wait) {
-    return call_of_lock(queue, timeout, lock,
-                        [wait](std::shared_ptr<Call> call, std::shared_ptr<LockState> state) {
-                            return acquire(std::move(call), std::move(state), wait != 0);
-                        });
+    return begun(queue, [&]() -> feroce_handle {
+        return call_of_lock(queue, timeout, lock,
+                            [wait](std::shared_ptr<Call> call, std::shared_ptr<LockState> state) {
+                                return acquire(std::move(call), std::move(state), wait != 0);
+                            });
+    });
 }
 
 feroce_handle feroce_lock_release(feroce_handle queue, int64_t timeout, feroce_handle lock) {
-    return call_of_lock(queue, timeout, lock,
-                        [](std::shared_ptr<Call> call, std::shared_ptr<LockState> state) {
-                            return release(std::move(call), std::move(state));
-                        });
+    return begun(queue, [&]() -> feroce_handle {
+        return call_of_lock(queue, timeout, lock,
+                            [](std::shared_ptr<Call> call, std::shared_ptr<LockState> state) {
+                                return release(std::move(call), std::move(state));
+                            });
+    });
 }
 
 feroce_handle feroce_lock_renew(feroce_handle queue, int64_t timeout, feroce_handle lock) {
-    return call_of_lock(queue, timeout, lock,
-                        [](std::shared_ptr<Call> call, std::shared_ptr<LockState> state) {
-                            return renew(std::move(call), std::move(state));
-                        });
+    return begun(queue, [&]() -> feroce_handle {
+        return call_of_lock(queue, timeout, lock,
+                            [](std::shared_ptr<Call> call, std::shared_ptr<LockState> state) {
+                                return renew(std::move(call), std::move(state));
+                            });
+    });
 }

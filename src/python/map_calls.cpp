@@ -8,6 +8,7 @@
 #include "feroce/gas/share.hpp"
 #include "python/arguments.hpp"
 #include "python/space.hpp"
+#include "python/surface.hpp"
 
 namespace feroce::python {
 
@@ -199,42 +200,52 @@ using namespace feroce::python;
 
 feroce_handle feroce_map_open(feroce_handle queue, int64_t timeout, feroce_handle space,
                               const char* name, uint32_t kind, uint64_t buckets) {
-    const std::weak_ptr<Space> owner = Handles::instance().find<Space>(space);
-    return call_alone(queue, timeout, space,
-                      [owner, kind, buckets, called = text_of(name)](Space::State& state) {
-                          const auto made = make_map_of(kind, state.node, called, buckets);
-                          Outcome outcome(made);
-                          if (made) outcome.made = std::make_shared<OpenMap>(owner, *made);
-                          return outcome;
-                      });
+    return begun(queue, [&]() -> feroce_handle {
+        const std::weak_ptr<Space> owner = Handles::instance().find<Space>(space);
+        return call_alone(queue, timeout, space,
+                          [owner, kind, buckets, called = text_of(name)](Space::State& state) {
+                              const auto made = make_map_of(kind, state.node, called, buckets);
+                              Outcome outcome(made);
+                              if (made) outcome.made = std::make_shared<OpenMap>(owner, *made);
+                              return outcome;
+                          });
+    });
 }
 
 feroce_handle feroce_map_get(feroce_handle queue, int64_t timeout, feroce_handle map,
                              feroce_bytes key) {
-    return call_of_map(queue, timeout, map,
-                       [name = copy_of(key)](std::shared_ptr<Call> call, AnyMap& of) {
-                           return of.get(std::move(call), name);
-                       });
+    return begun(queue, [&]() -> feroce_handle {
+        return call_of_map(queue, timeout, map,
+                           [name = copy_of(key)](std::shared_ptr<Call> call, AnyMap& of) {
+                               return of.get(std::move(call), name);
+                           });
+    });
 }
 
 feroce_handle feroce_map_set(feroce_handle queue, int64_t timeout, feroce_handle map, uint32_t how,
                              feroce_bytes key, feroce_bytes value, feroce_bytes expected) {
-    const Change change{how, copy_of(key), copy_of(value), copy_of(expected)};
-    return call_of_map(queue, timeout, map, [change](std::shared_ptr<Call> call, AnyMap& of) {
-        return of.set(std::move(call), change);
+    return begun(queue, [&]() -> feroce_handle {
+        const Change change{how, copy_of(key), copy_of(value), copy_of(expected)};
+        return call_of_map(queue, timeout, map, [change](std::shared_ptr<Call> call, AnyMap& of) {
+            return of.set(std::move(call), change);
+        });
     });
 }
 
 feroce_handle feroce_map_erase(feroce_handle queue, int64_t timeout, feroce_handle map,
                                feroce_bytes key) {
-    return call_of_map(queue, timeout, map,
-                       [name = copy_of(key)](std::shared_ptr<Call> call, AnyMap& of) {
-                           return of.erase(std::move(call), name);
-                       });
+    return begun(queue, [&]() -> feroce_handle {
+        return call_of_map(queue, timeout, map,
+                           [name = copy_of(key)](std::shared_ptr<Call> call, AnyMap& of) {
+                               return of.erase(std::move(call), name);
+                           });
+    });
 }
 
 feroce_handle feroce_map_items(feroce_handle queue, int64_t timeout, feroce_handle map) {
-    return call_of_map(queue, timeout, map, [](std::shared_ptr<Call> call, AnyMap& of) {
-        return of.items(std::move(call));
+    return begun(queue, [&]() -> feroce_handle {
+        return call_of_map(queue, timeout, map, [](std::shared_ptr<Call> call, AnyMap& of) {
+            return of.items(std::move(call));
+        });
     });
 }

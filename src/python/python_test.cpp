@@ -2,6 +2,7 @@
 // rest, with the interpreter.
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -183,7 +184,7 @@ TEST_F(Surface, CallsAreGivenUpAnywhere) {
 TEST_F(Surface, ACallThatIsNotGivenUpHasItsOutcome) {
     using feroce::python::Call;
     using feroce::python::Outcome;
-    for (int i = 0; i < 2000; ++i) {
+    for (int i = 0; i < 300; ++i) {
         const std::shared_ptr<Call> call = Call::create(queue);
         std::atomic<bool> go = false;
         std::thread finishing([&] {
@@ -194,7 +195,7 @@ TEST_F(Surface, ACallThatIsNotGivenUpHasItsOutcome) {
         });
         go = true;
         go.notify_all();
-        for (int spin = 0; spin < i % 100; ++spin) std::this_thread::yield();
+        for (int spin = 0; spin < i * 20 && go; ++spin) continue;
         if (!call->cancel()) {
             ASSERT_NE(call->outcome(), nullptr);
             EXPECT_EQ(call->outcome()->value, 7U);
@@ -285,6 +286,38 @@ TEST_F(Surface, AJoinThatIsGivenUpWhenItIsDoneLeavesNoThread) {
     for (int i = 0; i < 1000 && threads() > before; ++i)
         std::this_thread::sleep_for(std::chrono::milliseconds(10));
     EXPECT_LE(threads(), before);
+}
+
+TEST_F(Surface, WhatHasNoMemoryIsAnError) {
+    const feroce_bytes all{&queue, ~0ULL};
+    EXPECT_EQ(wait(feroce_session_write(queue, -1, 12345, all, bytes("a"))).code, ENOMEM);
+    EXPECT_EQ(wait(feroce_disk_write(queue, -1, 12345, 0, all, 0)).code, ENOMEM);
+    EXPECT_EQ(wait(feroce_space_write(queue, -1, 12345, 0, all)).code, ENOMEM);
+    EXPECT_EQ(wait(feroce_map_get(queue, -1, 12345, all)).code, ENOMEM);
+    EXPECT_EQ(wait(feroce_map_set(queue, -1, 12345, FEROCE_PUT, all, all, all)).code, ENOMEM);
+}
+
+// In a child, which has no threads yet.
+TEST_F(Surface, WhatHasNoDescriptorIsAnError) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+        feroce_release(queue);
+        queue = feroce_queue_create();
+        rlimit limit{};
+        ::getrlimit(RLIMIT_NOFILE, &limit);
+        limit.rlim_cur = static_cast<rlim_t>(feroce_queue_fd(queue)) + 1;
+        ::setrlimit(RLIMIT_NOFILE, &limit);
+        const feroce_session_options session{1, 1, 1, 1'000'000'000, 1'000'000'000};
+        const feroce_space_options space{0, 1, 7474, "", 1 << 20, 1'000'000'000, 1'000'000'000};
+        const bool fine =
+            feroce_queue_create() == 0 &&
+            wait(feroce_session_open(queue, -1, "a", "127.0.0.1", &session)).code == EMFILE &&
+            wait(feroce_space_join(queue, -1, &space)).code == EMFILE;
+        ::_exit(fine ? 0 : 1);
+    }
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    EXPECT_EQ(status, 0);
 }
 
 TEST_F(Surface, AChildHasNothingOfItsParent) {

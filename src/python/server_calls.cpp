@@ -11,6 +11,7 @@
 #include "python/arguments.hpp"
 #include "python/closable.hpp"
 #include "python/home.hpp"
+#include "python/surface.hpp"
 
 namespace feroce::python {
 
@@ -157,37 +158,44 @@ using namespace feroce::python;
 
 feroce_handle feroce_server_open(feroce_handle queue, int64_t timeout,
                                  const feroce_server_options* options) {
-    const auto home = Handles::instance().home();
-    if (!home) return unknown_handle(queue);
-    feroce::rtrs::ServerOptions given;
-    given.address = text_of(options->address);
-    given.port = options->port;
-    given.queue_depth = options->queue_depth;
-    given.chunk_size = options->chunk_size;
-    return begin_call(home->thread(), queue, timeout, [home, given](std::shared_ptr<Call> call) {
-        return open_server(std::move(call), home, given);
+    return begun(queue, [&]() -> feroce_handle {
+        const auto home = Handles::instance().home();
+        if (!home) return unknown_handle(queue);
+        feroce::rtrs::ServerOptions given;
+        given.address = text_of(options->address);
+        given.port = options->port;
+        given.queue_depth = options->queue_depth;
+        given.chunk_size = options->chunk_size;
+        return begin_call(home->thread(), queue, timeout,
+                          [home, given](std::shared_ptr<Call> call) {
+                              return open_server(std::move(call), home, given);
+                          });
     });
 }
 
 feroce_handle feroce_server_take(feroce_handle server, int32_t milliseconds, feroce_request* out,
                                  int32_t* closed) {
-    std::shared_ptr<Desk> desk;
-    if (const auto found = Handles::instance().find<OpenServer>(server)) desk = found->desk();
-    bool over = true;
-    std::shared_ptr<Asked> request;
-    if (desk) request = desk->take(std::chrono::milliseconds(milliseconds), over);
-    *closed = over ? 1 : 0;
-    if (!request) return 0;
-    *out = {};
-    out->is_read = request->is_read ? 1 : 0;
-    out->message = {request->message.data(), request->message.size()};
-    out->data = {request->is_read ? nullptr : request->data.data(), request->size};
-    out->session = request->session.c_str();
-    return Handles::instance().add(request);
+    return answered(feroce_handle{0}, [&] {
+        std::shared_ptr<Desk> desk;
+        if (const auto found = Handles::instance().find<OpenServer>(server)) desk = found->desk();
+        bool over = true;
+        std::shared_ptr<Asked> request;
+        if (desk) request = desk->take(std::chrono::milliseconds(milliseconds), over);
+        *closed = over ? 1 : 0;
+        if (!request) return feroce_handle{0};
+        *out = {};
+        out->is_read = request->is_read ? 1 : 0;
+        out->message = {request->message.data(), request->message.size()};
+        out->data = {request->is_read ? nullptr : request->data.data(), request->size};
+        out->session = request->session.c_str();
+        return Handles::instance().add(request);
+    });
 }
 
 int feroce_server_answer(feroce_handle request, int32_t code, const char* why, feroce_bytes data) {
-    const auto found = Handles::instance().find<Asked>(request);
-    if (!found) return EBADF;
-    return found->answer(code, text_of(why), copy_of(data)) ? 0 : EALREADY;
+    return answered(ENOMEM, [&] {
+        const auto found = Handles::instance().find<Asked>(request);
+        if (!found) return EBADF;
+        return found->answer(code, text_of(why), copy_of(data)) ? 0 : EALREADY;
+    });
 }

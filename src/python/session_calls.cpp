@@ -5,6 +5,7 @@
 #include "feroce/rtrs/session.hpp"
 #include "python/arguments.hpp"
 #include "python/session_calls.hpp"
+#include "python/surface.hpp"
 
 namespace feroce::python {
 
@@ -96,46 +97,56 @@ using namespace feroce::python;
 
 feroce_handle feroce_session_open(feroce_handle queue, int64_t timeout, const char* name,
                                   const char* paths, const feroce_session_options* options) {
-    const auto home = Handles::instance().home();
-    if (!home) return unknown_handle(queue);
-    return begin_call(home->thread(), queue, timeout,
-                      [home, called = text_of(name), ways = paths_of(paths),
-                       given = options_of(*options)](std::shared_ptr<Call> call) {
-                          return open_session(std::move(call), home, called, ways, given);
-                      });
+    return begun(queue, [&]() -> feroce_handle {
+        const auto home = Handles::instance().home();
+        if (!home) return unknown_handle(queue);
+        return begin_call(home->thread(), queue, timeout,
+                          [home, called = text_of(name), ways = paths_of(paths),
+                           given = options_of(*options)](std::shared_ptr<Call> call) {
+                              return open_session(std::move(call), home, called, ways, given);
+                          });
+    });
 }
 
 feroce_handle feroce_session_read(feroce_handle queue, int64_t timeout, feroce_handle session,
                                   feroce_bytes message, uint64_t size) {
-    return call_of<OpenSession>(
-        queue, timeout, session,
-        [text = copy_of(message), size](std::shared_ptr<Call> call, OpenSession& of) mutable {
-            return read_session(std::move(call), of.state(), std::move(text), size);
-        });
+    return begun(queue, [&]() -> feroce_handle {
+        return call_of<OpenSession>(
+            queue, timeout, session,
+            [text = copy_of(message), size](std::shared_ptr<Call> call, OpenSession& of) mutable {
+                return read_session(std::move(call), of.state(), std::move(text), size);
+            });
+    });
 }
 
 feroce_handle feroce_session_write(feroce_handle queue, int64_t timeout, feroce_handle session,
                                    feroce_bytes message, feroce_bytes data) {
-    return call_of<OpenSession>(queue, timeout, session,
-                                [text = copy_of(message), bytes = copy_of(data)](
-                                    std::shared_ptr<Call> call, OpenSession& of) mutable {
-                                    return write_session(std::move(call), of.state(),
-                                                         std::move(text), std::move(bytes));
-                                });
+    return begun(queue, [&]() -> feroce_handle {
+        return call_of<OpenSession>(queue, timeout, session,
+                                    [text = copy_of(message), bytes = copy_of(data)](
+                                        std::shared_ptr<Call> call, OpenSession& of) mutable {
+                                        return write_session(std::move(call), of.state(),
+                                                             std::move(text), std::move(bytes));
+                                    });
+    });
 }
 
 feroce_handle feroce_session_add_path(feroce_handle queue, int64_t timeout, feroce_handle session,
                                       const char* path) {
-    return call_of<OpenSession>(
-        queue, timeout, session,
-        [ways = paths_of(path)](std::shared_ptr<Call> call, OpenSession& of) {
-            return add_path_to(std::move(call), of.state(), ways);
-        });
+    return begun(queue, [&]() -> feroce_handle {
+        return call_of<OpenSession>(
+            queue, timeout, session,
+            [ways = paths_of(path)](std::shared_ptr<Call> call, OpenSession& of) {
+                return add_path_to(std::move(call), of.state(), ways);
+            });
+    });
 }
 
 feroce_handle feroce_session_look(feroce_handle queue, int64_t timeout, feroce_handle session) {
-    return call_of<OpenSession>(queue, timeout, session,
-                                [](std::shared_ptr<Call> call, OpenSession& of) {
-                                    return look_at_session(std::move(call), of.state());
-                                });
+    return begun(queue, [&]() -> feroce_handle {
+        return call_of<OpenSession>(queue, timeout, session,
+                                    [](std::shared_ptr<Call> call, OpenSession& of) {
+                                        return look_at_session(std::move(call), of.state());
+                                    });
+    });
 }

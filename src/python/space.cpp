@@ -31,6 +31,14 @@ rdma::Error left_error() {
     return {EBADF, "this node has left the address space"};
 }
 
+rdma::Result<gas::Node> join_node(gas::NodeOptions options) {
+    try {
+        return gas::Node::join(std::move(options));
+    } catch (const std::exception&) {
+        return error_of(std::current_exception());
+    }
+}
+
 }  // namespace
 
 void Space::join(const std::shared_ptr<Call>& call, const gas::NodeOptions& options) {
@@ -48,7 +56,7 @@ void Space::run(LoopThread::Main& main, std::shared_ptr<Space> self, std::shared
     auto duty = std::make_shared<const Duty>(std::move(call));
     options.runtime = [&main] { return main.make_runtime(); };
     const std::stop_callback given_up(duty->call().stop(), main.stopper());
-    auto joined = gas::Node::join(std::move(options));
+    auto joined = join_node(std::move(options));
     if (!joined) return fail(duty->call(), joined.error());
     State state(*std::move(joined));
     self->state_ = &state;

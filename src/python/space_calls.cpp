@@ -4,6 +4,7 @@
 
 #include "python/arguments.hpp"
 #include "python/space.hpp"
+#include "python/surface.hpp"
 
 namespace feroce::python {
 
@@ -105,101 +106,133 @@ using feroce::gas::NodeId;
 
 feroce_handle feroce_space_join(feroce_handle queue, int64_t timeout,
                                 const feroce_space_options* options) {
-    auto given = node_options_of(*options);
-    if (!given) return failed_call(queue, given.error());
-    if (timeout >= 0) given->patience = std::min(given->patience, feroce::Duration(timeout));
-    const auto call = Call::create(queue);
-    if (!call) return 0;
-    Space::join(call, *given);
-    return call->handle();
+    return begun(queue, [&]() -> feroce_handle {
+        auto given = node_options_of(*options);
+        if (!given) return failed_call(queue, given.error());
+        if (timeout >= 0) given->patience = std::min(given->patience, feroce::Duration(timeout));
+        const auto call = Call::create(queue);
+        if (!call) return 0;
+        try {
+            Space::join(call, *given);
+        } catch (const std::exception&) {  // There is no thread for it.
+            call->finish(error_of(std::current_exception()));
+        }
+        return call->handle();
+    });
 }
 
 feroce_handle feroce_space_alloc(feroce_handle queue, int64_t timeout, feroce_handle space,
                                  uint32_t node, uint64_t size) {
-    const NodeId on{static_cast<std::uint16_t>(node)};
-    return call_of<Space>(queue, timeout, space, [on, size](std::shared_ptr<Call> call, Space& of) {
-        return alloc(std::move(call), of.state(), on, size);
+    return begun(queue, [&]() -> feroce_handle {
+        const NodeId on{static_cast<std::uint16_t>(node)};
+        return call_of<Space>(queue, timeout, space,
+                              [on, size](std::shared_ptr<Call> call, Space& of) {
+                                  return alloc(std::move(call), of.state(), on, size);
+                              });
     });
 }
 
 feroce_handle feroce_space_free(feroce_handle queue, int64_t timeout, feroce_handle space,
                                 uint64_t pointer, uint64_t size) {
-    const auto block = ptr<void>::from_bits(pointer);
-    return call_of<Space>(queue, timeout, space,
-                          [block, size](std::shared_ptr<Call> call, Space& of) {
-                              return give_back(std::move(call), of.state(), block, size);
-                          });
+    return begun(queue, [&]() -> feroce_handle {
+        const auto block = ptr<void>::from_bits(pointer);
+        return call_of<Space>(queue, timeout, space,
+                              [block, size](std::shared_ptr<Call> call, Space& of) {
+                                  return give_back(std::move(call), of.state(), block, size);
+                              });
+    });
 }
 
 feroce_handle feroce_space_read(feroce_handle queue, int64_t timeout, feroce_handle space,
                                 uint64_t pointer, uint64_t size) {
-    const auto from = ptr<std::byte>::from_bits(pointer);
-    return call_of<Space>(queue, timeout, space,
-                          [from, size](std::shared_ptr<Call> call, Space& of) {
-                              return read_memory(std::move(call), of.state(), from, size);
-                          });
+    return begun(queue, [&]() -> feroce_handle {
+        const auto from = ptr<std::byte>::from_bits(pointer);
+        return call_of<Space>(queue, timeout, space,
+                              [from, size](std::shared_ptr<Call> call, Space& of) {
+                                  return read_memory(std::move(call), of.state(), from, size);
+                              });
+    });
 }
 
 feroce_handle feroce_space_write(feroce_handle queue, int64_t timeout, feroce_handle space,
                                  uint64_t pointer, feroce_bytes data) {
-    const auto to = ptr<std::byte>::from_bits(pointer);
-    return call_of<Space>(
-        queue, timeout, space,
-        [to, bytes = copy_of(data)](std::shared_ptr<Call> call, Space& of) mutable {
-            return write_memory(std::move(call), of.state(), to, std::move(bytes));
-        });
+    return begun(queue, [&]() -> feroce_handle {
+        const auto to = ptr<std::byte>::from_bits(pointer);
+        return call_of<Space>(
+            queue, timeout, space,
+            [to, bytes = copy_of(data)](std::shared_ptr<Call> call, Space& of) mutable {
+                return write_memory(std::move(call), of.state(), to, std::move(bytes));
+            });
+    });
 }
 
 feroce_handle feroce_space_compare_swap(feroce_handle queue, int64_t timeout, feroce_handle space,
                                         uint64_t pointer, uint64_t expected, uint64_t desired) {
-    const auto word = Word::from_bits(pointer);
-    return call_of<Space>(
-        queue, timeout, space, [word, expected, desired](std::shared_ptr<Call> call, Space& of) {
-            return compare_swap(std::move(call), of.state(), word, expected, desired);
-        });
+    return begun(queue, [&]() -> feroce_handle {
+        const auto word = Word::from_bits(pointer);
+        return call_of<Space>(queue, timeout, space,
+                              [word, expected, desired](std::shared_ptr<Call> call, Space& of) {
+                                  return compare_swap(std::move(call), of.state(), word, expected,
+                                                      desired);
+                              });
+    });
 }
 
 feroce_handle feroce_space_fetch_add(feroce_handle queue, int64_t timeout, feroce_handle space,
                                      uint64_t pointer, uint64_t amount) {
-    const auto word = Word::from_bits(pointer);
-    return call_of<Space>(queue, timeout, space,
-                          [word, amount](std::shared_ptr<Call> call, Space& of) {
-                              return fetch_add(std::move(call), of.state(), word, amount);
-                          });
+    return begun(queue, [&]() -> feroce_handle {
+        const auto word = Word::from_bits(pointer);
+        return call_of<Space>(queue, timeout, space,
+                              [word, amount](std::shared_ptr<Call> call, Space& of) {
+                                  return fetch_add(std::move(call), of.state(), word, amount);
+                              });
+    });
 }
 
 feroce_handle feroce_space_publish(feroce_handle queue, int64_t timeout, feroce_handle space,
                                    const char* name, uint64_t pointer, uint64_t size) {
-    const auto memory = ptr<void>::from_bits(pointer);
-    return call_alone(queue, timeout, space,
-                      [called = text_of(name), memory, size](Space::State& state) -> Outcome {
-                          return state.node.publish_memory(called, memory, size);
-                      });
+    return begun(queue, [&]() -> feroce_handle {
+        const auto memory = ptr<void>::from_bits(pointer);
+        return call_alone(queue, timeout, space,
+                          [called = text_of(name), memory, size](Space::State& state) -> Outcome {
+                              return state.node.publish_memory(called, memory, size);
+                          });
+    });
 }
 
 feroce_handle feroce_space_find(feroce_handle queue, int64_t timeout, feroce_handle space,
                                 const char* name, uint64_t size) {
-    return call_alone(queue, timeout, space, [called = text_of(name), size](Space::State& state) {
-        return told_pointer(state.node.find_memory(called, size));
+    return begun(queue, [&]() -> feroce_handle {
+        return call_alone(queue, timeout, space,
+                          [called = text_of(name), size](Space::State& state) {
+                              return told_pointer(state.node.find_memory(called, size));
+                          });
     });
 }
 
 feroce_handle feroce_space_share(feroce_handle queue, int64_t timeout, feroce_handle space,
                                  const char* name, uint64_t size) {
-    return call_alone(queue, timeout, space, [called = text_of(name), size](Space::State& state) {
-        return told_pointer(state.node.share_memory(called, size));
+    return begun(queue, [&]() -> feroce_handle {
+        return call_alone(queue, timeout, space,
+                          [called = text_of(name), size](Space::State& state) {
+                              return told_pointer(state.node.share_memory(called, size));
+                          });
     });
 }
 
 feroce_handle feroce_space_withdraw(feroce_handle queue, int64_t timeout, feroce_handle space,
                                     const char* name) {
-    return call_alone(queue, timeout, space,
-                      [called = text_of(name)](Space::State& state) -> Outcome {
-                          return state.node.withdraw(called);
-                      });
+    return begun(queue, [&]() -> feroce_handle {
+        return call_alone(queue, timeout, space,
+                          [called = text_of(name)](Space::State& state) -> Outcome {
+                              return state.node.withdraw(called);
+                          });
+    });
 }
 
 feroce_handle feroce_space_barrier(feroce_handle queue, int64_t timeout, feroce_handle space) {
-    return call_alone(queue, timeout, space,
-                      [](Space::State& state) -> Outcome { return state.node.barrier(); });
+    return begun(queue, [&]() -> feroce_handle {
+        return call_alone(queue, timeout, space,
+                          [](Space::State& state) -> Outcome { return state.node.barrier(); });
+    });
 }

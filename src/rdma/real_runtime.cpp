@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <memory>
 #include <new>
+#include <system_error>
 #include <vector>
 
 #include "base/assert.hpp"
@@ -89,7 +90,9 @@ struct Processors {
 }  // namespace
 
 RealRuntime::RealRuntime() : wake_fd_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
-    ASSERT(wake_fd_ >= 0);
+    if (wake_fd_ < 0)
+        throw std::system_error(errno, std::generic_category(),
+                                "no descriptor for a loop; see `ulimit -n`");
 }
 
 RealRuntime::~RealRuntime() {
