@@ -107,6 +107,9 @@ feroce_handle feroce_server_open(feroce_handle queue, int64_t timeout,
  * will ever come. */
 feroce_handle feroce_server_take(feroce_handle server, int32_t milliseconds, feroce_request* out,
                                  int32_t* closed);
+/* No more requests are taken in, and those that wait are answered with ECANCELED. Requests that
+ * were taken can be answered until the server is closed. */
+void feroce_server_stop(feroce_handle server);
 /* Once. 0 and data, or an errno and its sentence. */
 int feroce_server_answer(feroce_handle request, int32_t code, const char* why, feroce_bytes data);
 

@@ -192,6 +192,13 @@ feroce_handle feroce_server_take(feroce_handle server, int32_t milliseconds, fer
     });
 }
 
+void feroce_server_stop(feroce_handle server) {
+    answered(0, [&] {
+        if (const auto found = Handles::instance().find<OpenServer>(server)) found->desk()->close();
+        return 0;
+    });
+}
+
 int feroce_server_answer(feroce_handle request, int32_t code, const char* why, feroce_bytes data) {
     return answered(ENOMEM, [&] {
         const auto found = Handles::instance().find<Asked>(request);

@@ -7,7 +7,8 @@
         session.write(b"key", b"value")
         print(session.read(b"key", 5))
 
-Every function that waits has a form for asyncio: `await session.read_async(...)`. Errors are
+Reads, writes and most other functions that wait have a form for asyncio: `await
+session.read_async(...)`. Errors are
 feroce.Error. docs/python.md tells the rest."""
 from ._calls import Error
 from ._place import __version__, command, folder, libraries, main

@@ -87,6 +87,7 @@ OTHERS: dict[str, tuple[Any, list[Any]]] = {
     "release": (None, [c_uint64]),
     "shutdown": (None, []),
     "server_take": (c_uint64, [c_uint64, c_int32, POINTER(ServerRequest), POINTER(c_int32)]),
+    "server_stop": (None, [c_uint64]),
     "server_answer": (c_int32, [c_uint64, c_int32, c_char_p, Bytes]),
 }
 

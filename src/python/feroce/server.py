@@ -31,7 +31,8 @@ class Server:
     """Serves sessions: Server(handler, port=7480). The handler is called in one of `threads`
     threads, so it may wait; what it returns answers a read. What it raises fails the request: an
     OSError, as feroce.Error is one, with its errno and sentence, anything else (also SystemExit)
-    with EIO, and the log has the trace. A request that failover repeats is not given to it again."""
+    with EIO, and the log has the trace. A request that failover repeats is not given to it
+    again."""
 
     def __init__(self, handler: Handler, *, address: str = "", port: int = DEFAULT_PORT,
                  threads: int = 1, queue_depth: int = 512, chunk_size: int = 128 << 10) -> None:
@@ -54,16 +55,18 @@ class Server:
         return self._handle.closed
 
     def close(self) -> None:
-        """Takes nothing more in. Handlers that run now are waited for."""
+        """Takes nothing more in: requests that no handler has yet fail with ECANCELED. Handlers
+        that run now are waited for, and answer their clients; then the sessions end."""
         if self._handle.closed:
             return
         try:
+            _library.library.feroce_server_stop(self._handle.get())
+            for thread in self._threads:
+                if thread is not threading.current_thread():
+                    thread.join()
             _calls.call("close", None, self._handle.get())
         finally:
             self._handle.release()
-        for thread in self._threads:
-            if thread is not threading.current_thread():
-                thread.join()
 
     def serve_forever(self) -> None:
         """Until close(), or a signal's exception such as KeyboardInterrupt."""

@@ -51,7 +51,7 @@ class SessionInfo(NamedTuple):
 
 class Session:
     """A session with a server: Session("kv", ["10.0.0.1", "10.0.1.1"]). A server has one session of
-    a name at a time. Any number of threads and tasks may use it at a time. `timeout`, of the
+    a name at a time. Any number of threads and tasks may use it at the same time. `timeout`, of the
     session for all of its requests or of one request, is in seconds; None: until the server
     answers, or no path came back in `queue_if_no_path`."""
 

@@ -81,7 +81,7 @@ async def join_async(*, rank: Optional[int] = None, size: Optional[int] = None, 
 
 
 class AddressSpace:
-    """This process in its cluster. Any number of threads and tasks may use it at a time.
+    """This process in its cluster. Any number of threads and tasks may use it at the same time.
 
     Names and barriers take their turns: one that is given up (Ctrl-C, a cancelled task) goes on
     until it has ended, and the next ones wait for it."""
@@ -354,6 +354,10 @@ class _Map:
                        expected: bytes = b"") -> tuple[object, ...]:
         return (self._handle.get(), how, _library.view(key), _library.view(value),
                 _library.view(expected))
+
+    def __bool__(self) -> bool:
+        """That there is one: `if space_map` does not read it. Whether it is empty len() says."""
+        return True
 
     def __len__(self) -> int:
         """Reads the whole map."""
