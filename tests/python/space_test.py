@@ -199,6 +199,8 @@ class Alone(unittest.TestCase):
 
     def test_maps(self):
         map_ = self.space.map("map", buckets=8)
+        self.assertTrue(map_)  # It is empty, but there.
+        self.assertEqual(len(map_), 0)
         self.assertIsNone(map_.get(b"a"))
         self.assertTrue(map_.put(b"a", b"1"))
         self.assertFalse(map_.put(b"a", b"2"))
