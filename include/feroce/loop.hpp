@@ -125,6 +125,7 @@ public:
     Result<rdma_event_channel*> cm_channel();
     void attach(Source& source);
     void detach(Source& source);
+    bool has(const Source& source) const;
     // One queue for all connections of a device that want no other: one to poll instead of many.
     // Null if the device refuses.
     PolledQueue* common_queue(ibv_context* device);

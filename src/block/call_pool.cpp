@@ -17,7 +17,8 @@ std::shared_ptr<CallPool> CallPool::of(rdma::Loop& loop) {
     // A loop belongs to one thread, and so do its back ends.
     thread_local std::map<rdma::Loop*, std::weak_ptr<CallPool>> pools;
     std::erase_if(pools, [](const auto& entry) { return entry.second.expired(); });
-    if (auto pool = pools[&loop].lock()) return pool;
+    // A call that never returned may hold the pool of a loop that was destroyed at this address.
+    if (auto pool = pools[&loop].lock(); pool && loop.has(*pool)) return pool;
     auto pool = std::make_shared<CallPool>(loop);
     pools[&loop] = pool;
     return pool;
@@ -61,11 +62,14 @@ CallPool::Line& CallPool::line_of(const CallOwner& owner) {
     return line;
 }
 
-CallPool::Job& CallPool::take_job(const CallOwner& owner) {
+CallPool::Job& CallPool::take_job(CallOwner owner) {
+    constexpr std::uint64_t kUnknown = std::uint64_t{1} << 63;  // No number of the kernel has it.
+    if (owner.alone) owner.device = DeviceId{kUnknown | unknown_devices_++};
     Line* line = nullptr;
     {
         const std::lock_guard lock(mutex_);
         line = &line_of(owner);
+        line->device->alone = owner.alone;
     }
     Job* const old = free_.pop_front();
     Job& job = old != nullptr ? *old : jobs_.emplace_back();
@@ -91,6 +95,7 @@ void CallPool::run(const CallOwner& owner, std::function<int()> what,
 }
 
 bool CallPool::may_begin(const Line& line) const {
+    if (line.device->alone) return alone_ < kAlone;
     if (line.running >= kOfOneOwner) return false;
     const std::size_t of_device = line.device->running;
     return of_device == 0 || (of_device < kOfOneDevice && shared_ < kShared);
@@ -109,12 +114,14 @@ CallPool::Job* CallPool::begin_next() {
     --waiting_;
     ++line->running;
     if (line->device->running++ > 0) ++shared_;
+    if (line->device->alone) ++alone_;
     return job;
 }
 
 void CallPool::end(Job& job) {
     --job.line->running;
     if (--job.line->device->running > 0) --shared_;
+    if (job.line->device->alone) --alone_;
     done_.push_back(job);
     any_done_.store(true, std::memory_order_release);
     (void)!::eventfd_write(event_fd_, 1);
@@ -179,6 +186,7 @@ void CallPool::work() {
 
 bool CallPool::poll() {
     if (!any_done_.load(std::memory_order_acquire)) return false;
+    const auto self = weak_from_this().lock();  // What is told of its end may be the last holder.
     rdma::List<Job> done;
     {
         const std::lock_guard lock(mutex_);

@@ -1,12 +1,15 @@
 // CallPool: a few threads that make blocking calls for a loop: calls of files where the kernel
 // refuses an io_uring, and what io_uring has no call for. A disk that takes its time must not stop
 // the loop: its heartbeats keep the paths of all clients up. A dead device must not stop the others
-// either: each device has one thread for itself, and gets only a part of those that all share.
+// either: each device has one thread for itself, and gets only a part of those that all share. A
+// call of which nobody knows the device, such as to open a file, counts as one of a device of its
+// own.
 #pragma once
 
 #include <atomic>
 #include <condition_variable>
 #include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <exception>
 #include <functional>
@@ -31,14 +34,18 @@ namespace feroce::block {
 struct CallOwner {
     const void* who = nullptr;
     DeviceId device{};
+    bool alone = false;  // Its device is not known; every call is taken for one of another device.
 };
 
-class CallPool final : public CallRunner, public rdma::Source {
+class CallPool final : public CallRunner,
+                       public rdma::Source,
+                       public std::enable_shared_from_this<CallPool> {
 public:
     // The pool of this loop, made at the first call. Its threads begin when they are needed.
     static std::shared_ptr<CallPool> of(rdma::Loop& loop);
 
     explicit CallPool(rdma::Loop& loop);
+    // Waits for calls that are being made. There are none of call(): they hold a pool of of().
     ~CallPool() override;
 
     void submit(BackendRequest& request) override;
@@ -46,8 +53,10 @@ public:
     void run(const CallOwner& owner, std::function<int()> work,
              std::function<void(int result)> then);
     // The function's value, or what it throws, for a coroutine. Fails only with ETIMEDOUT or
-    // ECANCELED; the function runs even then, and its value ends in the loop's thread. The pool
-    // outlives the task. For a lambda with captures see call_on (feroce/elsewhere.hpp).
+    // ECANCELED; the function runs even then, and its value ends in the loop's thread. The call
+    // holds a pool of of() until then: to give up a call waits for nothing. If the loop is
+    // destroyed first, pool and value stay until the process ends. For a lambda with captures see
+    // call_on (feroce/elsewhere.hpp).
     template <class Function>
     rdma::Task<rdma::Result<std::invoke_result_t<Function>>> call(CallOwner owner,
                                                                   Function function);
@@ -63,6 +72,8 @@ public:
     // and one disk leaves some to the others on its device.
     static constexpr std::size_t kOfOneDevice = 12;
     static constexpr std::size_t kOfOneOwner = 8;
+    // Of calls whose device is not known. Further ones wait for the end of one of these.
+    static constexpr std::size_t kAlone = 64;
 
 private:
     struct Job;
@@ -76,6 +87,7 @@ private:
     struct Device {
         std::map<const void*, Line> lines;
         std::size_t running = 0;  // Of all lines.
+        bool alone = false;       // For one call, whose device is not known.
     };
     struct Job : rdma::ListNode {
         Line* line = nullptr;
@@ -88,7 +100,7 @@ private:
         int perform() const { return request != nullptr ? call.perform() : work(); }
     };
 
-    Job& take_job(const CallOwner& owner);
+    Job& take_job(CallOwner owner);
     void start(Job& job);
     void add_thread();
     void work();  // Of each thread.
@@ -104,6 +116,7 @@ private:
     std::deque<Job> jobs_;  // All there are. The loop's thread alone, as are free_ and threads_.
     rdma::List<Job> free_;
     std::vector<std::thread> threads_;
+    std::uint64_t unknown_devices_ = 0;  // So many were told apart.
     // Set with release when a job was put into done_, so that poll() need not lock for nothing.
     std::atomic<bool> any_done_ = false;
     std::mutex mutex_;  // Guards what follows.
@@ -113,6 +126,7 @@ private:
     rdma::List<Job> done_;
     std::size_t waiting_ = 0;  // In all lines.
     std::size_t shared_ = 0;   // Calls being made beside the first of each device.
+    std::size_t alone_ = 0;    // Calls being made whose device is not known.
     std::size_t idle_ = 0;
     bool over_ = false;
 };
@@ -139,7 +153,7 @@ rdma::Task<rdma::Result<std::invoke_result_t<Function>>> CallPool::call(CallOwne
         }
         return 0;
     };
-    run(owner, work, [call](int) {
+    run(owner, work, [call, self = weak_from_this().lock()](int) {
         call->done = true;
         call->ended.notify_all();
     });

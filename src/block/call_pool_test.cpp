@@ -6,7 +6,10 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <functional>
+#include <memory>
+#include <optional>
 #include <semaphore>
 #include <stop_token>
 #include <utility>
@@ -104,6 +107,24 @@ TEST_F(CallPools, HoweverManyDevicesAreDeadTheOthersHaveAThread) {
     EXPECT_EQ(dead.stuck, dead.started);
 }
 
+TEST_F(CallPools, CallsOfUnknownDevicesStopNoOther) {
+    dead.start({.alone = true});
+    ASSERT_TRUE(dead.wait_for_stuck(DeadCalls::kCalls));
+    expect_served({.alone = true});
+    expect_served({.who = &owners[0], .device = DeviceId{1}});
+    EXPECT_TRUE(dead.let_end());
+}
+
+TEST_F(CallPools, CallsOfUnknownDevicesAreBounded) {
+    while (dead.started <= CallPool::kAlone) dead.start({.alone = true});
+    ASSERT_TRUE(dead.wait_for_stuck(CallPool::kAlone));
+    expect_served({.who = &owners[0], .device = DeviceId{1}});
+    EXPECT_EQ(dead.stuck, CallPool::kAlone) << "further ones wait";
+    EXPECT_TRUE(dead.let_end());
+    EXPECT_EQ(dead.stuck, dead.started);
+    expect_served({.alone = true});
+}
+
 rdma::Task<rdma::Result<int>> call_of(CallPool& pool, const void* who,
                                       std::function<int()> function) {
     const CallOwner owner{.who = who};
@@ -141,6 +162,60 @@ TEST_F(CallPools, ACallThatIsGivenUpIsMadeAllTheSame) {
     may_end.release();
     EXPECT_TRUE(rdma::poll_until(loop, [&] { return done.load(); }));
     expect_served({.who = &owners[0]});
+}
+
+// A call that does not return. It may outlive its test.
+struct StuckCall {
+    std::atomic<bool> begun = false;
+    std::atomic<bool> was_let = false;
+    std::binary_semaphore may_end{0};
+};
+
+// Has the only pool of its loop.
+rdma::Task<void> be_stuck(rdma::Loop& loop, std::shared_ptr<StuckCall> call,
+                          std::weak_ptr<CallPool>& of) {
+    const auto pool = CallPool::of(loop);
+    of = pool;
+    auto waits = [call] {
+        call->begun = true;
+        call->was_let = call->may_end.try_acquire_for(std::chrono::seconds(30));
+        return 0;
+    };
+    const CallOwner owner{.alone = true};
+    (void)co_await pool->call(owner, std::move(waits));
+}
+
+class GivenUpCalls : public testing::Test {
+protected:
+    // The coroutine is destroyed; the call goes on.
+    GivenUpCalls() {
+        rdma::TaskGroup group(*loop);
+        group.spawn(be_stuck(*loop, call, pool));
+        EXPECT_TRUE(rdma::poll_until(*loop, [&] { return call->begun.load(); }));
+    }
+
+    rdma::RealRuntime runtime;
+    std::optional<rdma::Loop> loop{std::in_place, runtime};
+    std::shared_ptr<StuckCall> call = std::make_shared<StuckCall>();
+    std::weak_ptr<CallPool> pool;
+};
+
+TEST_F(GivenUpCalls, TheLoopDoesNotWaitForOne) {
+    EXPECT_FALSE(pool.expired()) << "its end waits for the call";
+    call->may_end.release();
+    EXPECT_TRUE(rdma::poll_until(*loop, [&] { return pool.expired(); }));
+    EXPECT_TRUE(call->was_let);
+}
+
+TEST_F(GivenUpCalls, ALoopCanEndBeforeOne) {
+    loop.reset();
+    loop.emplace(runtime);  // At the same address.
+    {
+        const auto other = CallPool::of(*loop);
+        EXPECT_NE(other, pool.lock());
+        EXPECT_EQ(*loop->run(call_of(*other, nullptr, [] { return 7; })), 7);
+    }
+    call->may_end.release();
 }
 
 // Each call waits for the next: none may be left to a thread that is busy.

@@ -334,7 +334,7 @@ rdma::Task<rdma::Result<std::shared_ptr<Backend>>> open_file_backend(rdma::Loop&
     auto open = [path, options, random = loop.runtime().random()] {
         return OpenFile::open(path, options, random);
     };
-    const CallOwner owner{.who = &path};  // Only the file itself can tell on which device it is.
+    const CallOwner owner{.alone = true};  // Only the file itself can tell on which device it is.
     auto file = co_await pool->call(owner, std::move(open));
     if (!file) co_return file.error();
     if (!*file) co_return (*file).error();

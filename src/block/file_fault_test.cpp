@@ -329,6 +329,30 @@ TEST_P(Openings, OneThatIsGivenUpLetsGoOfItsFile) {
     EXPECT_FALSE(opened);
 }
 
+TEST_P(Openings, ThoseOfDeadDevicesStopNoOther) {
+    constexpr std::size_t kDead = 2 * CallPool::kOfOneDevice;
+    const std::array<int, kDead> files{};
+    std::counting_semaphore<> may_end{0};
+    std::size_t ended = 0;
+    const auto pool = CallPool::of(loop);
+    const auto hangs = [&] {
+        may_end.acquire();
+        return 0;
+    };
+    // Nobody knows which devices they are on.
+    for (const int& file : files) pool->run({.who = &file}, hangs, [&](int) { ++ended; });
+    system_may_answer.release();
+    EXPECT_TRUE(rdma::poll_until(loop, [&] { return opened.has_value(); }));
+    path = folder + "/third";
+    make_file(kSize);
+    opened.reset();
+    opening->spawn(open());
+    EXPECT_TRUE(rdma::poll_until(loop, [&] { return opened.has_value(); }));
+    EXPECT_TRUE(opened && *opened);
+    may_end.release(kDead);
+    EXPECT_TRUE(rdma::poll_until(loop, [&] { return ended == kDead; }));
+}
+
 INSTANTIATE_TEST_SUITE_P(All, Openings, testing::Bool(),
                          [](const auto& with) { return with.param ? "uring" : "threads"; });
 

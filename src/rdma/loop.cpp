@@ -130,7 +130,7 @@ bool Loop::deliver_mail() {
 
 bool Loop::poll_sources() {
     bool any = false;
-    // By index: operations may make sources, though not end any that is being polled.
+    // By index: operations may make sources, and the one that is polled may end with true.
     for (std::size_t i = 0; i < sources_.size(); ++i) contain([&] { any |= sources_[i]->poll(); });
     return any;
 }
@@ -257,6 +257,10 @@ void Loop::attach(Source& source) {
 
 void Loop::detach(Source& source) {
     std::erase(sources_, &source);
+}
+
+bool Loop::has(const Source& source) const {
+    return std::find(sources_.begin(), sources_.end(), &source) != sources_.end();
 }
 
 PolledQueue* Loop::common_queue(ibv_context* device) {

@@ -97,8 +97,9 @@ struct FileOptions {
 // file system is written: for a server that does not run yet.
 rdma::Result<std::shared_ptr<Backend>> file_backend(rdma::Loop& loop, const std::string& path,
                                                     const FileOptions& options = {});
-// The same by a thread, while the loop goes on. If the task is given up, the thread ends what it
-// has begun and the file is closed.
+// The same by a thread, while the loop goes on; files of dead devices stop no others, up to 64 at a
+// time. If the task is given up, nobody waits: the thread ends what it has begun, and the loop, if
+// it is still there, closes the file.
 rdma::Task<rdma::Result<std::shared_ptr<Backend>>> open_file_backend(rdma::Loop& loop,
                                                                      std::string path,
                                                                      FileOptions options = {});
