@@ -67,6 +67,8 @@ public:
         : exports_(loop, server, std::move(now)), source_(source), tasks_(loop) {}
 
     bool busy() const { return !tasks_.empty(); }
+    // Waits for no file any more: what is begun ends soon.
+    void stop() { exports_.stop(); }
     void begin(Told told) {
         waiting_.push_back(std::move(told));
         if (!busy()) tasks_.spawn(reload());
@@ -111,6 +113,7 @@ void serve(rdma::Loop& loop, block::Server& server, Reloader& reloader, const st
     constexpr auto kDoorPeriod = std::chrono::milliseconds(100);
     auto next_look = loop.now();
     while (asked_to_end == 0 || reloader.busy()) {
+        if (asked_to_end != 0) reloader.stop();
         loop.poll_or_wait(loop.after(kDoorPeriod));
         if (loop.now() < next_look) continue;
         next_look = loop.after(kDoorPeriod);
@@ -148,7 +151,7 @@ void go_on_after_exceptions(rdma::Loop& loop) {
 
 int serve_exports(const ConfigSource& source) {
     catch_signals(!source.file.empty());  // First: a SIGHUP that is not caught ends the process.
-    const ExportConfig config = source.read();
+    ExportConfig config = source.read();
     rdma::Loop loop;
     go_on_after_exceptions(loop);
     rtrs::ServerOptions options;
@@ -158,6 +161,7 @@ int serve_exports(const ConfigSource& source) {
     options.chunk_size = config.chunk_size;
     auto exports = open_all(loop, config);
     if (!exports) return complain(exports.error().why);
+    find_files(config);
     Disks disks;
     for (const block::Export& what : *exports)
         disks.emplace_back(what.name, what.backend->shape().size);

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <utility>
 
 #include "block/desk.hpp"
@@ -31,14 +32,25 @@ bool same_guests(const ExportSpec& a, const ExportSpec& b) {
 
 // Whether two exports are of one file or device, under whatever names.
 bool of_one_file(const ExportSpec& one, const ExportSpec& other) {
-    struct stat a {
-    }, b{};
-    if (one.kind != ExportSpec::Kind::File || other.kind != ExportSpec::Kind::File ||
-        ::stat(one.path.c_str(), &a) != 0 || ::stat(other.path.c_str(), &b) != 0)
-        return false;
-    if (S_ISBLK(a.st_mode) && S_ISBLK(b.st_mode)) return a.st_rdev == b.st_rdev;
-    return a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+    return one.file && one.file == other.file;
 }
+
+// Says once that something has not answered for so long.
+class Reminder : public rdma::Timer {
+public:
+    Reminder(rdma::Loop& loop, const std::string& what, Duration after)
+        : Timer(loop, [](Timer& self) { static_cast<Reminder&>(self).tell(); }), what_(what) {
+        arm(loop.after(after));
+    }
+
+private:
+    void tell() const {
+        complain(what_ +
+                 " does not answer; the new config waits for it, what is exported does not");
+    }
+
+    const std::string& what_;
+};
 
 // What the server has told its clients, and where it listens.
 void check_settings(const ExportConfig& now, const ExportConfig& next) {
@@ -103,6 +115,18 @@ ExportChange::Reopened reopening(const ExportSpec& spec, const std::vector<Expor
 
 }  // namespace
 
+std::optional<FileId> find_file(const std::string& path) {
+    struct stat status {};
+    if (::stat(path.c_str(), &status) != 0) return {};
+    if (S_ISBLK(status.st_mode)) return FileId{true, status.st_rdev, 0};
+    return FileId{false, status.st_dev, status.st_ino};
+}
+
+void find_files(ExportConfig& config) {
+    for (ExportSpec& spec : config.exports)
+        if (spec.kind == ExportSpec::Kind::File) spec.file = find_file(spec.path);
+}
+
 ExportChange compare(const ExportConfig& now, const ExportConfig& next) {
     check_settings(now, next);
     check_exports(next.exports);
@@ -134,24 +158,65 @@ rdma::Result<block::Export> open_export(rdma::Loop& loop, const ExportSpec& spec
     return export_of(spec, *std::move(backend));
 }
 
-rdma::Task<rdma::Result<ExportChange>> ServedExports::plan(std::function<ExportConfig()> read) {
-    auto compared = [now = now_, read = std::move(read)] { return compare(now, read()); };
-    const block::CallOwner owner{.who = this};
-    co_return co_await pool_->call(owner, std::move(compared));
+template <class T>
+rdma::Task<rdma::Result<T>> ServedExports::patiently(std::string what, Instant deadline,
+                                                     rdma::Task<rdma::Result<T>> task) {
+    const Reminder reminder(loop_, what, patience_.before_telling);
+    auto limited = std::move(task).until(deadline).with(stop_.get_token());
+    auto done = co_await std::move(limited);
+    if (done) co_return done;
+    if (stop_.stop_requested())
+        co_return rdma::Error(ECANCELED, "the server is ending and waits no longer for " + what);
+    if (done.error().code == ETIMEDOUT && loop_.now() >= deadline)
+        co_return rdma::Error(ETIMEDOUT, what + " does not answer; see whether its disk does");
+    co_return done;
 }
 
-rdma::Task<rdma::Result<ServedExports::Opening>> ServedExports::open(ExportSpec spec) {
-    auto backend = co_await open_backend(loop_, spec);
+template <class Function>
+rdma::Task<rdma::Result<std::invoke_result_t<Function>>> ServedExports::ask(std::string what,
+                                                                            Instant deadline,
+                                                                            Function function) {
+    const block::CallOwner owner{.alone = true};
+    auto call = pool_->call(owner, std::move(function));
+    auto answer = patiently(std::move(what), deadline, std::move(call));
+    co_return co_await std::move(answer);
+}
+
+// Files that are served already are not looked at: their disks may be dead.
+rdma::Task<rdma::Result<ExportChange>> ServedExports::plan(std::function<ExportConfig()> read,
+                                                           Instant deadline) {
+    auto reading = ask("the config file", deadline, std::move(read));
+    auto next = co_await std::move(reading);
+    if (!next) co_return next.error();
+    for (ExportSpec& spec : next->exports) {
+        const ExportSpec* const old = find(now_.exports, spec.name);
+        if (old != nullptr && same_place_and_way(*old, spec)) {
+            spec.file = old->file;
+        } else if (spec.kind == ExportSpec::Kind::File) {
+            auto finds = [path = spec.path] { return find_file(path); };
+            auto finding = ask(spec.path, deadline, std::move(finds));
+            auto found = co_await std::move(finding);
+            if (!found) co_return found.error();
+            spec.file = *found;
+        }
+    }
+    co_return compare(now_, *next);
+}
+
+rdma::Task<rdma::Result<ServedExports::Opening>> ServedExports::open(ExportSpec spec,
+                                                                     Instant deadline) {
+    auto opening = patiently(spec.path, deadline, open_backend(loop_, spec));
+    auto backend = co_await std::move(opening);
     if (!backend) co_return backend.error();
     block::Export what = export_of(spec, *std::move(backend));
     co_return Opening{std::move(spec), std::move(what)};
 }
 
 rdma::Task<rdma::Result<std::vector<ServedExports::Opening>>> ServedExports::open_all(
-    const std::vector<ExportSpec>& specs) {
+    const std::vector<ExportSpec>& specs, Instant deadline) {
     std::vector<Opening> out;
     for (const ExportSpec& spec : specs) {
-        auto opening = co_await open(spec);
+        auto opening = co_await open(spec, deadline);
         if (!opening) co_return opening.error();
         out.push_back(*std::move(opening));
     }
@@ -182,11 +247,11 @@ rdma::Task<rdma::Result<>> ServedExports::withdraw(const ExportSpec& spec, Lines
 }
 
 rdma::Task<rdma::Result<>> ServedExports::reopen(const ExportChange::Reopened& what, Lines& lines) {
-    auto opening = co_await open(what.next);
+    auto opening = co_await open(what.next, loop_.after(patience_.before_giving_up));
     if (opening) co_return add(*std::move(opening), lines);
     for (const ExportSpec& old : what.before) {
         if (find(now_.exports, old.name) != nullptr) continue;
-        auto before = co_await open(old);
+        auto before = co_await open(old, loop_.after(patience_.before_giving_up));
         if (before) (void)add(*std::move(before), lines);
     }
     co_return opening.error();
@@ -197,15 +262,16 @@ rdma::Task<ServedExports::Outcome> ServedExports::change_to(std::function<Export
     const auto note = [&out](const rdma::Result<>& done) {
         if (!done) out.trouble += (out.trouble.empty() ? "" : "; ") + done.error().why;
     };
+    const Instant deadline = loop_.after(patience_.before_giving_up);
     rdma::Result<ExportChange> change = ExportChange{};
     try {
-        change = co_await plan(std::move(read));
+        change = co_await plan(std::move(read), deadline);
     } catch (const UsageError& error) {
         out.trouble = error.what();
         co_return out;
     }
     rdma::Result<std::vector<Opening>> ahead = std::vector<Opening>{};
-    if (change) ahead = co_await open_all(change->opened);
+    if (change) ahead = co_await open_all(change->opened, deadline);
     if (!change || !ahead) {
         out.trouble = change ? ahead.error().why : change.error().why;
         co_return out;

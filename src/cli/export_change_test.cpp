@@ -8,23 +8,37 @@
 #include <cerrno>
 #include <filesystem>
 #include <fstream>
+#include <functional>
+#include <memory_resource>
 #include <new>
+#include <optional>
+#include <semaphore>
+#include <span>
 #include <thread>
 
 #include "cli/export.hpp"
 #include "cli/output.hpp"
 #include "feroce/block/backend.hpp"
+#include "feroce/task_group.hpp"
+#include "rdma/test_until.hpp"
 
 namespace {
 
 std::thread::id loop_thread;
 std::atomic<int> syncs_by_loop = 0, syncs_by_threads = 0;
+std::atomic<bool> disk_is_dead = false;
+std::atomic<int> stuck_syncs = 0;
+std::binary_semaphore disk_answers{0};
 
 }  // namespace
 
 // In place of the C library's: a writer record is made durable by it.
 extern "C" int fsync(int fd) {
     ++(std::this_thread::get_id() == loop_thread ? syncs_by_loop : syncs_by_threads);
+    if (disk_is_dead) {
+        ++stuck_syncs;
+        disk_answers.acquire();
+    }
     return static_cast<int>(::syscall(SYS_fsync, fd));
 }
 
@@ -65,7 +79,9 @@ TEST(ExportChange, AddedRemovedAndReplaced) {
     EXPECT_EQ(change.opened[0].path, "/d");
 }
 
-std::string trouble(const ExportConfig& now, const ExportConfig& next) {
+std::string trouble(ExportConfig now, ExportConfig next) {
+    find_files(now);
+    find_files(next);
     try {
         compare(now, next);
     } catch (const UsageError& error) {
@@ -194,6 +210,152 @@ TEST(ServedExports, WhatCannotBeReadChangesNothing) {
     EXPECT_EQ(outcome.trouble, "a mistake");
     EXPECT_TRUE(outcome.lines.empty());
     EXPECT_TRUE(loop.run(server->stop()));
+}
+
+// Whose time passes when it is told to.
+class TestClock : public rdma::Runtime {
+public:
+    Instant now() override { return real_.now() + skipped; }
+    void wait(Instant until, std::span<const int> fds) override {
+        real_.wait(until == kNever ? until : until - skipped, fds);
+    }
+    void wake() override { real_.wake(); }
+    void relax() override { real_.relax(); }
+    std::pmr::memory_resource& memory() override { return real_.memory(); }
+    std::uint64_t random() override { return real_.random(); }
+
+    Duration skipped{};
+
+private:
+    rdma::RealRuntime real_;
+};
+
+// A server without exports, and a new file that it can be told to export.
+class Reloads : public testing::Test {
+protected:
+    Reloads() {
+        std::filesystem::remove_all(folder);
+        std::filesystem::create_directory(folder);
+        make_file(disk);
+        rtrs::ServerOptions options;
+        options.address = "127.0.0.1";
+        options.port = 0;
+        server.emplace(block::Server::open(loop, options, {}).value());
+        served.emplace(loop, *server, config_of({}));
+        tasks.emplace(loop);
+    }
+    ~Reloads() override {
+        disk_is_dead = false;
+        tasks.reset();
+        served.reset();
+        EXPECT_TRUE(loop.run(server->stop()));
+        server.reset();
+        std::filesystem::remove_all(folder);
+    }
+    static void make_file(const std::string& path) {
+        std::ofstream(path) << "";
+        std::filesystem::resize_file(path, 1 << 20);
+    }
+    rdma::Task<void> change(std::function<ExportConfig()> read) {
+        outcome = co_await served->change_to(std::move(read));
+    }
+    void begin(std::function<ExportConfig()> read) {
+        outcome.reset();
+        tasks->spawn(change(std::move(read)));
+    }
+    bool wait_for_outcome() {
+        return rdma::poll_until(loop, [&] { return outcome.has_value(); });
+    }
+    std::string trouble_of(const std::vector<std::string>& exports) {
+        begin([exports] { return config_of(exports); });
+        return wait_for_outcome() ? outcome->trouble : "it does not end";
+    }
+    // Opening the file has begun and does not end.
+    void begin_with_dead_disk() {
+        disk_is_dead = true;
+        stuck_syncs = 0;
+        begin([this] { return config_of({"data=" + disk}); });
+        ASSERT_TRUE(rdma::poll_until(loop, [] { return stuck_syncs == 1; }));
+        EXPECT_FALSE(outcome);
+    }
+    // Whoever opened the file has let go of it.
+    void revive_disk() {
+        disk_is_dead = false;
+        disk_answers.release();
+        const auto is_free = [&] {
+            return static_cast<bool>(open_export(loop, parse_export("x=" + disk)));
+        };
+        EXPECT_TRUE(rdma::poll_until(loop, is_free));
+    }
+
+    const std::string folder = testing::TempDir() + "feroce-reloads-test";
+    const std::string disk = folder + "/disk";
+    TestClock runtime;
+    rdma::Loop loop{runtime};
+    std::optional<block::Server> server;
+    std::optional<ServedExports> served;
+    std::optional<ServedExports::Outcome> outcome;
+    std::optional<rdma::TaskGroup> tasks;
+};
+
+TEST_F(Reloads, AFileThatDoesNotAnswerIsNamedAndGivenUp) {
+    begin_with_dead_disk();
+    testing::internal::CaptureStderr();
+    runtime.skipped += Patience{}.before_telling;
+    loop.poll();
+    loop.poll();
+    const std::string said = testing::internal::GetCapturedStderr();
+    EXPECT_TRUE(said.starts_with("feroce: " + disk + " does not answer;")) << said;
+    EXPECT_FALSE(outcome);
+    runtime.skipped += Patience{}.before_giving_up;
+    ASSERT_TRUE(wait_for_outcome());
+    EXPECT_TRUE(outcome->trouble.starts_with(disk + " does not answer;")) << outcome->trouble;
+    EXPECT_TRUE(outcome->lines.empty());
+    // The next one does not wait for it.
+    disk_is_dead = false;
+    make_file(folder + "/healthy");
+    EXPECT_EQ(trouble_of({"other=" + folder + "/healthy"}), "");
+    revive_disk();
+    EXPECT_EQ(trouble_of({"other=" + folder + "/healthy", "data=" + disk}), "");
+}
+
+TEST_F(Reloads, AServerThatEndsWaitsForNoFile) {
+    begin_with_dead_disk();
+    served->stop();
+    ASSERT_TRUE(wait_for_outcome());
+    EXPECT_EQ(outcome->trouble, "the server is ending and waits no longer for " + disk);
+    EXPECT_TRUE(outcome->lines.empty());
+    disk_is_dead = false;
+    EXPECT_NE(trouble_of({"data=" + disk}).find("is ending"), std::string::npos);
+    revive_disk();
+}
+
+TEST_F(Reloads, AServerThatEndsWaitsForNoConfig) {
+    std::atomic<bool> reads = false, has_read = false;
+    std::binary_semaphore may_read{0};
+    begin([&] {
+        reads = true;
+        may_read.acquire();
+        has_read = true;
+        return config_of({"data=memory:1M"});
+    });
+    EXPECT_TRUE(rdma::poll_until(loop, [&] { return reads.load(); }));
+    served->stop();
+    EXPECT_TRUE(wait_for_outcome());
+    may_read.release();
+    EXPECT_TRUE(rdma::poll_until(loop, [&] { return has_read.load(); }));
+    EXPECT_TRUE(outcome && outcome->lines.empty());
+}
+
+TEST_F(Reloads, FilesThatAreServedAreNotLookedAt) {
+    EXPECT_EQ(trouble_of({"data=" + disk}), "");
+    const std::string moved = folder + "/moved";
+    std::filesystem::rename(disk, moved);
+    make_file(disk);  // Another file took its path.
+    EXPECT_NE(trouble_of({"data=" + disk, "more=" + moved}).find("would write one file"),
+              std::string::npos);
+    EXPECT_EQ(trouble_of({"data=" + disk}), "");
+    EXPECT_EQ(trouble_of({"more=" + moved}), "") << "it is withdrawn first";
 }
 
 TEST(ServedExports, AnExceptionIsToldAndTheLoopGoesOn) {

@@ -7,11 +7,21 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace feroce::cli {
+
+// Which file or device a path leads to: the same for all its paths.
+struct FileId {
+    bool is_device = false;
+    std::uint64_t device = 0;
+    std::uint64_t inode = 0;  // Of a file.
+
+    bool operator==(const FileId&) const = default;
+};
 
 struct ExportSpec {
     enum class Kind : std::uint8_t { File, Memory, Null };
@@ -25,6 +35,7 @@ struct ExportSpec {
     std::vector<std::string> sessions = {};
     std::vector<std::string> addresses = {};
     std::string state = {};  // The folder of the writer record; empty: the back end's choice.
+    std::optional<FileId> file = {};  // Found when it was opened, or shortly before; not read.
 };
 
 struct ExportConfig {

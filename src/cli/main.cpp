@@ -73,11 +73,11 @@ CLI::App* add_show(CLI::App& app, Arguments& arguments, const char* name, const 
 }
 
 // What the command line says counts more than the file.
-ExportConfig export_config(const Arguments& arguments, const CLI::App& command) {
+ExportConfig export_config(const Arguments& arguments, bool has_address, bool has_port) {
     ExportConfig config;
     if (!arguments.config.empty()) read_export_file(arguments.config, config);
-    if (command.count("--address") > 0) config.address = arguments.exports.address;
-    if (command.count("--port") > 0) config.port = arguments.exports.port;
+    if (has_address) config.address = arguments.exports.address;
+    if (has_port) config.port = arguments.exports.port;
     for (const std::string& word : arguments.words) config.exports.push_back(parse_export(word));
     if (config.exports.empty())
         throw UsageError("export needs a disk: feroce export NAME=PATH, or --config FILE");
@@ -85,7 +85,12 @@ ExportConfig export_config(const Arguments& arguments, const CLI::App& command) 
 }
 
 int export_disks(const Arguments& arguments, const CLI::App& command) {
-    return serve_exports({arguments.config, [&] { return export_config(arguments, command); }});
+    // By value: a thread may still read the file when the server has ended.
+    const auto read = [arguments, has_address = command.count("--address") > 0,
+                       has_port = command.count("--port") > 0] {
+        return export_config(arguments, has_address, has_port);
+    };
+    return serve_exports({arguments.config, read});
 }
 
 void add_disk_commands(CLI::App& app, Arguments& arguments, int& status) {

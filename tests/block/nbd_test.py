@@ -3,6 +3,7 @@
 
 Each test exports over loopback, attaches, and lets unmodified programs read and write.
 """
+import errno
 import fcntl
 import filecmp
 import json
@@ -324,6 +325,34 @@ def test_early(feroce, scratch):
         equal(late.returncode, 1, f"a server whose file another has: {said}")
         if "exported for writing already" not in said:
             fail(said)
+
+
+def test_ends_in_reload(feroce, scratch):
+    """A server that is asked to end waits for no config that cannot be read."""
+    config = Reloaded(feroce, scratch)
+    config.write("export m = memory:1M")
+    with exported(feroce, "--config", config.path) as server:
+        os.unlink(config.path)
+        os.mkfifo(config.path)
+        server.process.send_signal(signal.SIGHUP)
+        fifo = writer_of(config.path)
+        try:
+            server.stop()  # Nothing was written: a thread still reads.
+        finally:
+            os.close(fifo)
+        server.stop = lambda: None
+
+
+def writer_of(fifo):
+    """Opens it when somebody reads it."""
+    for _ in range(3000):
+        try:
+            return os.open(fifo, os.O_WRONLY | os.O_NONBLOCK)
+        except OSError as error:
+            if error.errno != errno.ENXIO:
+                raise
+            time.sleep(0.01)
+    return fail("nobody reads the config again")
 
 
 def catches(process, number):
