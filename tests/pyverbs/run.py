@@ -4,8 +4,9 @@
 run.py FEROCE [--update | --lint]. Every test must end as expected.tsv (test, outcome, reason of a
 skip) says and be skipped only for a reason that reasons.tsv explains; a test that is not in the
 table is a failure too. --update writes the table again. With --lint the tests run under
-`feroce run --lint`, and lint may report only what reports.tsv explains. As root it reserves 64 huge
-pages of 2 MiB for the tests that need them, and gives them back.
+`feroce run --lint`, and lint may report only what reports.tsv explains, and must report what always
+occurs by that table. As root it reserves 64 huge pages of 2 MiB for the tests that need them, and
+gives them back.
 """
 import argparse
 import gzip
@@ -20,6 +21,7 @@ import tempfile
 HERE = pathlib.Path(__file__).resolve().parent
 PACKAGE = "python3-pyverbs"
 SOURCE = "/usr/share/doc/rdma-core/tests"
+PATIENCE = 600
 HUGE_PAGES = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages"
 
 # Runs inside, on the soft device. Names tests without the class's module path.
@@ -100,6 +102,22 @@ class HugePages:
                 f.write(self.before)
 
 
+def say(command, **more):
+    """What a command says on stderr. It is shown also where the command takes too long."""
+    late = False
+    with tempfile.TemporaryFile("w+", errors="replace") as said:
+        try:
+            subprocess.run(command, stderr=said, timeout=PATIENCE, check=False, **more)
+        except subprocess.TimeoutExpired:
+            late = True
+        said.seek(0)
+        text = said.read()
+    sys.stderr.write(text)
+    if late:
+        sys.exit(f"not over after {PATIENCE} seconds")
+    return text
+
+
 def run(feroce, *options):
     """The table of outcomes, and what was said beside it."""
     with tempfile.TemporaryDirectory() as scratch, tempfile.TemporaryDirectory() as folder, \
@@ -107,29 +125,34 @@ def run(feroce, *options):
         unpack(find_source(scratch), folder)
         outcomes = os.path.join(folder, "outcomes.tsv")
         environment = dict(os.environ, OUTCOMES=outcomes, FEROCE_DEVICES="lo")
-        done = subprocess.run([feroce, "run", *options, "--", "/usr/bin/python3", "-c", INNER],
-                              cwd=folder, env=environment, timeout=600, check=False,
-                              stderr=subprocess.PIPE, text=True, errors="replace")
-        sys.stderr.write(done.stderr)
-        return (read_table(outcomes) if os.path.exists(outcomes) else {}), done.stderr
+        said = say([feroce, "run", *options, "--", "/usr/bin/python3", "-c", INNER],
+                   cwd=folder, env=environment)
+        return (read_table(outcomes) if os.path.exists(outcomes) else {}), said
 
 
-def unexplained(said, known):
-    """Reports of lint that no row of reports.tsv (test, kind, why it is right) explains. What a
-    test did may be reported in the next one, when its objects go."""
-    tests, problems = ["", ""], []
+def judge_reports(said, known):
+    """Reports of lint that no row of reports.tsv explains, and rows that always occur and did not.
+    What a test did may be reported in the next one, when its objects go."""
+    tests, problems, seen = ["", ""], [], set()
     for line in said.splitlines():
         if line.startswith("begins: "):
             tests = [tests[1], line.split()[1]]
         found = re.match(r"feroce: lint: ([a-z-]+): (.*)", line)
-        if found and not any((test, found[1]) in known for test in tests):
+        if not found:
+            continue
+        rows = {(test, found[1]) for test in tests} & known.keys()
+        seen |= rows
+        if not rows:
             problems.append(f"{tests[1]}: lint: {found[1]}: {found[2]}")
-    return problems
+    return problems + [f"{test}: lint reported no {kind}" for (test, kind), often in known.items()
+                       if often == "always" and (test, kind) not in seen]
 
 
 def read_reports(path):
+    """How often each occurs, by test and kind."""
     with open(path, encoding="utf-8") as f:
-        return {tuple(line.split("\t")[:2]) for line in f if not line.startswith("#")}
+        rows = [line.split("\t") for line in f if not line.startswith("#")]
+    return {(test, kind): often for test, kind, often, _ in rows}
 
 
 def compare(found, expected, reasons):
@@ -166,7 +189,7 @@ def main():
         # A peer that has no receive in time fails or not, by chance.
         late = {test for test, kind in reports if kind == "no-receive"}
         problems = [p for p in problems if p.split(":")[0] not in late]
-        problems += unexplained(said, reports)
+        problems += judge_reports(said, reports)
     passed = [test for test, (outcome, _) in found.items() if outcome == "ok"]
     generic = [test for test in passed if not test.startswith(("test_mlx5", "test_efa"))]
     print(f"{len(found)} tests, {len(passed)} ok ({len(generic)} generic), "
