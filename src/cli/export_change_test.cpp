@@ -15,6 +15,8 @@
 #include <semaphore>
 #include <span>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "cli/export.hpp"
 #include "cli/output.hpp"
@@ -120,6 +122,13 @@ TEST(ExportChange, OneFileIsKnownUnderTwoNames) {
     std::filesystem::remove_all(folder);
 }
 
+rdma::Result<block::Server> open_server(rdma::Loop& loop, std::vector<block::Export> exports = {}) {
+    rtrs::ServerOptions options;
+    options.address = "127.0.0.1";
+    options.port = 0;
+    return block::Server::open(loop, options, std::move(exports));
+}
+
 class FlushesNothing : public block::Backend {
 public:
     block::Shape shape() override { return memory_->shape(); }
@@ -138,10 +147,7 @@ TEST(ServedExports, EveryFlushThatFailedIsTold) {
     const auto broken = [](const std::string& name) {
         return block::Export{.name = name, .backend = std::make_shared<FlushesNothing>()};
     };
-    rtrs::ServerOptions options;
-    options.address = "127.0.0.1";
-    options.port = 0;
-    auto server = block::Server::open(loop, options, {broken("a"), broken("b")});
+    auto server = open_server(loop, {broken("a"), broken("b")});
     ASSERT_TRUE(server) << server.error().why;
     ServedExports served(loop, *server, config_of({"a=memory:1M", "b=memory:1M"}));
     const auto outcome = loop.run(served.change_to([] { return config_of({"c=memory:1M"}); }));
@@ -164,10 +170,7 @@ TEST(ServedExports, WhatMayBlockIsDoneByThreads) {
     {
         rdma::RealRuntime runtime;
         rdma::Loop loop(runtime);
-        rtrs::ServerOptions options;
-        options.address = "127.0.0.1";
-        options.port = 0;
-        auto server = block::Server::open(loop, options, {});
+        auto server = open_server(loop);
         ASSERT_TRUE(server) << server.error().why;
         ServedExports served(loop, *server, config_of({}));
         loop_thread = std::this_thread::get_id();
@@ -199,10 +202,7 @@ TEST(ServedExports, WhatMayBlockIsDoneByThreads) {
 TEST(ServedExports, WhatCannotBeReadChangesNothing) {
     rdma::RealRuntime runtime;
     rdma::Loop loop(runtime);
-    rtrs::ServerOptions options;
-    options.address = "127.0.0.1";
-    options.port = 0;
-    auto server = block::Server::open(loop, options, {});
+    auto server = open_server(loop);
     ASSERT_TRUE(server) << server.error().why;
     ServedExports served(loop, *server, config_of({}));
     const auto fails = []() -> ExportConfig { throw UsageError("a mistake"); };
@@ -237,10 +237,7 @@ protected:
         std::filesystem::remove_all(folder);
         std::filesystem::create_directory(folder);
         make_file(disk);
-        rtrs::ServerOptions options;
-        options.address = "127.0.0.1";
-        options.port = 0;
-        server.emplace(block::Server::open(loop, options, {}).value());
+        server.emplace(open_server(loop).value());
         served.emplace(loop, *server, config_of({}));
         tasks.emplace(loop);
     }

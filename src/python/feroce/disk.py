@@ -2,10 +2,10 @@
 import ctypes
 import struct
 from collections.abc import Sequence
-from types import TracebackType
 from typing import NamedTuple, Optional, Union
 
 from . import _calls, _library
+from ._closable import Closable
 from .session import (DEFAULT_PORT, Data, Path, lines_of, own_name, positive, session_options,
                       text)
 
@@ -19,11 +19,12 @@ class DiskInfo(NamedTuple):
     max_discard: int   #: Bytes of one discard; 0: the disk cannot.
 
 
-class Disk:
+class Disk(Closable):
     """A disk: Disk("10.0.0.1", "data"), or with several addresses for several paths. Open for
     writing, it is this program's alone. Disks of one server with the same session name share
     its paths: by default, those with the same addresses and port. EINVAL: the name is that of a
-    session with another server. Any number of threads and tasks may use it at the same time."""
+    session with another server. close() does not flush. Any number of threads and tasks may
+    use it at the same time."""
 
     def __init__(self, paths: Union[str, Sequence[Path]], name: str, *, read_only: bool = False,
                  port: int = DEFAULT_PORT, session: Optional[str] = None,
@@ -126,39 +127,6 @@ class Disk:
         self._info = _info_of(
             _calls.call("disk_look", self._limit(timeout), self._handle.get()).data)
         return self._info
-
-    @property
-    def closed(self) -> bool:
-        return self._handle.closed
-
-    def close(self) -> None:
-        """Without a flush. Ends requests in flight with ECANCELED. May be called again."""
-        if not self._handle.closed:
-            try:
-                _calls.call("close", None, self._handle.get())
-            finally:
-                self._handle.release()
-
-    async def close_async(self) -> None:
-        if not self._handle.closed:
-            try:
-                await _calls.call_async("close", None, self._handle.get())
-            finally:
-                self._handle.release()
-
-    def __enter__(self) -> "Disk":
-        return self
-
-    def __exit__(self, kind: Optional[type[BaseException]], value: Optional[BaseException],
-                 trace: Optional[TracebackType]) -> None:
-        self.close()
-
-    async def __aenter__(self) -> "Disk":
-        return self
-
-    async def __aexit__(self, kind: Optional[type[BaseException]], value: Optional[BaseException],
-                        trace: Optional[TracebackType]) -> None:
-        await self.close_async()
 
 
 def _info_of(data: bytes) -> DiskInfo:

@@ -5,10 +5,10 @@ import os
 import socket
 import struct
 from collections.abc import Sequence
-from types import TracebackType
 from typing import NamedTuple, Optional, Union
 
 from . import _calls, _library
+from ._closable import Closable
 
 Data = Union[bytes, bytearray, memoryview]
 # An address or name, or two: where to, and from which of this machine's addresses.
@@ -49,7 +49,7 @@ class SessionInfo(NamedTuple):
     extended: bool      #: The server is Feroce's: failover repeats no request.
 
 
-class Session:
+class Session(Closable):
     """A session with a server: Session("kv", ["10.0.0.1", "10.0.1.1"]). A server has one session of
     a name at a time. Any number of threads and tasks may use it at the same time. `timeout`, of the
     session for all of its requests or of one request, is in seconds; None: until the server
@@ -118,39 +118,6 @@ class Session:
         data = _calls.call("session_look", None, self._handle.get()).data
         connected, size, depth, extended = struct.unpack("4Q", data)
         return SessionInfo(bool(connected), size, depth, bool(extended))
-
-    @property
-    def closed(self) -> bool:
-        return self._handle.closed
-
-    def close(self) -> None:
-        """Ends requests in flight with ECANCELED, and tells the server. May be called again."""
-        if not self._handle.closed:
-            try:
-                _calls.call("close", None, self._handle.get())
-            finally:
-                self._handle.release()
-
-    async def close_async(self) -> None:
-        if not self._handle.closed:
-            try:
-                await _calls.call_async("close", None, self._handle.get())
-            finally:
-                self._handle.release()
-
-    def __enter__(self) -> "Session":
-        return self
-
-    def __exit__(self, kind: Optional[type[BaseException]], value: Optional[BaseException],
-                 trace: Optional[TracebackType]) -> None:
-        self.close()
-
-    async def __aenter__(self) -> "Session":
-        return self
-
-    async def __aexit__(self, kind: Optional[type[BaseException]], value: Optional[BaseException],
-                        trace: Optional[TracebackType]) -> None:
-        await self.close_async()
 
 
 def positive(number: int) -> int:
