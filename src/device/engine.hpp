@@ -35,9 +35,10 @@ public:
         std::size_t arena_bytes = 512 * 1024;
         bool verify_icrc = true;  // Off only under fuzzing.
         transport::SendWindow::Limits window;
-        // For packets of reliable connections that came before one that is missing; 64 MiB are for
-        // a hundred connections that lose at the same time. 0: none is kept, and after a loss all
-        // that follows is sent again.
+        // For packets of reliable connections that came before one that is missing. 0: none is
+        // kept, and after a loss all that follows is sent again. A connection that loses takes 0.6
+        // MiB at a path MTU of 1 KiB and 2.2 at 4 KiB, and twice that if responses are missing as
+        // well.
         std::size_t held_bytes_max = 0;
     };
 

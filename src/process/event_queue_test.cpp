@@ -3,6 +3,8 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <sys/epoll.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
@@ -122,6 +124,29 @@ TEST(EventCounter, IsReadableWhileEventsWait) {
     EXPECT_TRUE(is_readable(counter));
     counter.dropped(false);
     EXPECT_FALSE(is_readable(counter));
+}
+
+// A program that waits for edges and takes one event for each.
+TEST(EventCounter, AnEventAfterOneThatWasTakenGivesAnEdge) {
+    EventCounter counter;
+    ASSERT_TRUE(counter.open());
+    const int epoll = ::epoll_create1(EPOLL_CLOEXEC);
+    ASSERT_GE(epoll, 0);
+    epoll_event wanted{};
+    wanted.events = EPOLLIN | EPOLLET;
+    ASSERT_EQ(::epoll_ctl(epoll, EPOLL_CTL_ADD, counter.fd(), &wanted), 0);
+    const auto edges = [epoll] {
+        epoll_event seen{};
+        return ::epoll_wait(epoll, &seen, 1, 0);
+    };
+    counter.post();
+    counter.post();
+    EXPECT_EQ(edges(), 1);
+    counter.taken(0, true);
+    EXPECT_EQ(edges(), 0);
+    counter.post();
+    EXPECT_EQ(edges(), 1);
+    ::close(epoll);
 }
 
 TEST(EventCounter, AReaderThatTookAllCountsLeavesTheRestAnnounced) {

@@ -18,7 +18,7 @@ namespace feroce::process {
 class Waiter {
 public:
     virtual ~Waiter() = default;
-    virtual void on_event() = 0;        // An EventCounter counts one more.
+    virtual void on_event() = 0;        // An EventCounter was told of one more.
     virtual void wait_for_event() = 0;  // Returns when there may be one.
     // For what nobody tells of: returns soon.
     virtual void wait_a_while() = 0;
