@@ -468,7 +468,6 @@ stage_crowd250() {
 
 # About 12 GB of memory, most of it UCX's.
 stage_mpi128() {
-    set_up mpi
     need_tests
     python3 "$root/tests/mpi/run.py" "$build" 128
     FEROCE_SAMEHOST=off python3 "$root/tests/mpi/run.py" "$build" 128
