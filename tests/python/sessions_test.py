@@ -12,6 +12,7 @@ import feroce
 import support
 
 PORT = 7486
+UNUSED_PORT = 7485
 
 
 def connect(port, **options):
@@ -130,7 +131,7 @@ class WithCppServer(unittest.TestCase):
 class Lost(unittest.TestCase):
     def test_nobody_listens(self):
         with self.assertRaises(feroce.Error) as raised:
-            feroce.Session("test", [support.ADDRESS], port=PORT + 1)
+            feroce.Session("test", [support.ADDRESS], port=UNUSED_PORT)
         self.assertIn("nobody listens", raised.exception.strerror)
 
     def test_the_server_is_killed(self):
