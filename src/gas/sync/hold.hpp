@@ -29,8 +29,9 @@ const ptr<Place>* won_by(const ptr<Place>& place) {
     return place ? &place : nullptr;
 }
 
-// Answer is void for lock() and bool for try_lock(). `own` and `held` are the handle's. `release`
-// gives a task, and refers to nothing of the handle.
+// Answer is void for lock() and bool for try_lock(). `own` and `held` are the handle's: an attempt
+// that wins nothing leaves them alone, since another task may hold the lock by the same handle.
+// `release` gives a task, and refers to nothing of the handle.
 template <class Answer, class Outcome, class Release, class Turn>
 rdma::Task<Result<Answer>> hold(Lanes& lanes, rdma::Task<Result<Outcome>> attempt, Release release,
                                 Turn& own, bool& held) {
@@ -41,12 +42,14 @@ rdma::Task<Result<Answer>> hold(Lanes& lanes, rdma::Task<Result<Outcome>> attemp
     const auto outcome = co_await sheltered;
     if (!outcome) co_return outcome.error();
     const Turn* turn = won_by(*outcome);
-    held = turn != nullptr;
-    if (held) own = *turn;
+    if (turn != nullptr) {
+        own = *turn;
+        held = true;
+    }
     if constexpr (std::is_void_v<Answer>)
         co_return Result<>();
     else
-        co_return held;
+        co_return turn != nullptr;
 }
 
 }  // namespace feroce::gas::detail

@@ -21,7 +21,8 @@ rdma::Task<Result<bool>> SpinLock::try_lock() {
     };
     rdma::Shelter attempt(lanes_.shelter(), take(lanes_, line_), undo);
     const auto taken = co_await attempt;
-    held_ = taken && *taken;
+    // One that fails says nothing of another task that holds it by this handle.
+    if (taken && *taken) held_ = true;
     co_return taken;
 }
 
