@@ -192,12 +192,17 @@ def test_writers(feroce, scratch):
             if not fine:
                 fail(said)
             # A new NBD client would have the disk opened again, which is another's now.
-            fine, said = qemu_io(old, "write -P 8 0 4k")
-            if fine:
-                fail(f"the one that was evicted writes: {said}")
+            for _ in range(2):
+                fine, said = qemu_io(old, "write -P 8 0 4k")
+                if fine:
+                    fail(f"the one that was evicted writes: {said}")
             fine, said = qemu_io(new, "read -P 7 0 4k")
             if not fine or "failed" in said:
                 fail(said)
+        # The other has gone, and the disk is the first one's again.
+        fine, said = qemu_io(old, "read -P 7 0 4k", "write -P 9 0 4k")
+        if not fine or "failed" in said:
+            fail(f"the disk is free, and cannot be opened again: {said}")
 
 
 class Reloaded:

@@ -60,11 +60,12 @@ public:
         return what.result;
     }
     // For the first client after a time without any: what was lost or taken away before is not its
-    // concern, so a disk on which nothing can be flushed any more is closed and opened again.
+    // concern, so a disk on which nothing can be flushed any more is closed and opened again. It is
+    // closed already (EBADF) if the opening failed for the client before.
     rdma::Task<rdma::Result<>> renew() {
         const auto flushed = co_await disk_->flush();
-        if (flushed || (flushed.error().code != EIO && flushed.error().code != ESTALE))
-            co_return rdma::Result<>{};
+        const int code = flushed ? 0 : flushed.error().code;
+        if (code != EIO && code != ESTALE && code != EBADF) co_return rdma::Result<>{};
         (void)co_await disk_->close();
         auto opened = co_await open();
         if (!opened) co_return opened.error();
