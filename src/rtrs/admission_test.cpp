@@ -2,13 +2,17 @@
 #include <gtest/gtest.h>
 #include <rdma/rdma_cma.h>
 
+#include <algorithm>
 #include <array>
+#include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "feroce/rtrs/server.hpp"
 #include "feroce/rtrs/session.hpp"
+#include "feroce/task_group.hpp"
 #include "rdma/test_until.hpp"
 #include "rtrs/handshake.hpp"
 #include "rtrs/runtime_random.hpp"
@@ -72,6 +76,47 @@ TEST_F(Admission, AClientThatIsCutOffIsRemembered) {
     ASSERT_TRUE(session->reconnect_path(0));
     EXPECT_TRUE(session->write({}, ConstSegment{}).wait());
     EXPECT_EQ(session->statistics().epochs_lost, 0u);
+}
+
+rdma::Task<void> ask(Session session) {
+    static_cast<void>(co_await session.write({}, ConstSegment{}));
+}
+
+// It may still change what the next client of its session's name works with, and its own client may
+// send it again.
+TEST_F(Admission, ASessionIsNotForgottenWhileARequestRuns) {
+    std::map<std::uint64_t, std::string> known;
+    std::optional<Responder> kept;
+    ServerOptions options{.address = "127.0.0.1", .port = 0, .queue_depth = 16};
+    options.session_linger = 20ms;
+    options.on_path = [&](const Visitor& visitor) {
+        known[visitor.session] = visitor.name;
+        return 0;
+    };
+    options.on_session_end = [&](std::uint64_t session) { known.erase(session); };
+    Server server = Server::open(loop, options, [&](ServerRequest& request) {
+                        kept.emplace(request.defer());
+                    }).value();
+    auto slow = open(client, server, "slow");
+    ASSERT_TRUE(slow) << slow.error().why;
+    rdma::TaskGroup tasks(loop);
+    tasks.spawn(ask(*slow));
+    ASSERT_TRUE(until([&] { return kept.has_value(); }));
+    ASSERT_TRUE(slow->disconnect_path(0));
+    ASSERT_TRUE(until([&] { return server.statistics().paths == 0; }));
+    // One that is cut off later is forgotten.
+    auto other = open(client, server, "other");
+    ASSERT_TRUE(other) << other.error().why;
+    EXPECT_EQ(known.size(), 2u);
+    ASSERT_TRUE(other->disconnect_path(0));
+    const auto knows = [&](const std::string& name) {
+        return std::any_of(known.begin(), known.end(),
+                           [&](const auto& one) { return one.second == name; });
+    };
+    ASSERT_TRUE(until([&] { return !knows("other"); }));
+    EXPECT_TRUE(knows("slow"));
+    kept->respond();
+    EXPECT_TRUE(until([&] { return server.statistics().sessions == 0; }));
 }
 
 TEST_F(Admission, ARefusedClientLeavesNothingAndIsToldWhy) {

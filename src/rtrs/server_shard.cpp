@@ -365,7 +365,7 @@ rdma::Task<void> ServerShard::forget_deserted() {
         for (auto at = sessions_.begin(); at != sessions_.end();) {
             const Place& place = at->second;
             const bool over = place.session->paths() == 0 && now - place.deserted > linger;
-            at = over ? forget(at) : std::next(at);
+            at = over && place.session->idle() ? forget(at) : std::next(at);
         }
     }
 }
