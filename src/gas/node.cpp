@@ -1,6 +1,7 @@
 #include "feroce/gas/node.hpp"
 
 #include <cerrno>
+#include <system_error>
 #include <utility>
 
 #include "gas/joining.hpp"
@@ -18,7 +19,12 @@ Result<Node> Node::join() {
 
 Result<Node> Node::join(NodeOptions options) {
     if (options.threads == 0) return Error(EINVAL, "a node has at least one thread");
-    auto core = std::make_unique<Core>(std::move(options));
+    std::unique_ptr<Core> core;
+    try {
+        core = std::make_unique<Core>(std::move(options));
+    } catch (const std::system_error& thrown) {  // There is no descriptor for a loop.
+        return Error(thrown.code().value(), thrown.what());
+    }
     {
         Joining joining(*core);
         if (const Result<> joined = joining.run(); !joined) return joined.error();

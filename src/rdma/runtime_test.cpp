@@ -1,11 +1,15 @@
-// Memory of the real runtime: its blocks are aligned, and go back as they came.
+// The real runtime: its blocks of memory are aligned, and go back as they came; without a
+// descriptor for it there is an error and no end of the program.
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 
 #include "feroce/runtime.hpp"
+#include "feroce/workers.hpp"
+#include "rdma/test_no_files.hpp"
 
 namespace feroce::rdma {
 namespace {
@@ -20,6 +24,16 @@ TEST(RuntimeMemory, BlocksAreAligned) {
             static_cast<std::byte*>(block)[bytes - 1] = std::byte{1};
             runtime.memory().deallocate(block, bytes, alignment);
         }
+}
+
+TEST(Workers, WithoutADescriptorAreAnError) {
+    const auto started = [] {
+        const NoFiles none;
+        return Workers::start(2);
+    }();
+    ASSERT_FALSE(started);
+    EXPECT_EQ(started.error().code, EMFILE) << started.error().why;
+    EXPECT_TRUE(Workers::start(2)) << "there are some again";
 }
 
 }  // namespace

@@ -7,7 +7,9 @@
 #include <cstdio>
 #include <exception>
 #include <future>
+#include <optional>
 #include <string>
+#include <system_error>
 #include <thread>
 
 #include "base/assert.hpp"
@@ -49,14 +51,19 @@ public:
         std::unique_ptr<Thread> made(new Thread);
         std::promise<Result<>> begun;
         std::future<Result<>> begins = begun.get_future();
-        made->thread_ = std::thread(
-            [&self = *made, options, processor, &begun] { self.run(options, processor, begun); });
+        try {
+            made->thread_ = std::thread([&self = *made, options, processor, &begun] {
+                self.run(options, processor, begun);
+            });
+        } catch (const std::system_error& thrown) {
+            return failure("a worker's thread could not be started", thrown.code().value());
+        }
         if (Result<> fine = begins.get(); !fine) return fine.error();
         return made;
     }
     ~Thread() {
         if (loop_ != nullptr) loop_->post([this] { stop_ = true; });
-        thread_.join();
+        if (thread_.joinable()) thread_.join();
     }
     Thread(const Thread&) = delete;
     Thread& operator=(const Thread&) = delete;
@@ -70,8 +77,13 @@ private:
         if (processor >= 0)
             if (Result<> fine = stay_on(processor); !fine) return begun.set_value(fine);
         // Made here, so that its memory is near the processor that uses it.
-        RealRuntime runtime;
-        Loop loop(runtime, options);
+        std::optional<RealRuntime> runtime;
+        try {
+            runtime.emplace();
+        } catch (const std::system_error& thrown) {
+            return begun.set_value(Error(thrown.code().value(), thrown.what()));
+        }
+        Loop loop(*runtime, options);
         loop.on_exception(tell);  // Nobody else is there to catch it.
         loop_ = &loop;
         begun.set_value({});
