@@ -11,7 +11,6 @@ namespace feroce::rtrs {
 
 namespace {
 
-constexpr std::uint32_t kSignalEvery = 16;
 constexpr std::size_t kBatch = 64;
 constexpr std::size_t kBatchSges = 4 * kBatch;
 constexpr std::size_t kReceiveBatch = 64;
@@ -33,8 +32,7 @@ Channel::Channel(Owner& owner, std::uint16_t number, const Shape& shape, rdma::L
                   std::size_t{shape.receive_size} * (shape.receives - 1),
               &loop.runtime().memory()),
       receives_(shape.receives),
-      free_sends_(shape.sends),
-      signalled_(shape.sends),
+      credits_(shape.sends),
       flush_(loop, *this) {
     batch_.reserve(kBatch);
     batch_sges_.reserve(kBatchSges);
@@ -102,21 +100,6 @@ void Channel::on_receive(rdma::Operation& operation, const ibv_wc& completion) {
     if (self.used_receives_.size() == kReceiveBatch) self.flush();
 }
 
-void Channel::take_room(std::size_t count) {
-    free_sends_ -= static_cast<std::uint32_t>(count);
-    unsignalled_ += static_cast<std::uint32_t>(count);
-    posted_ += count;
-}
-
-bool Channel::wants_signal(std::size_t count, bool wanted) {
-    ASSERT(has_room(count));
-    take_room(count);
-    if (!wanted && unsignalled_ < kSignalEvery && free_sends_ > shape_.sends / 2) return false;
-    signalled_.push(unsignalled_);
-    unsignalled_ = 0;
-    return true;
-}
-
 void Channel::post(std::span<ibv_send_wr> chain, bool signal) {
     std::size_t sges = 0;
     bool is_inline = false;
@@ -127,7 +110,7 @@ void Channel::post(std::span<ibv_send_wr> chain, bool signal) {
     ASSERT(chain.size() <= kBatch && sges <= kBatchSges);
     if (batch_.size() + chain.size() > kBatch || batch_sges_.size() + sges > kBatchSges) flush();
     if (qp_ == nullptr) return;
-    if (wants_signal(chain.size(), signal)) chain.back().send_flags |= IBV_SEND_SIGNALED;
+    if (credits_.take_and_ask(chain.size(), signal)) chain.back().send_flags |= IBV_SEND_SIGNALED;
     for (ibv_send_wr& wr : chain) {
         wr.wr_id = rdma::to_wr_id(&send_);
         // Into place behind the others, where they stay until the device has seen them.
@@ -162,7 +145,7 @@ void Channel::post_request(ibv_send_wr& wr, bool signal) {
     if (batch_.size() == kBatch) flush();
     if (qp_ == nullptr) return;
     // The second may be needed for the data.
-    take_room(1);
+    credits_.take(1);
     post({&wr, 1}, signal);
     if (small && !batch_.empty()) ++small_requests_;
 }
@@ -219,9 +202,7 @@ void Channel::on_sent(rdma::Operation& operation, const ibv_wc& completion) {
     if (self.qp_ == nullptr) return;
     if (completion.status != IBV_WC_SUCCESS)
         return self.broken(ibv_wc_status_str(completion.status));
-    self.free_sends_ += self.signalled_.front();
-    self.acknowledged_ += self.signalled_.front();
-    self.signalled_.pop();
+    self.credits_.give();
     self.owner_.on_room(self);
 }
 
@@ -264,8 +245,8 @@ void Channel::bind(ibv_mw* window, const ibv_mw_bind_info& where, rdma::Operatio
     if (qp_ == nullptr) return;
     ibv_mw_bind request{};
     // A completion of somebody else's gives no room back; that of the next send does.
-    const bool signal = operation == nullptr && wants_signal(1);
-    if (operation != nullptr) take_room(1);
+    const bool signal = operation == nullptr && credits_.take_and_ask(1);
+    if (operation != nullptr) credits_.take(1);
     rdma::Operation& told = operation != nullptr ? *operation : send_;
     request.wr_id = rdma::to_wr_id(&told);
     if (signal || operation != nullptr) request.send_flags = IBV_SEND_SIGNALED;

@@ -17,11 +17,11 @@
 #include <vector>
 
 #include "base/bytes.hpp"
-#include "base/ring.hpp"
 #include "feroce/loop.hpp"
 #include "feroce/memory.hpp"
 #include "feroce/operation.hpp"
 #include "rtrs/immediate.hpp"
+#include "rtrs/send_credits.hpp"
 
 namespace feroce::rtrs {
 
@@ -63,11 +63,11 @@ public:
     // are ignored.
     void stop();
 
-    bool has_room(std::size_t count) const { return free_sends_ >= count && qp_ != nullptr; }
+    bool has_room(std::size_t count) const { return credits_.has(count) && qp_ != nullptr; }
     // Positions in the order of posting: all that was posted up to acknowledged() has arrived, and
     // the device needs its memory no more.
-    std::uint64_t posted() const { return posted_; }
-    std::uint64_t acknowledged() const { return acknowledged_; }
+    std::uint64_t posted() const { return credits_.taken(); }
+    std::uint64_t acknowledged() const { return credits_.given(); }
     // Posts a chain of work requests, links and signals are set here. There must be room.
     // `signal`: its acknowledgement is to be noticed as soon as it comes.
     void post(std::span<ibv_send_wr> chain, bool signal = false);
@@ -112,8 +112,6 @@ private:
     void flush();
     bool fits_packet(const ibv_send_wr& wr);
     ibv_send_wr* data_first(std::span<ibv_send_wr> data);
-    void take_room(std::size_t count);
-    bool wants_signal(std::size_t count, bool wanted = false);
     void broken(const char* why);
 
     Owner& owner_;
@@ -124,11 +122,7 @@ private:
     rdma::detail::Owned<ibv_mr, ibv_dereg_mr> region_;
     std::vector<Receive> receives_;
     Send send_;
-    std::uint32_t free_sends_;
-    std::uint32_t unsignalled_ = 0;
-    std::uint64_t posted_ = 0;        // Room taken since the start,
-    std::uint64_t acknowledged_ = 0;  // and given back.
-    Ring<std::uint32_t> signalled_;   // How much room each awaited completion gives back.
+    SendCredits credits_;
     // What the device gets at the end of the round; never grow beyond what they have reserved.
     std::vector<ibv_send_wr> batch_;
     std::vector<ibv_sge> batch_sges_;

@@ -8,6 +8,7 @@
 #include "rtrs/heartbeat.hpp"
 #include "rtrs/path_chooser.hpp"
 #include "rtrs/permits.hpp"
+#include "rtrs/send_credits.hpp"
 
 namespace feroce::rtrs {
 namespace {
@@ -51,6 +52,31 @@ std::vector<std::size_t> choices(PathChooser& chooser, const std::vector<PathLoa
     std::vector<std::size_t> out(static_cast<std::size_t>(n));
     for (std::size_t& choice : out) choice = chooser.choose(paths).value_or(99);
     return out;
+}
+
+TEST(SendCredits, ComeBackWithTheCompletionsThatWereAskedFor) {
+    SendCredits credits(64);
+    EXPECT_FALSE(credits.take_and_ask(2));
+    EXPECT_TRUE(credits.take_and_ask(1, true)) << "if it is wanted";
+    EXPECT_EQ(credits.taken(), 3u);
+    EXPECT_EQ(credits.given(), 0u);
+    credits.give();
+    EXPECT_EQ(credits.given(), 3u);
+    EXPECT_TRUE(credits.has(64));
+    EXPECT_FALSE(credits.has(65));
+}
+
+// However it is posted: all room is free again when all completions that were asked for have come.
+TEST(SendCredits, AreAskedForBeforeTheyRunOut) {
+    SendCredits credits(8);
+    unsigned asked = 0;
+    for (int i = 0; i < 100; ++i) {
+        credits.take(1);
+        while (credits.has(2)) asked += credits.take_and_ask(2) ? 1 : 0;
+        ASSERT_GT(asked, 0u) << "nothing would ever come back";
+        for (; asked > 0; --asked) credits.give();
+        ASSERT_LE(credits.taken() - credits.given(), 4u) << "what was posted last may not ask";
+    }
 }
 
 TEST(PathChooser, RoundRobinSkipsWhatIsDown) {
