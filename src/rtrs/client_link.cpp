@@ -103,7 +103,7 @@ rdma::Task<rdma::Result<>> ClientLink::resolve() {
 rdma::Task<rdma::Result<>> ClientLink::connect_service() {
     const Instant end = loop_.after(plan_.options->connect_timeout);
     for (;;) {
-        auto done = co_await connect_line(0);
+        auto done = co_await connect_service_line();
         // Many ask at a time: ours comes later.
         if (!done && done.error().code == EBUSY && loop_.now() < end) {
             if (auto slept = co_await loop_.sleep(kBusyPause); !slept) co_return slept;
@@ -114,13 +114,14 @@ rdma::Task<rdma::Result<>> ClientLink::connect_service() {
     }
 }
 
-rdma::Task<rdma::Result<>> ClientLink::connect_line(std::uint16_t number) {
+// A queue pair that knows its way to the server, with room for what a channel sends.
+rdma::Task<rdma::Result<>> ClientLink::resolve_line(std::uint16_t number) {
     const SessionOptions& options = *plan_.options;
+    const Channel::Shape shape = shape_of(number);
     rdma::ConnectionOptions wanted;
     wanted.from = from_;
-    const Channel::Shape guess = shape_of(number);
-    wanted.send_depth = guess.sends;
-    wanted.recv_depth = guess.receives;
+    wanted.send_depth = shape.sends;
+    wanted.recv_depth = shape.receives;
     wanted.sge = kMaxGather;
     wanted.inline_bytes = Channel::kInlineSize;
     wanted.reads = 0;
@@ -129,14 +130,11 @@ rdma::Task<rdma::Result<>> ClientLink::connect_line(std::uint16_t number) {
     const auto to = to_.front().with_port(options.port);
     auto resolved = co_await rdma::Connection::resolve(loop_, to, wanted);
     if (!resolved) co_return resolved.error();
-    Line& line = lines_[number];
-    line.connection = *std::move(resolved);
-    if (number != 0) {
-        line.channel = std::make_unique<Channel>(*this, number, guess, loop_);
-        if (!line.channel->start(line.connection->queue_pair()))
-            co_return rdma::Error(ENOMEM, "the device refuses memory for a session's receives");
-    }
+    lines_[number].connection = *std::move(resolved);
+    co_return rdma::Result<>{};
+}
 
+rdma::Task<rdma::Result<>> ClientLink::ask_for_line(std::uint16_t number) {
     ConnectRequest request;
     request.connection = number;
     request.connection_count = line_count();
@@ -144,34 +142,51 @@ rdma::Task<rdma::Result<>> ClientLink::connect_line(std::uint16_t number) {
     request.path = plan_.path;
     request.session = plan_.session;
     request.may_create = true;
-    request.extension = options.extension ? kExtensionLevel : 0;
+    request.extension = plan_.options->extension ? kExtensionLevel : 0;
     std::array<std::byte, ConnectRequest::kSize> bytes;
     request.emit(bytes);
-    auto connected = co_await line.connection->connect(rdma::PrivateData(bytes));
+    auto connected = co_await lines_[number].connection->connect(rdma::PrivateData(bytes));
     if (!connected) co_return with_errno(connected.error());
-    if (number != 0) co_return connected;
+    co_return connected;
+}
 
-    const auto response = ConnectResponse::parse(line.connection->peer_data().bytes());
+rdma::Result<> ClientLink::start_channel(std::uint16_t number) {
+    Line& line = lines_[number];
+    line.channel = std::make_unique<Channel>(*this, number, shape_of(number), loop_);
+    if (line.channel->start(line.connection->queue_pair())) return {};
+    return rdma::Error(ENOMEM, "the device refuses memory for a session's receives");
+}
+
+// Its channel is made when the server has told the session's geometry. Nothing is sent to it
+// before.
+rdma::Task<rdma::Result<>> ClientLink::connect_service_line() {
+    if (auto resolved = co_await resolve_line(0); !resolved) co_return resolved;
+    if (auto connected = co_await ask_for_line(0); !connected) co_return connected;
+    const auto response = ConnectResponse::parse(lines_[0].connection->peer_data().bytes());
     if (!response) co_return response.error();
     if (response->error != 0)
         co_return rdma::Error(response->error, "the server took the connection and names an error");
     announced_ = *response;
-    line.channel = std::make_unique<Channel>(*this, number, shape_of(0), loop_);
-    if (!line.channel->start(line.connection->queue_pair()))
-        co_return rdma::Error(ENOMEM, "the device refuses memory for a session's receives");
-    co_return connected;
+    co_return start_channel(0);
+}
+
+// The server may send at once.
+rdma::Task<rdma::Result<>> ClientLink::connect_data_line(std::uint16_t number) {
+    if (auto resolved = co_await resolve_line(number); !resolved) co_return resolved;
+    if (auto started = start_channel(number); !started) co_return started;
+    co_return co_await ask_for_line(number);
 }
 
 rdma::Task<void> ClientLink::connect_beside(std::uint16_t number,
                                             std::optional<rdma::Error>& failure) {
-    auto done = co_await connect_line(number);
+    auto done = co_await connect_data_line(number);
     if (!done && !failure) failure = done.error();
 }
 
 rdma::Task<rdma::Result<>> ClientLink::connect_others() {
     if (!extended()) {
         for (std::uint16_t i = 1; i < line_count(); ++i)
-            if (auto done = co_await connect_line(i); !done) co_return done;
+            if (auto done = co_await connect_data_line(i); !done) co_return done;
         co_return rdma::Result<>{};
     }
     std::optional<rdma::Error> failure;

@@ -91,7 +91,11 @@ private:
 
     rdma::Task<rdma::Result<>> resolve();
     rdma::Task<rdma::Result<>> connect_service();
-    rdma::Task<rdma::Result<>> connect_line(std::uint16_t number);
+    rdma::Task<rdma::Result<>> connect_service_line();
+    rdma::Task<rdma::Result<>> connect_data_line(std::uint16_t number);
+    rdma::Task<rdma::Result<>> resolve_line(std::uint16_t number);
+    rdma::Task<rdma::Result<>> ask_for_line(std::uint16_t number);
+    rdma::Result<> start_channel(std::uint16_t number);
     rdma::Task<void> connect_beside(std::uint16_t number, std::optional<rdma::Error>& failure);
     rdma::Task<rdma::Result<>> connect_others();
     rdma::Task<rdma::Result<>> exchange_info();
