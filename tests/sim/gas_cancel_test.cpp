@@ -85,7 +85,11 @@ std::unique_ptr<Mutex> make(Lanes& lanes, ptr<LockLine> line) {
     return std::make_unique<Lock>(lanes, line.as<typename Lock::Line>());
 }
 
-enum class Operation { Lock, TryLock, Unlock };
+enum class Operation { Lock, LockUntil, TryLock, Unlock };
+
+bool waits(Operation what) {
+    return what == Operation::Lock || what == Operation::LockUntil;
+}
 
 struct Case {
     Factory victim, others;
@@ -118,7 +122,7 @@ Task<Result<>> use(Mutex& mutex, Stage& stage, bool victim, bool shares) {
 void hold(gas::Node& node, ptr<LockLine> line, const Case& c, Stage& stage, Operation what) {
     rdma::Loop& loop = node.loop();
     const auto mutex = c.others(node.lanes(), line);
-    if (what != Operation::Lock) return;  // The victim is the first.
+    if (!waits(what)) return;  // The victim is the first.
     ASSERT_TRUE(loop.run(mutex->lock()));
     stage.enter(false, c.others_share);
     stage.held = true;
@@ -134,11 +138,17 @@ void give_up(gas::Node& node, ptr<LockLine> line, const Case& c, Stage& stage, O
     const std::size_t places = free_places(node.lanes());
     auto mutex = c.victim(node.lanes(), line);
     bool reached = false, won = false;
-    if (what == Operation::Lock) {
+    if (waits(what)) {
         ASSERT_TRUE(wait_for(loop, [&] { return stage.held; }));
         stage.begun = true;
+    }
+    if (what == Operation::Lock) {
         const auto got = run_until(loop, mutex->lock(), k, how, reached);
         won = got && *got;
+        expect_cancelled(got);
+    } else if (what == Operation::LockUntil) {
+        const auto got = run_until(loop, mutex->lock_until(loop.after(10s)), k, how, reached);
+        won = got && *got && **got;
         expect_cancelled(got);
     } else if (what == Operation::TryLock) {
         const auto got = run_until(loop, mutex->try_lock(), k, how, reached);
@@ -204,8 +214,9 @@ std::size_t visit(std::uint64_t seed, const Case& c, Operation what, How how,
 }
 
 void expect_no_harm(const char* name, const Case& c) {
-    constexpr std::array<const char*, 3> kNames{"lock", "try_lock", "unlock"};
-    for (const Operation what : {Operation::Lock, Operation::TryLock, Operation::Unlock})
+    constexpr std::array<const char*, 4> kNames{"lock", "lock_until", "try_lock", "unlock"};
+    for (const Operation what :
+         {Operation::Lock, Operation::LockUntil, Operation::TryLock, Operation::Unlock})
         for (const How how : {How::Stop, How::Destroy}) {
             std::size_t points = 0;
             for (const std::array<std::size_t, 3>& roles :
@@ -216,7 +227,7 @@ void expect_no_harm(const char* name, const Case& c) {
                 points += visit(7, c, what, how, roles);
                 if (testing::Test::HasFailure()) return;
             }
-            std::printf("%-10s %-8s %-9s %4zu points\n", name,
+            std::printf("%-10s %-10s %-9s %4zu points\n", name,
                         kNames[static_cast<std::size_t>(what)],
                         how == How::Stop ? "stopped" : "destroyed", points);
             EXPECT_GT(points, 0u) << name;
