@@ -20,6 +20,7 @@ class ManualMemory final : public mem::FarMemory {
 public:
     explicit ManualMemory(std::size_t size) : bytes(size) {}
     std::unique_ptr<mem::Staging> stage(std::uint32_t size) override {
+        if (is_short) throw std::bad_alloc();
         return mem::heap_staging(size);
     }
     void start(const mem::Copy& copy) override {
@@ -43,6 +44,7 @@ public:
     std::vector<std::byte> bytes;
     std::deque<mem::Copy> started;
     std::size_t room = ~std::size_t{0};  // Copies that may still be started.
+    bool is_short = false;               // There is no memory for staging.
 };
 
 // An end with far memory beside its host memory.
@@ -75,6 +77,13 @@ public:
     }
     mem::Sge far_sge(std::uint64_t offset, std::uint32_t length) const {
         return {kBase + offset, length, far_keys.lkey};
+    }
+    // All of the far memory by a key of its own.
+    LKey another_key() {
+        mem::RegionSpec spec{pd, reinterpret_cast<void*>(kBase), kFarBytes, kBase,
+                             mem::AccessSet(15)};
+        spec.far = far;
+        return memory.register_region(spec)->lkey;
     }
     void fill_far(unsigned seed) {
         for (std::size_t i = 0; i < far->bytes.size(); ++i)

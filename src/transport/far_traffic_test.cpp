@@ -253,6 +253,51 @@ TEST_F(UcFar, AnInvalidationWaitsForWhatIsWrittenThroughTheKey) {
     EXPECT_EQ(b.sent.list[0].status, WcStatus::Success);
 }
 
+// It waited for an earlier WRITE to the same bytes.
+TEST_F(UcFar, AnImmediateWhoseKeyGoesMeanwhileIsAnError) {
+    const RKey key = b.bind_window();
+    b.post_receive(4, b.sge(0, 100));
+    a.send(request(SendOp::Write), a.sge(0, 100));
+    SendWr write = request(SendOp::WriteImmediate, 2);
+    write.rkey = key;
+    a.send(write, a.sge(0, 100));
+    exchange();
+    ASSERT_EQ(b.far->started.size(), 1u);
+    ASSERT_EQ(b.memory.invalidate_local(b.pd, b.qp.qpn(), key), mem::Fault::None);
+    finish_one();
+    EXPECT_EQ(b.copies.size(), 0u);
+    ASSERT_EQ(b.received.list.size(), 1u);
+    EXPECT_EQ(b.received.list[0].status, WcStatus::LocalAccessError);
+    EXPECT_EQ(b.qp.state(), QpState::Err);
+    EXPECT_NE(words_of(b).find("key"), std::string::npos) << words_of(b);
+}
+
+// It waited for a WRITE, since nobody knows where that one goes.
+TEST_F(UcFar, AReceiveWhoseKeyGoesMeanwhileIsAnErrorThatNamesIt) {
+    const LKey key = b.another_key();
+    b.post_receive(4, {kBase + 200, 100, key});
+    a.send(request(SendOp::Write), a.sge(0, 100));
+    a.send(request(SendOp::Send, 2), a.sge(0, 100));
+    exchange();
+    ASSERT_EQ(b.far->started.size(), 1u);
+    ASSERT_TRUE(b.memory.deregister_region(key));
+    finish_one();
+    ASSERT_EQ(b.received.list.size(), 1u);
+    EXPECT_EQ(b.received.list[0].status, WcStatus::LocalProtectionError);
+    const Reason* const reason = b.reasons.find(b.qp.first_reason());
+    ASSERT_NE(reason, nullptr);
+    EXPECT_EQ(reason->attempt.key, key.raw);
+}
+
+TEST_F(UcFar, WithoutMemoryForItsCopyASendFails) {
+    a.far->room = 0;
+    a.send(request(SendOp::Send), a.far_sge(0, 100));
+    EXPECT_TRUE(a.pump().empty());
+    ASSERT_EQ(a.sent.list.size(), 1u);
+    EXPECT_EQ(a.sent.list[0].status, WcStatus::LocalProtectionError);
+    EXPECT_EQ(a.qp.state(), QpState::Sqe);
+}
+
 TEST_F(UcFar, MessagesThatFindNoRoomAreLost) {
     a.fill(0, 1024, 1);
     for (int i = 0; i < 2000; ++i) {
@@ -354,6 +399,22 @@ TEST_F(UdFar, WithoutMemoryForACopyTheReceiveFails) {
     EXPECT_EQ(b.copies.size(), 0u);
     ASSERT_EQ(b.received.list.size(), 1u);
     EXPECT_EQ(b.received.list[0].status, WcStatus::LocalProtectionError);
+}
+
+TEST_F(UdFar, WithoutMemoryForStagingADatagramIsLostAndItsReceiveIsNot) {
+    b.far->is_short = true;
+    b.post_receive(4, b.far_sge(0, 600));
+    a.send(request(SendOp::Send, 1), a.sge(0, 100));
+    exchange();
+    EXPECT_EQ(b.drops(DropReason::CopiesBehind), 1u);
+    EXPECT_TRUE(b.received.list.empty());
+    b.far->is_short = false;
+    a.send(request(SendOp::Send, 2), a.sge(0, 50));
+    exchange();
+    finish_one();
+    ASSERT_EQ(b.received.list.size(), 1u);
+    EXPECT_EQ(b.received.list[0].wr_id, 4u);
+    EXPECT_EQ(b.received.list[0].byte_length, 90u);
 }
 
 TEST_F(UdFar, WithoutCopiesItIsRefused) {
