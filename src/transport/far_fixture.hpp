@@ -78,12 +78,12 @@ public:
     mem::Sge far_sge(std::uint64_t offset, std::uint32_t length) const {
         return {kBase + offset, length, far_keys.lkey};
     }
-    // All of the far memory by a key of its own.
-    LKey another_key() {
+    // All of the far memory by other keys.
+    mem::RegionKeys other_keys() {
         mem::RegionSpec spec{pd, reinterpret_cast<void*>(kBase), kFarBytes, kBase,
                              mem::AccessSet(15)};
         spec.far = far;
-        return memory.register_region(spec)->lkey;
+        return *memory.register_region(spec);
     }
     void fill_far(unsigned seed) {
         for (std::size_t i = 0; i < far->bytes.size(); ++i)

@@ -274,7 +274,7 @@ TEST_F(UcFar, AnImmediateWhoseKeyGoesMeanwhileIsAnError) {
 
 // It waited for a WRITE, since nobody knows where that one goes.
 TEST_F(UcFar, AReceiveWhoseKeyGoesMeanwhileIsAnErrorThatNamesIt) {
-    const LKey key = b.another_key();
+    const LKey key = b.other_keys().lkey;
     b.post_receive(4, {kBase + 200, 100, key});
     a.send(request(SendOp::Write), a.sge(0, 100));
     a.send(request(SendOp::Send, 2), a.sge(0, 100));

@@ -70,7 +70,7 @@ TEST_F(FarEndings, AFailureWaitsForTheAnswersBeforeIt) {
 }
 
 TEST_F(FarEndings, AReadWhoseKeyGoesHalfwayFails) {
-    const LKey key = a.another_key();
+    const LKey key = a.other_keys().lkey;
     const mem::Sge to[] = {{kBase, 1024, key}, a.sge(0, 1024), a.far_sge(5000, 1024)};
     read_host(1, to);
     answer(1);
@@ -81,7 +81,7 @@ TEST_F(FarEndings, AReadWhoseKeyGoesHalfwayFails) {
 }
 
 TEST_F(FarEndings, AReceiveWhoseKeyGoesHalfwayFails) {
-    const LKey key = b.another_key();
+    const LKey key = b.other_keys().lkey;
     const mem::Sge to[] = {{kBase, 1024, key}, b.sge(0, 1024), b.far_sge(5000, 1024)};
     ASSERT_TRUE(b.qp.post_receive(Instant{}, {7, to}));
     a.send(request(SendOp::Send, 1), a.sge(0, 3000));
@@ -98,7 +98,51 @@ TEST_F(FarEndings, AReceiveWhoseKeyGoesHalfwayFails) {
     EXPECT_EQ(b.copies.size(), 0u);
 }
 
-// Host memory was on its way to it as well.
+TEST_F(FarEndings, AMixedSendWhoseHostPartIsUnmappedFails) {
+    mem::test::Pages pages{1};
+    const mem::Sge from[] = {a.far_sge(0, 100), a.sge_of(pages)};
+    pages.unmap(0, 1);
+    SendWr wr = request(SendOp::Write, 1, b.address(0), b.keys.rkey);
+    wr.sges = from;
+    ASSERT_TRUE(a.qp.post_send(Instant{}, wr));
+    exchange();
+    expect_sent(0, 1, WcStatus::LocalProtectionError);
+    EXPECT_EQ(a.reasons.find(a.qp.first_reason())->rule, Rule::LocalMemoryGone);
+}
+
+TEST_F(FarEndings, AMixedReceiveWhoseHostPartIsUnmappedFails) {
+    mem::test::Pages pages{1};
+    const mem::Sge to[] = {b.far_sge(0, 100), b.sge_of(pages)};
+    ASSERT_TRUE(b.qp.post_receive(Instant{}, {7, to}));
+    a.send(request(SendOp::Send, 1), a.sge(0, 500));
+    exchange();
+    pages.unmap(0, 1);
+    b.far->finish_one();
+    exchange();
+    expect_sent(0, 1, WcStatus::RemoteOperationError);
+    EXPECT_EQ(b.reasons.find(b.qp.first_reason())->rule, Rule::LocalMemoryGone);
+}
+
+// Both were gathered ahead.
+TEST_F(FarEndings, AReadBehindOneOfARegionThatBecameHostMemoryIsGatheredAgain) {
+    b.fill_far(3);
+    const RKey key = b.other_keys().rkey;
+    a.send(request(SendOp::Read, 1, kBase, b.far_keys.rkey), a.sge(0, 100));
+    a.send(request(SendOp::Read, 2, kBase + 50, key), a.sge(200, 100));
+    pass(a, b);
+    b.pump();
+    ASSERT_EQ(b.far->started.size(), 2u);
+    b.exchange_memory(false);
+    while (!b.far->started.empty()) {
+        b.far->finish_one();
+        exchange();
+    }
+    expect_sent(0, 1, WcStatus::Success);
+    expect_sent(1, 2, WcStatus::Success);
+    expect_same(ByteView(a.bytes).first(100), ByteView(b.instead).first(100));
+    expect_same(ByteView(a.bytes).subspan(200, 100), ByteView(b.far->bytes).subspan(50, 100));
+}
+
 TEST_F(FarEndings, AMixedReceiveWhoseHostPartGoesFails) {
     const LKey key = b.memory
                          .register_region({.pd = b.pd,
@@ -120,18 +164,21 @@ TEST_F(FarEndings, AMixedReceiveWhoseHostPartGoesFails) {
     EXPECT_EQ(b.received.list[0].status, WcStatus::LocalProtectionError);
 }
 
+// All of them wait for the first, and the refusal for the answer.
 TEST_F(FarEndings, WhatWasKeptBehindABadKeyIsForgotten) {
-    write_far(1, 0, 100);
-    a.send(request(SendOp::Write, 2, b.address(0), RKey{}), a.sge(0, 8));
-    a.send(request(SendOp::Write, 3, b.address(0), b.keys.rkey), a.sge(8, 8));
     a.fill(8, 8, 1);
+    write_far(1, 0, 100);
+    a.send(request(SendOp::Read, 2, b.address(100), b.keys.rkey), a.sge(16, 8));
+    a.send(request(SendOp::Write, 3, b.address(0), RKey{}), a.sge(0, 8));
+    a.send(request(SendOp::Write, 4, b.address(0), b.keys.rkey), a.sge(8, 8));
     exchange();
     b.far->finish_one();
     exchange();
     expect_sent(0, 1, WcStatus::Success);
-    expect_sent(1, 2, WcStatus::RemoteAccessError);
-    expect_sent(2, 3, WcStatus::FlushError);
-    EXPECT_EQ(b.bytes[0], std::byte{0}) << "the third came before the refusal, and is not executed";
+    expect_sent(1, 2, WcStatus::Success);
+    expect_sent(2, 3, WcStatus::RemoteAccessError);
+    expect_sent(3, 4, WcStatus::FlushError);
+    EXPECT_EQ(b.bytes[0], std::byte{0}) << "it came before the refusal, and is not executed";
 }
 
 TEST_F(FarEndings, WithoutMemoryForItsCopyASendFails) {
