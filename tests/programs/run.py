@@ -169,7 +169,9 @@ ROWS = [
     ("librdmacm's examples", "rdmacm-utils",
      "rping, ucmatose, udaddy, mckey, cmtime, rdma_client and rdma_server",
      Tests(r"^rdmacm\.(rping|ucmatose|udaddy|mckey|cmtime|endpoints)")),
-    ("rsockets' examples", "rdmacm-utils", "rstream, riostream; programs under librspreload",
+    ("rsockets' examples", "rdmacm-utils",
+     "rstream, riostream, rcopy, udpong; under librspreload Python's HTTP server, urllib, curl, nc "
+     "and iperf3",
      Tests(r"^rsocket\.(rstream|riostream|programs|udpong)")),
     ("UCX", "ucx-utils", "ucx_perftest over rc_verbs and ud_verbs", Tests(r"^abi\.ucx_")),
     ("libfabric", "libfabric-bin", "fi_pingpong: verbs msg and dgram, verbs;ofi_rxm",

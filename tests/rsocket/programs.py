@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Copies a file by rcopy, fetches one over HTTP by programs that know only sockets, and streams by
-a server that forks.
+"""Copies a file by rcopy, fetches one over HTTP by programs that know only sockets, measures by
+iperf3, and streams by a server that forks.
 
-programs.py --library DIR. The last two run under Debian's librspreload: its r* calls are ours. That
-the bytes went by rsockets is seen from the kernel, which has no TCP socket of the port.
+programs.py --library DIR. All but rcopy run under Debian's librspreload: its r* calls are ours.
+That the bytes went by rsockets is seen from the kernel, which has no TCP socket of the port.
 """
 import argparse
 import glob
+import json
 import os
 import pathlib
 import random
@@ -66,10 +67,38 @@ def fetch_over_http(folder, environment, preload, client):
     with Served([python, str(HERE / "http_server.py"), str(port), str(folder)], port, preloaded):
         assert not kernel_has_port(port)
         for _ in range(3):
-            url = f"http://127.0.0.1:{port}/file"
-            got = subprocess.run([*client, url], env=preloaded, timeout=LIMIT, check=True,
-                                 stdout=subprocess.PIPE).stdout
+            got = client(port, preloaded)
             assert got == (folder / "file").read_bytes(), f"{len(got)} other bytes"
+
+
+def by_url(*words):
+    """A client that is given an address of the web."""
+    return lambda port, environment: subprocess.run(
+        [*words, f"http://127.0.0.1:{port}/file"], env=environment, timeout=LIMIT, check=True,
+        stdout=subprocess.PIPE).stdout
+
+
+def by_nc(port, environment):
+    """The request is written to nc, and the answer has a head."""
+    answer = subprocess.run(["nc", "127.0.0.1", str(port)], env=environment, timeout=LIMIT,
+                            check=True, input=b"GET /file HTTP/1.0\r\n\r\n",
+                            stdout=subprocess.PIPE).stdout
+    return answer.partition(b"\r\n\r\n")[2]
+
+
+def measure_by_iperf3(environment, preload):
+    port, size = next(PORTS), 4 << 20
+    preloaded = dict(environment, LD_PRELOAD=preload)
+    with Served(["iperf3", "-s", "-p", str(port)], port, preloaded):
+        assert not kernel_has_port(port)
+        for direction in ([], ["-R"]):
+            said = subprocess.run(["iperf3", "-c", "127.0.0.1", "-p", str(port), "-n", str(size),
+                                   "-J", *direction], env=preloaded, timeout=LIMIT, check=True,
+                                  stdout=subprocess.PIPE).stdout
+            end = json.loads(said)["end"]
+            sent, received = (end[f"sum_{what}"]["bytes"] for what in ("sent", "received"))
+            # It ends when all is sent, and may leave the last bytes unread, with TCP too.
+            assert sent >= size and size / 2 < received <= sent, f"iperf3: {sent}, {received}"
 
 
 def stream_with_fork(environment, preload):
@@ -102,15 +131,17 @@ def main():
         sys.exit(77)
     read_url = "import sys,urllib.request as u;" \
                "sys.stdout.buffer.write(u.urlopen(sys.argv[1]).read())"
-    clients = [["/usr/bin/python3", "-c", read_url]]
-    if shutil.which("curl"):
-        clients.append(["curl", "-sS"])
+    clients = [by_url("/usr/bin/python3", "-c", read_url)]
+    clients += [by_url("curl", "-sS")] if shutil.which("curl") else []
+    clients += [by_nc] if shutil.which("nc") else []
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         (folder / "file").write_bytes(random.Random(1).randbytes(700_000))
         copy_by_rcopy(folder, environment)
         for client in clients:
             fetch_over_http(folder, environment, preload[0], client)
+    if shutil.which("iperf3"):
+        measure_by_iperf3(environment, preload[0])
     stream_with_fork(environment, preload[0])
 
 
