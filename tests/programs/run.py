@@ -193,6 +193,12 @@ ROWS = [
      Built("cc -Wall -Wextra -o {folder}/rpma_pair {here}/rpma_pair.c -lrpma -libverbs",
            "{folder}/rpma_pair {address}", "{folder}/rpma_pair {address} client",
            success="read back")),
+    ("gloo", "libgloo-dev",
+     "two processes on its ibverbs transport: sums of up to 1,000,000 floats by two of its rings, "
+     "checked",
+     Built("c++ -std=c++17 -Wall -o {folder}/gloo_pair {here}/gloo_pair.cpp -lgloo",
+           "{folder}/gloo_pair {folder} 0", "{folder}/gloo_pair {folder} 1",
+           success="every sum is right")),
     ("nbdkit, libnbd, qemu-img", "nbdkit",
      "nbdinfo, nbdcopy and qemu-img on a disk of feroce attach",
      Tests(r"^block\.(info|copies)$")),
