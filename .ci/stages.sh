@@ -444,7 +444,7 @@ run_seeds() { # COUNT
             commands+=("$build/tools/$name --seed=$first --runs=$count --twice")
         done
     done
-    for name in abi rdma rtrs; do
+    for name in abi rdma rsocket rtrs; do
         commands+=("env FEROCE_SEEDS=$1 FEROCE_STORMS=$1 $build/tests/sim/sim_${name}_test")
     done
     timeless=yes in_parallel "${commands[@]}"
