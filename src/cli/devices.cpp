@@ -15,8 +15,11 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "cli/output.hpp"
+
 // In our libibverbs, FEROCE_1. Absent from any other.
 extern "C" [[gnu::weak]] const char* feroce_device_interface(ibv_device* device);
+extern "C" [[gnu::weak]] ibv_device** feroce_devices(int* count);
 
 namespace feroce::cli {
 namespace {
@@ -72,13 +75,18 @@ void add_interface(DeviceInfo& device) {
                      [](const Gid& a, const Gid& b) { return rank(a) < rank(b); });
 }
 
+bool restricts_devices() {
+    const char* restricted = std::getenv("FEROCE_DEVICES");
+    return restricted != nullptr && restricted[0] != '\0';
+}
+
 }  // namespace
 
 std::vector<DeviceInfo> list_devices() {
     std::vector<DeviceInfo> out;
-    if (feroce_device_interface == nullptr) return out;
+    if (feroce_devices == nullptr) return out;
     int count = 0;
-    ibv_device** list = ::ibv_get_device_list(&count);
+    ibv_device** list = feroce_devices(&count);
     for (int i = 0; list != nullptr && i < count; ++i) {
         DeviceInfo device;
         device.name = ::ibv_get_device_name(list[i]);
@@ -92,14 +100,20 @@ std::vector<DeviceInfo> list_devices() {
     return out;
 }
 
+std::vector<DeviceInfo> list_named_devices() {
+    std::vector<DeviceInfo> out = list_devices();
+    if (out.empty() && restricts_devices())
+        throw UsageError("FEROCE_DEVICES names no interface that is here and has an address");
+    return out;
+}
+
 void forget_settings_of_programs() {
     ::unsetenv("FEROCE_PCAP");
     ::unsetenv("FEROCE_FAULTS");
 }
 
 bool hides_loopback(const std::vector<DeviceInfo>& devices) {
-    const char* restricted = std::getenv("FEROCE_DEVICES");
-    if (devices.empty() || (restricted != nullptr && restricted[0] != '\0')) return false;
+    if (devices.empty() || restricts_devices()) return false;
     DeviceInfo loopback;
     loopback.interface = "lo";
     add_interface(loopback);

@@ -23,6 +23,8 @@ struct DeviceInfo {
 };
 
 std::vector<DeviceInfo> list_devices();
+// The same for commands that only list them; throws UsageError if FEROCE_DEVICES names none.
+std::vector<DeviceInfo> list_named_devices();
 
 // For commands that only look: settings that are meant for programs. Such a command captures
 // nothing, and must not empty the file of a program that did; its own calls meet no faults.

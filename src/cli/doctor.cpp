@@ -95,7 +95,7 @@ Finding check_device(const DeviceInfo& device) {
 Findings check_devices() {
     const std::vector<DeviceInfo> devices = list_devices();
     const char* restricted = std::getenv("FEROCE_DEVICES");
-    if (devices.empty() && restricted != nullptr)
+    if (devices.empty() && restricted != nullptr && *restricted != '\0')
         return {{Verdict::Stop, "devices",
                  fmt::format("none of the interfaces in FEROCE_DEVICES={} is up with an address",
                              restricted),

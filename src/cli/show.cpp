@@ -156,7 +156,7 @@ void leave_out_zeros(Json& record) {
 
 void show_devices(const std::vector<std::string>& words, const OutputOptions& options) {
     const Filter filter(words, {}, false);
-    const std::vector<DeviceInfo> devices = list_devices();
+    const std::vector<DeviceInfo> devices = list_named_devices();
     filter.check_device(devices);
     Json records = Json::array();
     for (const DeviceInfo& device : devices) {
@@ -175,7 +175,7 @@ void show_devices(const std::vector<std::string>& words, const OutputOptions& op
 
 void show_links(const std::vector<std::string>& words, const OutputOptions& options) {
     const Filter filter(words, {}, false);
-    const std::vector<DeviceInfo> devices = list_devices();
+    const std::vector<DeviceInfo> devices = list_named_devices();
     filter.check_device(devices);
     Json records = Json::array();
     for (const DeviceInfo& device : devices) {

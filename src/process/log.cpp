@@ -40,7 +40,7 @@ bool log_enabled(LogLevel level) {
     // comes to the same answer, hence relaxed.
     static constinit std::atomic<int> limit{kUnknown};
     if (limit.load(std::memory_order_relaxed) == kUnknown)
-        limit.store(static_cast<int>(level_from_environment().value_or(LogLevel::Warn)),
+        limit.store(static_cast<int>(level_from_environment().value_or(LogLevel::Error)),
                     std::memory_order_relaxed);
     return static_cast<int>(level) <= limit.load(std::memory_order_relaxed);
 }

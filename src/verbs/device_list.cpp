@@ -56,6 +56,22 @@ Device& device_for(Instance& instance, const host::Interface& interface, int pos
     return device;
 }
 
+// Null without memory.
+ibv_device** make_list(Instance& instance, int& count) {
+    std::vector<host::Interface> interfaces = instance.host().interfaces();
+    std::erase_if(interfaces, [](const host::Interface& i) { return !i.listed; });
+    auto** list = static_cast<ibv_device**>(std::calloc(interfaces.size() + 1, sizeof(void*)));
+    if (list == nullptr) return nullptr;
+    Rollback give_back([list] { std::free(list); });
+    const std::lock_guard lock(instance.mutex);
+    for (std::size_t i = 0; i < interfaces.size(); ++i)
+        list[i] = &device_for(instance, interfaces[i], static_cast<int>(i)).base;
+    count = static_cast<int>(interfaces.size());
+    annotate::defined(list, (interfaces.size() + 1) * sizeof(void*));
+    give_back.keep();
+    return list;
+}
+
 }  // namespace
 }  // namespace feroce::verbs
 
@@ -67,19 +83,23 @@ ibv_device** ibv_get_device_list(int* count) {
     annotate::defined(count);
     return abi_call("ibv_get_device_list", [&]() -> ibv_device** {
         Instance& instance = Instance::get();
-        std::vector<host::Interface> interfaces = instance.host().interfaces();
-        std::erase_if(interfaces, [](const host::Interface& i) { return !i.listed; });
-        auto** list = static_cast<ibv_device**>(std::calloc(interfaces.size() + 1, sizeof(void*)));
+        if (const Result<void> there = instance.check_devices(); !there) {
+            if (!instance.told_of_devices.exchange(true))
+                process::log(process::LogLevel::Error, "%s", there.error().why);
+            return refuse_null("ibv_get_device_list", there.error());
+        }
+        int found = 0;
+        ibv_device** list = make_list(instance, found);
         if (list == nullptr) return refuse_null("ibv_get_device_list", {ENOMEM, "out of memory"});
-        Rollback give_back([list] { std::free(list); });
-        const std::lock_guard lock(instance.mutex);
-        for (std::size_t i = 0; i < interfaces.size(); ++i)
-            list[i] = &device_for(instance, interfaces[i], static_cast<int>(i)).base;
-        if (count != nullptr) *count = static_cast<int>(interfaces.size());
-        annotate::defined(list, (interfaces.size() + 1) * sizeof(void*));
-        give_back.keep();
+        if (count != nullptr) *count = found;
         return list;
     });
+}
+
+// For the command, whose own looks must not repeat what programs are told: empty in that case.
+extern "C" [[gnu::visibility("default")]] ibv_device** feroce_devices(int* count) {
+    *count = 0;
+    return abi_call("feroce_devices", [&] { return make_list(Instance::get(), *count); });
 }
 
 // For librdmacm: the device that the list leaves out, which a peer may yet name by its address.

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdlib>
 #include <utility>
 
@@ -127,7 +128,8 @@ Instance::Instance(std::unique_ptr<host::Host> host, const Wishes& wishes)
                .suspects_told = [this](const cm::Suspects& peers) { on_suspects(peers); }}),
       lint(wishes.lint.mode == LintMode::Off ? nullptr
                                              : std::make_unique<Lint>(*this, wishes.lint)),
-      names(wishes.names) {
+      names(wishes.names),
+      chooses_devices_(wishes.chooses_devices) {
     watch_memory(wishes.lint.any_order);
     make_dead(dead);
     fill_live_operations(operations, lint != nullptr);
@@ -173,12 +175,21 @@ void Instance::start_timed_faults() {
     });
 }
 
+Result<void> Instance::check_devices() {
+    if (!chooses_devices_ || !host().interfaces().empty()) return {};
+    return Error{ENODEV, "FEROCE_DEVICES names no interface that is here and has an address"};
+}
+
 process::CmServer* Instance::cm_server(bool start) {
     if (process::CmServer* existing = cm_.load()) return existing;
     if (!start) return nullptr;
     const std::lock_guard lock(cm_mutex_);
     if (process::CmServer* existing = cm_.load()) return existing;
-    Result<std::unique_ptr<process::CmServer>> started = process::CmServer::start(*this);
+    const auto start_it = [this]() -> Result<std::unique_ptr<process::CmServer>> {
+        TRY(check_devices());
+        return process::CmServer::start(*this);
+    };
+    Result<std::unique_ptr<process::CmServer>> started = start_it();
     if (!started) {
         process::log(process::LogLevel::Error, "rdma_cm: %s", started.error().why);
         errno = started.error().code;

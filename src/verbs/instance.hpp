@@ -35,7 +35,8 @@ public:
         Error refusal{};               // Not 0: no device can be opened.
         LintWishes lint{};
         DeviceNames names{};
-        bool plays_foreign = false;  // Simulations only: see process::Process::Options.
+        bool chooses_devices = false;  // It names interfaces; others are no devices.
+        bool plays_foreign = false;    // Simulations only: see process::Process::Options.
     };
     Instance(std::unique_ptr<host::Host> host, const Wishes& wishes);
     ~Instance() override;  // Contexts must be closed, threads of the program gone.
@@ -70,6 +71,10 @@ public:
     bool port_is_down() const { return port_down_.load(std::memory_order_relaxed); }
     void start_timed_faults();  // Once; a device is open.
 
+    // Refused while the environment names interfaces of which none is here.
+    Result<void> check_devices();
+    std::atomic<bool> told_of_devices{false};
+
     // Null if it does not run and is not started, or cannot be, with errno set.
     process::CmServer* cm_server(bool start);
     // The same without waiting for it, for other processes: one of another user that has a
@@ -83,6 +88,7 @@ private:
     void on_interfaces_changed();
     void on_suspects(const cm::Suspects& peers);
 
+    const bool chooses_devices_;
     std::atomic<bool> port_down_{false};  // What ibv_query_port says, and nothing else.
     std::once_flag timed_faults_started_;
     std::unique_ptr<FaultTimer> fault_timer_;  // Null: no faults by time.

@@ -153,6 +153,7 @@ Error read_names(Settings& out) {
 Settings read_settings() {
     Settings out;
     out.host.devices = setting("FEROCE_DEVICES");
+    out.wishes.chooses_devices = !out.host.devices.empty();
     out.host.loopback_named = port::program_names("feroce_lo");
     out.host.capture_path = setting("FEROCE_PCAP");
     for (const auto read : {read_shards, read_sharing, read_faults, read_keepalive, read_rings,

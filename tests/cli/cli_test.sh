@@ -560,15 +560,28 @@ test_live() {
     child=
 }
 
-# A setting that is not understood, or cannot be followed, keeps the device closed.
+# A setting that is not understood, or cannot be followed, keeps the device closed: one sentence.
 test_settings() {
-    local wrong
+    local wrong words
     for wrong in SHARDS=0 SHARDS=9 SHARDS=2x SHARE=all FAULTS=lose=1 FAULTS=drop=2 KEEPALIVE=-1 \
         KEEPALIVE=1h SAMEHOST=no RING_MEMORY=1M NAME=mlx5 LOG=loud "PCAP=$scratch/none/x"; do
         call env "FEROCE_$wrong" "$feroce" run -- ibv_devinfo -d feroce_lo
         equal "$status" 1 "FEROCE_$wrong: $out"
         contains "$err" "error: feroce_lo: FEROCE_${wrong%%=*} "
+        equal "$(grep -c feroce: <<<"$err")" 1 "FEROCE_$wrong: $err"
     done
+    # Interfaces of which none is here: the list itself fails.
+    local none="FEROCE_DEVICES names no interface that is here and has an address"
+    for words in "run -- ibv_devices" "run -- ibv_devinfo" "run -- rping -s -a 127.0.0.1" dev \
+        link; do
+        # shellcheck disable=SC2086 # Words.
+        call env FEROCE_DEVICES=none,nor-this timeout 20 "$feroce" $words
+        [[ $status -ne 0 && $status -ne 124 ]] || fail "$words: exit status $status: $out"
+        contains "$err" "$none"
+        equal "$(grep -c feroce: <<<"$err")" 1 "$words: $err"
+    done
+    call env FEROCE_DEVICES=none,lo "$feroce" run -- ibv_devinfo -d feroce_lo
+    equal "$status" 0 "one of them is here: $err"
     call env FEROCE_SHARDS=8 FEROCE_SHARE=user FEROCE_FAULTS=drop=0.5 FEROCE_KEEPALIVE=0 \
         FEROCE_SAMEHOST=on FEROCE_RING_MEMORY=0 FEROCE_LOG= "FEROCE_PCAP=$scratch/x" \
         "$feroce" run -- ibv_devinfo -d feroce_lo
