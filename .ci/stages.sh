@@ -58,6 +58,7 @@ stages=(
     "soak|function|programs|public programs of Debian, a row each, as docs/programs.md has them"
     "soak|function|lintsuite|pyverbs under lint, which reports what tests/pyverbs/reports.tsv has"
     "soak|function|exporters|programs of Prometheus read feroce metrics; the dashboard works"
+    "soak|function|tracers|bpftrace reads the probes, with the values that the page has; as root"
     "soak|function|includes|every source compiles without precompiled headers"
     "soak|function|coverage|lines and branches that unit, golden, script and sim tests run, by room"
     "soak|function|zeroes|write zeroes from the RNBD client of a newer kernel, Debian's backport"
@@ -637,6 +638,12 @@ stage_exporters() {
     need_tests
     /usr/bin/python3 "$root/tests/cli/exporters_test.py" "$build/bin"
     /usr/bin/python3 "$root/tests/cli/dashboard_test.py" "$build/bin"
+}
+
+stage_tracers() {
+    set_up tracers
+    need_tests
+    /usr/bin/python3 "$root/tests/cli/tracers_test.py" "$build/bin"
 }
 
 stage_cross() {

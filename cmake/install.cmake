@@ -27,6 +27,7 @@ install(FILES ${package}/feroce.fish COMPONENT runtime
 file(GLOB dissectors CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tools/wireshark/*.lua)
 install(FILES ${dissectors} DESTINATION ${share}/wireshark COMPONENT runtime)
 install(FILES tools/grafana/feroce.json DESTINATION ${share}/grafana COMPONENT runtime)
+install(FILES tools/bpftrace/cm_events.bt DESTINATION ${share}/bpftrace COMPONENT runtime)
 install(FILES docs/systemd/feroce-export.service DESTINATION ${share}/systemd COMPONENT runtime)
 install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT runtime)
 
