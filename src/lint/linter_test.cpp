@@ -87,6 +87,28 @@ struct LinterTest : ::testing::Test {
     int cq = 0, channel = 0, srq = 0;
 };
 
+TEST_F(LinterTest, TellsOfExchangedNumbersAndNotOfASilentPeer) {
+    constexpr int kRetryExceeded = 12;
+    Completion done{.qpn = kQpn,
+                    .wr_id = 1,
+                    .receive = false,
+                    .status = kRetryExceeded,
+                    .status_name = "IBV_WC_TEST",
+                    .why = "they were exchanged",
+                    .exchanged = true};
+    post(request(Op::Send, 1));
+    linter.completed(done);
+    ASSERT_TRUE(told_once(Kind::Disagreement));
+    EXPECT_NE(found[0].sentence.find("failed with IBV_WC_TEST: they were exchanged"),
+              std::string::npos);
+    found.clear();
+    done.exchanged = false;
+    done.wr_id = 2;
+    post(request(Op::Send, 2));
+    linter.completed(done);
+    EXPECT_TRUE(found.empty());
+}
+
 TEST_F(LinterTest, SaysNothingOfAnExchange) {
     for (std::uint64_t i = 0; i < 1000; ++i) {
         post(request(Op::Receive, i));

@@ -83,7 +83,10 @@ void check_buffer(const QueuePair& qp, const Request& request, Memory& memory, R
 
 void check_status(const QueuePair& qp, const Request& request, const Completion& done,
                   Reporter& out) {
-    const std::optional<Advice> advice = advice_for(done.status, qp.made.type);
+    std::optional<Advice> advice = advice_for(done.status, qp.made.type);
+    if (done.exchanged)
+        advice = Advice{Kind::Disagreement,
+                        "dest_qp_num must be the peer's qp_num, and rq_psn its sq_psn"};
     if (!advice) return;
     std::string sentence = describe(request, qp.made.qpn) + " failed with " + done.status_name;
     if (!done.why.empty()) sentence += ": " + done.why;

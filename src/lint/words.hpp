@@ -111,6 +111,7 @@ struct Completion {
     const char* status_name = "";              // As programs print it.
     std::string why;                           // What the device knows of a failure; may be empty.
     std::optional<std::uint32_t> immediate{};  // As it lies in imm_data.
+    bool exchanged = false;                    // The peer's number and first PSN; `why` says so.
 };
 
 // A thread of the program: only compared, never 0.

@@ -2,6 +2,8 @@
 // failed, in words, with the peer's part if the peer is of this machine and user.
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
+#include <cstdio>
 #include <memory>
 #include <optional>
 #include <string>
@@ -32,11 +34,14 @@ Failure first_failure(Qp& qp) {
         if (qp.machine == nullptr) return out;  // Another thread destroys the queue pair.
         const transport::ReasonLog& log = session.engine().reasons();
         if (const transport::Reason* found = log.find(qp.machine->first_reason())) reason = *found;
+        if (reason && reason->rule == transport::Rule::RetryLimit && !reason->peer_heard)
+            out.unheard_psn = qp.machine->attributes().receive_psn.raw();
     }
     if (!reason) return out;
     out.reason = process::reason_of(*reason);
     out.peer_is_local = reason->source == reason->destination;
     out.peer_refused = reason->rule == transport::Rule::PeerRefused;
+    if (!out.peer_is_local) out.unheard_psn.reset();
     return out;
 }
 
@@ -62,6 +67,20 @@ std::string refusal_elsewhere(std::uint32_t user, const process::StateReason& fa
     return {};
 }
 
+// Whether a queue pair here has that number and begins with that PSN.
+bool begins_with(Instance& instance, std::uint32_t qpn, std::uint32_t psn) {
+    for (std::size_t i = 0; i < instance.shard_count(); ++i) {
+        process::Shard::Session session(instance.shard(i));
+        if (const transport::QueuePair* qp = session.engine().qps().find(Qpn{qpn}))
+            return qp->attributes().send_psn.raw() == psn;
+    }
+    for (const process::StateReading& reading :
+         process::read_state_pages(instance.host().identity().user, kPatience))
+        for (const process::StateQp& qp : reading.snapshot.qps)
+            if (reading.alive && qp.qpn == qpn) return qp.send_psn == psn;
+    return false;
+}
+
 }  // namespace
 
 namespace feroce::verbs {
@@ -77,6 +96,20 @@ std::string explain(Instance& instance, const Failure& failure) {
     if (failure.peer_refused && failure.peer_is_local && cause.empty())
         cause = refusal_elsewhere(instance.host().identity().user, failure.reason);
     return cause.empty() ? failure.reason.sentence : failure.reason.sentence + ", because " + cause;
+}
+
+std::string exchanged_numbers(Instance& instance, const Failure& failure) {
+    // A simulated node has no page, and no real time to wait in.
+    if (!failure.unheard_psn || process::waiter.load(std::memory_order_relaxed) != nullptr)
+        return {};
+    const std::uint32_t number = failure.reason.peer_qpn, psn = *failure.unheard_psn;
+    if (number == psn || !begins_with(instance, psn, number)) return {};
+    char out[128];
+    std::snprintf(out, sizeof out,
+                  "the peer is queue pair 0x%06x and begins with PSN 0x%06x: its number and first "
+                  "PSN were exchanged",
+                  psn, number);
+    return out;
 }
 
 }  // namespace feroce::verbs

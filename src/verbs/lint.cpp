@@ -217,7 +217,7 @@ void Lint::modified(Qp& qp, const ibv_qp_attr& attributes, int mask, transport::
 //
 // Our lock is held while the queue pair is looked at: ibv_destroy_qp in another thread takes it
 // before it frees anything. Other processes are asked without it.
-std::string Lint::why(std::uint32_t qpn) {
+void Lint::look_for_reason(std::uint32_t qpn, lint::Completion& done) {
     Instance& instance = Instance::get();
     std::optional<Failure> failure;
     tell_quickly([&](lint::Linter& linter) {
@@ -226,16 +226,21 @@ std::string Lint::why(std::uint32_t qpn) {
         if (found != qps_.end() && known != nullptr && !known->failed)
             failure = find_failure(instance, *found->second);
     });
-    if (!failure) return {};
+    if (!failure) return;
     const int error = errno;
     std::string out;
     {
         const Uncancelled part;
-        (void)with_memory([&] { out = explain(instance, *failure); });
+        (void)with_memory([&] {
+            done.why = exchanged_numbers(instance, *failure);
+            done.exchanged = !done.why.empty();
+            if (!done.exchanged) out = explain(instance, *failure);
+        });
     }
     errno = error;
+    if (done.exchanged) return;
     const std::size_t head = out.find("): ");  // Which request, and its status: said already.
-    return head == std::string::npos ? out : out.substr(head + 3);
+    done.why = head == std::string::npos ? out : out.substr(head + 3);
 }
 
 void Lint::completed(std::uint32_t qpn, std::uint64_t wr_id, bool receive, int status,
@@ -247,8 +252,9 @@ void Lint::completed(std::uint32_t qpn, std::uint64_t wr_id, bool receive, int s
                           .status = status,
                           .status_name = transport::name(known),
                           .why = {},
-                          .immediate = immediate};
-    if (status != IBV_WC_SUCCESS && status != IBV_WC_WR_FLUSH_ERR) done.why = why(qpn);
+                          .immediate = immediate,
+                          .exchanged = false};
+    if (status != IBV_WC_SUCCESS && status != IBV_WC_WR_FLUSH_ERR) look_for_reason(qpn, done);
     tell_quickly([&](lint::Linter& linter) { linter.completed(done); });
 }
 

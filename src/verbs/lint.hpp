@@ -102,7 +102,7 @@ private:
     void report(const lint::Finding& finding);
     void finish(lint::Request& request, PdId pd, std::span<const mem::Sge> sges);
     lint::SgeTrouble trouble(PdId pd, const mem::Sge& sge, lint::Op op, std::uint32_t index);
-    std::string why(std::uint32_t qpn);
+    void look_for_reason(std::uint32_t qpn, lint::Completion& done);
     void take_notices(const Notices& all);  // With the lock held.
 
     process::Process& process_;

@@ -41,6 +41,7 @@ struct Wishes {
     std::uint32_t first_psn = 0;  // That it sends with, and the peer does not expect.
     ibv_mtu mtu = IBV_MTU_1024;
     bool one_thread = false;  // Its queues are of a thread domain.
+    bool exchanges = false;   // The peer's number and first PSN.
 };
 
 struct End {
@@ -101,6 +102,10 @@ struct End {
         a.retry_cnt = 5;
         a.rnr_retry = wishes.rnr_retry;
         a.sq_psn = wishes.first_psn;
+        if (wishes.exchanges) {
+            a.dest_qp_num = wishes.first_psn;
+            a.rq_psn = peer;
+        }
         a.ah_attr.is_global = 1;
         a.ah_attr.port_num = 1;
         need(::ibv_query_gid(context, 1, 0, &a.ah_attr.grh.dgid) == 0, "ibv_query_gid");

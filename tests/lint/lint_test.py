@@ -46,6 +46,7 @@ FOUND = [
     ("wrong_qkey", "datagram", "they have the Q_Key 0x1112, its own is 0x1111"),
     ("long_datagram", "datagram", "longer than the MTU"),
     ("first_psn", "disagreement", "begin with PSN 100"),
+    ("numbers_exchanged", "disagreement", "its number and first PSN were exchanged"),
     ("forked", "forked-object", "ibv_post_send on an object that the process before fork()"),
     ("mtu_mismatch", "access-flags", "the two ends have different path MTUs"),
     ("host_order", "immediate-order", "16 in WR 7 (SEND of 64 bytes"),
@@ -79,7 +80,8 @@ OTHERS = {"length_of_failure": {"access-flags"}, "status_ignored": {"access-flag
           "field_of_failure": {"access-flags"}, "rnr_exceeded": {"no-receive"},
           "pointer_early": {"access-flags"}}
 
-CORRECT = ["clean", "read_in_time", "failed_read", "half_read", "inline_absent", "network_order",
+CORRECT = ["clean", "peer_gone",
+           "read_in_time", "failed_read", "half_read", "inline_absent", "network_order",
            "locked_by_two_threads", "request_used_again",
            "late_acknowledgement", "exit_in_handler", "polled_memory", "polled_completion",
            "long_inline", "large_cq", "atomic", "cm_acknowledged"]

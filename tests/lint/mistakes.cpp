@@ -637,6 +637,26 @@ void first_psn() {
     ends.close();
 }
 
+void numbers_exchanged() {
+    Wishes both;
+    both.exchanges = true;
+    both.first_psn = 0x705123;
+    Ends ends(both, both);
+    need(ends.a.send(signaled(IBV_WR_SEND), ends.a.sge(64)) == 0, "ibv_post_send");
+    ibv_wc wc{};
+    need(ends.a.poll(wc) && wc.status == IBV_WC_RETRY_EXC_ERR, "nobody answers");
+    ends.close();
+}
+
+// The same failure without that mistake.
+void peer_gone() {
+    Ends ends;
+    need(::ibv_destroy_qp(ends.b.qp) == 0, "ibv_destroy_qp");
+    need(ends.a.send(signaled(IBV_WR_SEND), ends.a.sge(64)) == 0, "ibv_post_send");
+    ibv_wc wc{};
+    need(ends.a.poll(wc) && wc.status == IBV_WC_RETRY_EXC_ERR, "nobody answers");
+}
+
 void mtu_mismatch() {
     Wishes longer;
     longer.mtu = IBV_MTU_2048;
@@ -744,6 +764,8 @@ constexpr Program kPrograms[] = {
     {"cm_unacknowledged", cm_unacknowledged},
     {"cm_acknowledged", cm_acknowledged},
     {"first_psn", first_psn},
+    {"numbers_exchanged", numbers_exchanged},
+    {"peer_gone", peer_gone},
     {"mtu_mismatch", mtu_mismatch},
     {"host_order", host_order},
     {"network_order", network_order},
