@@ -27,6 +27,11 @@ extern "C" [[gnu::visibility("default")]] process::CmService* feroce_cm_service(
         Instance* instance = Instance::current();
         return instance == nullptr ? nullptr : instance->cm_server(false);
     }
-    return abi_call("feroce_cm_service",
-                    []() -> process::CmService* { return Instance::get().cm_server(true); });
+    return abi_call("feroce_cm_service", []() -> process::CmService* {
+        Instance& instance = Instance::get();
+        if (process::CmServer* running = instance.cm_server(false)) return running;
+        if (const Result<void> there = instance.check_devices(); !there)
+            return refuse_null("rdma_cm", there.error());
+        return instance.cm_server(true);
+    });
 }

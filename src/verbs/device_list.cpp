@@ -83,11 +83,8 @@ ibv_device** ibv_get_device_list(int* count) {
     annotate::defined(count);
     return abi_call("ibv_get_device_list", [&]() -> ibv_device** {
         Instance& instance = Instance::get();
-        if (const Result<void> there = instance.check_devices(); !there) {
-            if (!instance.told_of_devices.exchange(true))
-                process::log(process::LogLevel::Error, "%s", there.error().why);
+        if (const Result<void> there = instance.check_devices(); !there)
             return refuse_null("ibv_get_device_list", there.error());
-        }
         int found = 0;
         ibv_device** list = make_list(instance, found);
         if (list == nullptr) return refuse_null("ibv_get_device_list", {ENOMEM, "out of memory"});

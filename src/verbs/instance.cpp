@@ -177,7 +177,10 @@ void Instance::start_timed_faults() {
 
 Result<void> Instance::check_devices() {
     if (!chooses_devices_ || !host().interfaces().empty()) return {};
-    return Error{ENODEV, "FEROCE_DEVICES names no interface that is here and has an address"};
+    const Error nothing{ENODEV,
+                        "FEROCE_DEVICES names no interface that is here and has an address"};
+    if (!told_of_devices_.exchange(true)) process::log(process::LogLevel::Error, "%s", nothing.why);
+    return nothing;
 }
 
 process::CmServer* Instance::cm_server(bool start) {
@@ -185,11 +188,7 @@ process::CmServer* Instance::cm_server(bool start) {
     if (!start) return nullptr;
     const std::lock_guard lock(cm_mutex_);
     if (process::CmServer* existing = cm_.load()) return existing;
-    const auto start_it = [this]() -> Result<std::unique_ptr<process::CmServer>> {
-        TRY(check_devices());
-        return process::CmServer::start(*this);
-    };
-    Result<std::unique_ptr<process::CmServer>> started = start_it();
+    Result<std::unique_ptr<process::CmServer>> started = process::CmServer::start(*this);
     if (!started) {
         process::log(process::LogLevel::Error, "rdma_cm: %s", started.error().why);
         errno = started.error().code;

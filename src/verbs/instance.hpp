@@ -71,9 +71,8 @@ public:
     bool port_is_down() const { return port_down_.load(std::memory_order_relaxed); }
     void start_timed_faults();  // Once; a device is open.
 
-    // Refused while the environment names interfaces of which none is here.
+    // Refused, and told of once, while the environment names interfaces of which none is here.
     Result<void> check_devices();
-    std::atomic<bool> told_of_devices{false};
 
     // Null if it does not run and is not started, or cannot be, with errno set.
     process::CmServer* cm_server(bool start);
@@ -89,6 +88,7 @@ private:
     void on_suspects(const cm::Suspects& peers);
 
     const bool chooses_devices_;
+    std::atomic<bool> told_of_devices_{false};
     std::atomic<bool> port_down_{false};  // What ibv_query_port says, and nothing else.
     std::once_flag timed_faults_started_;
     std::unique_ptr<FaultTimer> fault_timer_;  // Null: no faults by time.
