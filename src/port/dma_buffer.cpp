@@ -78,8 +78,7 @@ Result<std::unique_ptr<DmaBuffer>> DmaBuffer::map(int fd, std::uint64_t offset,
                                                   std::uint64_t length, bool writable) {
     const Result<DmaBufferFacts> facts = examine_dma_buffer(fd);
     if (!facts) return facts.error();
-    if (length == 0 || offset > facts->size || length > facts->size - offset)
-        return Error{EINVAL, "the range is empty or leaves the dma-buf"};
+    if (!facts->holds(offset, length)) return kOutsideDmaBuffer;
     Fd own(::fcntl(fd, F_DUPFD_CLOEXEC, 0));
     if (!own.valid()) return Error{errno, "no file descriptor is left for the dma-buf"};
     const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));

@@ -4,6 +4,7 @@
 // program's other devices take their turns.
 #pragma once
 
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -20,7 +21,12 @@ struct DmaBufferFacts {
 
     // NVIDIA's driver exports memory that only CUDA reaches.
     bool is_cuda() const { return exporter == "nv_dmabuf"; }
+    bool holds(std::uint64_t offset, std::uint64_t length) const {
+        return length > 0 && offset <= size && length <= size - offset;
+    }
 };
+
+inline constexpr Error kOutsideDmaBuffer{EINVAL, "the range is empty or leaves the dma-buf"};
 
 // EBADF: no such descriptor, which is how programs ask whether dma-bufs are supported at all.
 // EINVAL: something else than a dma-buf.

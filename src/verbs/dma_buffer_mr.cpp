@@ -68,6 +68,7 @@ ibv_mr* ibv_reg_dmabuf_mr(ibv_pd* pd, std::uint64_t offset, std::size_t length, 
             return refuse_null(kCall, {EINVAL, "offset and iova differ within their pages"});
         const Result<port::DmaBufferFacts> facts = port::examine_dma_buffer(fd);
         if (!facts) return refuse_null(kCall, facts.error());
+        if (!facts->holds(offset, length)) return refuse_null(kCall, port::kOutsideDmaBuffer);
         const Range range{offset, length, iova, mem::AccessSet(static_cast<std::uint32_t>(access))};
         ibv_mr* mr = facts->is_cuda() ? register_cuda(pd, range) : register_mapped(pd, range, fd);
         // As rdma-core has it: the memory has no address of the program's.

@@ -197,10 +197,10 @@ TEST_F(CopierTest, FreedMemoryFailsEvenIfOtherMemoryTakesItsPlace) {
 }
 
 TEST_F(CopierTest, WhatTheCpuReachesIsNotFar) {
-    const DeviceBuffer managed(4096, Kind::Managed);
+    const DeviceBuffer managed(4096, Kind::Managed), mapped(4096, Kind::Host);
     int here = 0;
     for (const std::uint64_t address :
-         {managed.address(), reinterpret_cast<std::uint64_t>(&here)}) {
+         {managed.address(), mapped.address(), reinterpret_cast<std::uint64_t>(&here)}) {
         const auto found = devices_.find(address, 4);
         ASSERT_TRUE(found.has_value());
         EXPECT_EQ(*found, nullptr);

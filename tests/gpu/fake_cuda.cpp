@@ -211,11 +211,12 @@ int making() {
 }
 
 std::uint64_t allocate(std::size_t bytes, Kind kind) {
-    const int protection = kind == Kind::Managed ? PROT_READ | PROT_WRITE : PROT_NONE;
+    const bool far = kind == Kind::Device || kind == Kind::Mapped;
+    const int protection = far ? PROT_NONE : PROT_READ | PROT_WRITE;
     void* view = ::mmap(nullptr, bytes, protection, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (view == MAP_FAILED) return 0;
     void* shadow = view;
-    if (kind != Kind::Managed)
+    if (far)
         shadow = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (shadow == MAP_FAILED) return 0;
@@ -286,7 +287,7 @@ int attribute(void* out, int which, std::uint64_t address) {
             *static_cast<void**>(out) = &context_body;
             return kSuccess;
         case 2:
-            *static_cast<unsigned*>(out) = 2;
+            *static_cast<unsigned*>(out) = found->kind == Kind::Host ? 1 : 2;
             return kSuccess;
         case 7:
             *static_cast<unsigned long long*>(out) = found->id;

@@ -11,6 +11,7 @@ enum class Kind {
     Device,   // cuMemAlloc: no CPU reaches it.
     Mapped,   // cuMemMap: the same, and of no context.
     Managed,  // The CPU reaches it.
+    Host,     // cuMemHostAlloc: the host's, and the GPU reaches it.
 };
 
 struct Controls {

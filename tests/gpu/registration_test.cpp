@@ -21,12 +21,15 @@ protected:
 };
 
 TEST_F(RegistrationTest, DeviceMemoryIsTaken) {
-    for (const fake_cuda::Kind kind :
-         {fake_cuda::Kind::Device, fake_cuda::Kind::Mapped, fake_cuda::Kind::Managed}) {
+    for (const fake_cuda::Kind kind : {fake_cuda::Kind::Device, fake_cuda::Kind::Mapped,
+                                       fake_cuda::Kind::Managed, fake_cuda::Kind::Host}) {
         const DeviceBuffer buffer(1 << 20, kind);
         ibv_mr* mr = add(buffer.pointer(), buffer.size());
         ASSERT_NE(mr, nullptr) << errno;
         EXPECT_EQ(mr->addr, buffer.pointer());
+        EXPECT_EQ(ibv_dereg_mr(mr), 0);
+        mr = (ibv_reg_mr)(pd, buffer.pointer(), buffer.size(), verbs::kAllAccess);
+        ASSERT_NE(mr, nullptr) << errno;
         EXPECT_EQ(ibv_dereg_mr(mr), 0);
     }
 }
