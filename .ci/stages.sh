@@ -62,6 +62,7 @@ stages=(
     "soak|function|includes|every source compiles without precompiled headers"
     "soak|function|coverage|lines and branches that unit, golden, script and sim tests run, by room"
     "soak|function|zeroes|write zeroes from the RNBD client of a newer kernel, Debian's backport"
+    "soak|function|ublk|a disk of feroce export as /dev/ublkb0 of a guest whose kernel has ublk"
     "soak|function|udmabuf|dma-bufs of the kernel's udmabuf as regions, in a guest that has it"
     "soak|function|fuzz600|10 such minutes of libFuzzer a target under ASan and UBSan"
 )
@@ -574,6 +575,7 @@ stage_interop() { with_guest run.py build-interop; }
 stage_crash5() { with_guest crash.py build-crash --rounds 5; }
 stage_crash50() { with_guest crash.py build-crash --rounds 50; }
 stage_zeroes() { with_guest run.py build-zeroes --suite backports zeroes; }
+stage_ublk() { with_guest ublk.py build-ublk; }
 stage_udmabuf() { with_guest run.py build-zeroes --suite backports dmabuf; }
 
 # Needs root. The bare systems are kept in build-chroot/ for the next run.

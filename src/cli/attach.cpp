@@ -22,8 +22,10 @@
 #include <fstream>
 #include <string_view>
 #include <thread>
+#include <utility>
 #include <vector>
 
+#include "cli/attach_ublk.hpp"
 #include "cli/complain.hpp"
 #include "cli/run.hpp"
 
@@ -178,10 +180,7 @@ std::string last_words(int file) {
     return text.empty() ? "nbdkit did not come up" : text;
 }
 
-}  // namespace
-
-int attach(AttachOptions options) {
-    if (options.session.empty()) options.session = default_session();
+int attach_nbd(AttachOptions options) {
     if (options.socket.empty()) {
         const std::string folder = private_folder();
         if (folder.empty())
@@ -215,7 +214,7 @@ int attach(AttachOptions options) {
     return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
 }
 
-int detach(const std::string& socket_or_uri) {
+int detach_nbd(const std::string& socket_or_uri) {
     const bool is_uri = socket_or_uri.starts_with(kUri);
     const std::string socket = is_uri ? socket_or_uri.substr(kUri.size()) : socket_or_uri;
     pid_t pid = 0;
@@ -240,6 +239,24 @@ int detach(const std::string& socket_or_uri) {
         std::this_thread::sleep_for(kLook);
     forget(socket);
     return 0;
+}
+
+}  // namespace
+
+int attach(AttachOptions options) {
+    if (options.session.empty()) options.session = default_session();
+    if (options.access != "ro" && options.access != "rw" && options.access != "migration")
+        return complain("access is ro, rw or migration, not " + options.access);
+    const bool may_be_device =
+        options.form == "ublk" || (options.form == "auto" && options.socket.empty());
+    std::string why;
+    if (may_be_device && has_ublk(why)) return attach_ublk(options);
+    if (options.form == "ublk") return complain(why);
+    return attach_nbd(std::move(options));
+}
+
+int detach(const std::string& what) {
+    return is_ublk_device(what) ? detach_ublk(what) : detach_nbd(what);
 }
 
 }  // namespace feroce::cli

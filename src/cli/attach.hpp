@@ -1,5 +1,5 @@
-// `feroce attach` and `feroce detach`: a disk of a server as an NBD socket of this machine, served
-// by nbdkit with our plugin.
+// `feroce attach` and `feroce detach`: a disk of a server as a block device of this machine, where
+// its kernel has ublk and lets us, else as an NBD socket, served by nbdkit with our plugin.
 #pragma once
 
 #include <cstdint>
@@ -12,14 +12,15 @@ struct AttachOptions {
     std::string disk;
     std::string session;  // Empty: made of the machine's name and our pid.
     std::string access = "rw";
-    std::string socket;  // Empty: one in the user's runtime folder.
+    std::string form = "auto";  // ublk, nbd.
+    std::string socket;         // Empty: one in the user's runtime folder.
     std::uint16_t port = 1234;
     unsigned patience = 30;
     bool foreground = false;
 };
 
-// Prints the NBD URI when the disk is open. The exit status.
+// Prints the device or the NBD URI when the disk is open. The exit status.
 int attach(AttachOptions options);
-int detach(const std::string& socket_or_uri);
+int detach(const std::string& what);
 
 }  // namespace feroce::cli

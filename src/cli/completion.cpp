@@ -45,6 +45,7 @@ constexpr Argument kArguments[] = {
     {"web", "", "", Choice::Nothing},
     {"attach", "", "", Choice::Nothing},
     {"attach", "--access", "ro rw migration", Choice::Nothing},
+    {"attach", "--as", "auto ublk nbd", Choice::Nothing},
 };
 
 // `run` and `launch` take their words themselves.

@@ -114,19 +114,22 @@ void add_disk_commands(CLI::App& app, Arguments& arguments, int& status) {
     });
 
     AttachOptions& to = arguments.attached;
-    CLI::App* take = app.add_subcommand("attach", "a server's disk as an NBD socket here");
+    CLI::App* take =
+        app.add_subcommand("attach", "a server's disk as a block device or NBD socket here");
     take->add_option("server", to.servers, "its address, or several with commas")->required();
     take->add_option("disk", to.disk, "as the server calls it")->required();
     take->add_option("--port", to.port, "1234 if left out");
     take->add_option("--session", to.session, "who we are to the server");
     take->add_option("--access", to.access, "ro, rw or migration; rw if left out");
+    take->add_option("--as", to.form, "auto, ublk or nbd; auto if left out")
+        ->check(CLI::IsMember({"auto", "ublk", "nbd"}));
     take->add_option("--socket", to.socket, "where NBD clients find it");
     take->add_option("--patience", to.patience, "seconds to wait while no path is up; 30");
     take->add_flag("--foreground", to.foreground, "stay until it ends");
     take->callback([&to, &status] { status = attach(to); });
 
     CLI::App* leave = app.add_subcommand("detach", "end what attach began");
-    leave->add_option("socket", arguments.which, "the socket, or the URI")->required();
+    leave->add_option("socket", arguments.which, "the device, the socket, or the URI")->required();
     leave->callback([&] { status = detach(arguments.which); });
 }
 

@@ -19,6 +19,7 @@
 #include <thread>
 #include <vector>
 
+#include "block/patient_open.hpp"
 #include "feroce/block/client.hpp"
 
 #define THREAD_MODEL NBDKIT_THREAD_MODEL_PARALLEL
@@ -99,7 +100,7 @@ private:
         rdma::Loop loop;
         Client client(loop);
         client_ = &client;
-        auto disk = loop.run(open_first(loop));
+        auto disk = loop.run(open_patiently(loop, [this] { return open(); }));
         if (!disk) return opened.set_value(disk.error());
         disk_ = *disk;
         loop_ = &loop;
@@ -112,15 +113,6 @@ private:
     rdma::Task<rdma::Result<Disk>> open() {
         return client_->open(settings.session, settings.servers, settings.disk, settings.access,
                              settings.options);
-    }
-    // A server that was started beside us may not listen yet.
-    rdma::Task<rdma::Result<Disk>> open_first(rdma::Loop& loop) {
-        const auto end = loop.after(std::chrono::seconds(2));
-        for (;;) {
-            auto opened = co_await open();
-            if (opened || opened.error().code != ECONNREFUSED || loop.now() > end) co_return opened;
-            (void)co_await loop.sleep(std::chrono::milliseconds(50));
-        }
     }
 
     std::thread thread_;
