@@ -169,7 +169,8 @@ def test_identity(feroce, scratch):
     os.mkdir(private, 0o777)
     os.chmod(private, 0o777)
     os.environ["XDG_RUNTIME_DIR"] = private
-    if "yours alone" not in refused(feroce, "attach", "127.0.0.1", "m", "--port", PORT):
+    if "yours alone" not in refused(feroce, "attach", "--as", "nbd", "127.0.0.1", "m", "--port",
+                                    PORT):
         fail("a folder that anybody can write")
     del os.environ["XDG_RUNTIME_DIR"]
 
