@@ -11,6 +11,7 @@
 #include <ctime>
 
 #include "port/clock.hpp"
+#include "port/epoll_calls.hpp"
 #include "port/socket_calls.hpp"
 
 namespace feroce::port {
@@ -37,7 +38,7 @@ private:
 int poll_for_events(int set, std::span<epoll_event> events, Instant until) {
     pollfd polled{set, POLLIN, 0};
     if (::ppoll(&polled, 1, Timeout(until).raw(), nullptr) <= 0) return 0;
-    return ::epoll_wait(set, events.data(), static_cast<int>(events.size()), 0);
+    return kernel_epoll_wait(set, events.data(), static_cast<int>(events.size()), 0);
 }
 
 int wait_for_events(int set, std::span<epoll_event> events, Instant until) {
@@ -63,7 +64,7 @@ bool add_to_set(int set, int fd, std::uint32_t events, std::uint64_t source) {
     epoll_event event{};
     event.events = events;
     event.data.u64 = source;
-    return ::epoll_ctl(set, EPOLL_CTL_ADD, fd, &event) == 0;
+    return kernel_epoll_ctl(set, EPOLL_CTL_ADD, fd, &event) == 0;
 }
 
 bool Doorbell::open() {

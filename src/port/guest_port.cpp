@@ -12,6 +12,7 @@
 #include "base/rollback.hpp"
 #include "base/shortage.hpp"
 #include "port/clock.hpp"
+#include "port/epoll_calls.hpp"
 #include "port/event_set.hpp"
 #include "port/interfaces.hpp"
 
@@ -189,7 +190,7 @@ cm::Suspects GuestPort::take_suspects() {
 int GuestPort::requests_fd() {
     {
         const std::lock_guard lock(mutex_);
-        requests_set_ = Fd(::epoll_create1(EPOLL_CLOEXEC));
+        requests_set_ = Fd(kernel_epoll_create());
     }
     read_requests_at_home();
     return requests_set_.get();

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "port/clock.hpp"
+#include "port/epoll_calls.hpp"
 #include "port/event_set.hpp"
 #include "port/port_group.hpp"
 #include "port/socket_calls.hpp"
@@ -33,10 +34,10 @@ constexpr std::array kChangesWanted{int{RTNLGRP_LINK}, int{RTNLGRP_IPV4_IFADDR},
 }  // namespace
 
 bool PortWaiter::open() {
-    arrivals_ = Fd(::epoll_create1(EPOLL_CLOEXEC));
-    waiting_ = Fd(::epoll_create1(EPOLL_CLOEXEC));
+    arrivals_ = Fd(kernel_epoll_create());
+    waiting_ = Fd(kernel_epoll_create());
     doorbell_ = Fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-    errors_ = Fd(::epoll_create1(EPOLL_CLOEXEC));
+    errors_ = Fd(kernel_epoll_create());
     changes_ = open_table_changes(kChangesWanted);
     if (!arrivals_.valid() || !waiting_.valid() || !doorbell_.valid() || !errors_.valid())
         return false;
@@ -61,7 +62,7 @@ bool PortWaiter::add_arrivals(int fd) {
 void PortWaiter::remove_arrivals(int fd) {
     const std::lock_guard lock(mutex_);
     std::erase(sockets_, fd);
-    if (attached_) ::epoll_ctl(arrivals_.get(), EPOLL_CTL_DEL, fd, nullptr);
+    if (attached_) kernel_epoll_ctl(arrivals_.get(), EPOLL_CTL_DEL, fd, nullptr);
 }
 
 bool PortWaiter::add_rare(int fd) {
@@ -83,7 +84,7 @@ bool PortWaiter::attach_listener() {
 void PortWaiter::serve(PortGroup& group) {
     if (group.serve()) return;
     listens_again_ = monotonic_now() + kListenerRest;
-    ::epoll_ctl(waiting_.get(), EPOLL_CTL_DEL, listener_, nullptr);
+    kernel_epoll_ctl(waiting_.get(), EPOLL_CTL_DEL, listener_, nullptr);
 }
 
 bool PortWaiter::add_ends(int fd) {
@@ -94,14 +95,14 @@ void PortWaiter::set_armed(bool armed) {
     epoll_event event{};
     event.events = (armed ? static_cast<std::uint32_t>(EPOLLIN) : 0u) | EPOLLONESHOT;
     event.data.u64 = kArrivals;
-    ::epoll_ctl(waiting_.get(), EPOLL_CTL_MOD, arrivals_.get(), &event);
+    kernel_epoll_ctl(waiting_.get(), EPOLL_CTL_MOD, arrivals_.get(), &event);
 }
 
 void PortWaiter::watch_errors() {
     epoll_event event{};
     event.events = EPOLLIN | EPOLLONESHOT;
     event.data.u64 = kErrors;
-    ::epoll_ctl(waiting_.get(), EPOLL_CTL_MOD, errors_.get(), &event);
+    kernel_epoll_ctl(waiting_.get(), EPOLL_CTL_MOD, errors_.get(), &event);
 }
 
 void PortWaiter::arm() {
@@ -117,7 +118,7 @@ void PortWaiter::disarm(bool for_long) {
     if (!attached_) return;
     set_armed(false);
     if (!for_long) return;
-    for (const int fd : sockets_) ::epoll_ctl(arrivals_.get(), EPOLL_CTL_DEL, fd, nullptr);
+    for (const int fd : sockets_) kernel_epoll_ctl(arrivals_.get(), EPOLL_CTL_DEL, fd, nullptr);
     attached_ = false;
 }
 

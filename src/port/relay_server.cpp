@@ -13,6 +13,7 @@
 
 #include "base/shortage.hpp"
 #include "port/clock.hpp"
+#include "port/epoll_calls.hpp"
 #include "port/group_socket.hpp"
 #include "port/parcel.hpp"
 #include "port/port_group.hpp"
@@ -38,7 +39,7 @@ bool watch(int set, int operation, int fd, std::uint32_t events, std::uint64_t s
     epoll_event event{};
     event.events = events;
     event.data.u64 = source;
-    return ::epoll_ctl(set, operation, fd, &event) == 0;
+    return kernel_epoll_ctl(set, operation, fd, &event) == 0;
 }
 
 bool has_hung_up(int connection) {
@@ -61,7 +62,7 @@ std::unique_ptr<RelayServer> RelayServer::start(PortGroup& group, RandomSource& 
 }
 
 bool RelayServer::open() {
-    epoll_ = Fd(::epoll_create1(EPOLL_CLOEXEC));
+    epoll_ = Fd(kernel_epoll_create());
     doorbell_ = Fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     parcels_ = make_parcel_socket(parcels_name_);
     buffer_.resize(kParcelMax);
@@ -107,7 +108,7 @@ void RelayServer::body() {
     for (;;) {
         std::array<epoll_event, 16> events;
         const int patience = lacks_locks() ? kLockGapMs : -1;
-        const int count = ::epoll_wait(epoll_.get(), events.data(), events.size(), patience);
+        const int count = kernel_epoll_wait(epoll_.get(), events.data(), events.size(), patience);
         {
             const std::lock_guard lock(mutex_);
             if (stop_) return;
@@ -421,9 +422,9 @@ void RelayServer::dismiss(Id id) {
     const Guest& guest = found->second;
     if (guest.slot != 0) {
         // The group's sockets live on, so they do not leave the epoll set by themselves.
-        ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, group_.socket_v4(guest.slot), nullptr);
+        kernel_epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, group_.socket_v4(guest.slot), nullptr);
         if (group_.has_v6())
-            ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, group_.socket_v6(guest.slot), nullptr);
+            kernel_epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, group_.socket_v6(guest.slot), nullptr);
         group_.close_sockets(guest.slot);
         give_up_seat(guest);
         if (guest.has_lock) group_.table().unlock(guest.slot);

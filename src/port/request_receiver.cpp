@@ -2,6 +2,7 @@
 
 #include <sys/epoll.h>
 
+#include "port/epoll_calls.hpp"
 #include "port/event_set.hpp"
 
 namespace feroce::port {
@@ -16,7 +17,7 @@ bool watch(int set, int fd) {
 RequestReceiver::RequestReceiver(const PortGroup& group, Capture* capture)
     : v4_(group.socket_v4(0), capture),
       v6_(group.socket_v6(0), capture),
-      set_(::epoll_create1(EPOLL_CLOEXEC)) {
+      set_(kernel_epoll_create()) {
     if (!watch(set_.get(), group.socket_v4(0)) || !watch(set_.get(), group.socket_v6(0)))
         set_.reset();
 }

@@ -6,13 +6,14 @@
 #include <atomic>
 #include <utility>
 
+#include "port/epoll_calls.hpp"
 #include "port/event_set.hpp"
 
 namespace feroce::port {
 
 bool Ties::open() {
     const ForkGate::Hold hold(gate_);
-    set_ = Fd(::epoll_create1(EPOLL_CLOEXEC));
+    set_ = Fd(kernel_epoll_create());
     return set_.valid();
 }
 
@@ -30,7 +31,7 @@ bool Ties::keep(std::uint32_t slot, std::uint64_t incarnation, Fd end) {
 // A child that was forked just now has a copy of the end, which would stay in the set.
 void Ties::untie(std::uint32_t slot) {
     if (!ties_[slot].end.valid()) return;
-    ::epoll_ctl(set_.get(), EPOLL_CTL_DEL, ties_[slot].end.get(), nullptr);
+    kernel_epoll_ctl(set_.get(), EPOLL_CTL_DEL, ties_[slot].end.get(), nullptr);
     ties_[slot].end.reset();
 }
 
@@ -93,7 +94,7 @@ bool Ties::take_ended() {
     bool any = false;
     for (;;) {
         const int count =
-            ::epoll_wait(set_.get(), events.data(), static_cast<int>(events.size()), 0);
+            kernel_epoll_wait(set_.get(), events.data(), static_cast<int>(events.size()), 0);
         if (count <= 0) return any;
         any = true;
         for (int i = 0; i < count; ++i) {

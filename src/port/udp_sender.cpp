@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "port/address.hpp"
+#include "port/epoll_calls.hpp"
 #include "port/error_queue.hpp"
 #include "port/event_set.hpp"
 #include "port/socket_calls.hpp"
@@ -148,7 +149,7 @@ bool UdpSender::give_up_address() {
     }
     // A forked child may have it open still: then it would stay in the set.
     if (const Outlet& managers = lost->outlets[kSocketsPerAddress]; managers.is_open())
-        ::epoll_ctl(errors_set_, EPOLL_CTL_DEL, managers.fd(), nullptr);
+        kernel_epoll_ctl(errors_set_, EPOLL_CTL_DEL, managers.fd(), nullptr);
     if (lost != addresses_.end() - 1) *lost = std::move(addresses_.back());
     addresses_.pop_back();
     places_.clear();
@@ -188,7 +189,8 @@ Outlet* UdpSender::outlet_for(Address* address, const TransmitRun& run) {
 
 void UdpSender::look_at_errors() {
     std::array<epoll_event, 16> events;
-    const int count = ::epoll_wait(errors_set_, events.data(), static_cast<int>(events.size()), 0);
+    const int count =
+        kernel_epoll_wait(errors_set_, events.data(), static_cast<int>(events.size()), 0);
     for (int i = 0; i < count; ++i) {
         const auto fd = static_cast<int>(events[static_cast<std::size_t>(i)].data.u64);
         read_errors(fd, port_, suspects_);

@@ -7,6 +7,7 @@
 
 #include "port/clock.hpp"
 #include "port/cm_names.hpp"
+#include "port/epoll_calls.hpp"
 
 namespace feroce::port {
 namespace {
@@ -33,7 +34,7 @@ Result<std::unique_ptr<host::Rendezvous>> UnixRendezvous::open(
     const Settings& settings, RandomSource& random, std::function<Neighbours()> neighbours) {
     std::unique_ptr<UnixRendezvous> out(
         new UnixRendezvous(settings, random, std::move(neighbours)));
-    out->epoll_ = Fd(::epoll_create1(EPOLL_CLOEXEC));
+    out->epoll_ = Fd(kernel_epoll_create());
     out->called_.reserve(kEventsAtOnce);  // So wait() takes no memory.
     const int set = out->epoll_.get();
     if (!out->epoll_.valid() || !out->doorbell_.open() ||
@@ -81,7 +82,7 @@ void UnixRendezvous::watch_requests(bool watch) {
     epoll_event event{};
     event.events = watch ? static_cast<std::uint32_t>(EPOLLIN) : 0u;
     event.data.u64 = kRequests;
-    ::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, requests_fd_, &event);
+    kernel_epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, requests_fd_, &event);
 }
 
 // Requests wait, or did so when the rest began. True: they are to be read.

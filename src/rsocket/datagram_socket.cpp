@@ -27,8 +27,16 @@ constexpr std::size_t kMostPeers = 4096;
 constexpr std::chrono::seconds kFarewell{1};
 constexpr std::uint32_t kLooksBetweenPackets = 64;
 
-// By the system call: the C library's socket() is librspreload's where that is loaded, which would
-// come back here.
+// By the system calls: the C library's socket() is librspreload's where that is loaded, and from
+// rdma-core 65 on its epoll too. They would come back here.
+int kernel_epoll_create() {
+    return static_cast<int>(::syscall(SYS_epoll_create1, EPOLL_CLOEXEC));
+}
+
+int kernel_epoll_ctl(int set, int operation, int descriptor, epoll_event* event) {
+    return static_cast<int>(::syscall(SYS_epoll_ctl, set, operation, descriptor, event));
+}
+
 int kernel_socket(int family, int flags) {
     return static_cast<int>(::syscall(SYS_socket, family, SOCK_DGRAM | SOCK_CLOEXEC | flags, 0));
 }
@@ -36,7 +44,7 @@ int kernel_socket(int family, int flags) {
 Result<void> watch(int all, int descriptor) {
     epoll_event event{};
     event.events = EPOLLIN;
-    if (::epoll_ctl(all, EPOLL_CTL_ADD, descriptor, &event) != 0)
+    if (kernel_epoll_ctl(all, EPOLL_CTL_ADD, descriptor, &event) != 0)
         return Error{errno, "a descriptor cannot be watched"};
     return {};
 }
@@ -75,7 +83,7 @@ Result<std::shared_ptr<DatagramSocket>> DatagramSocket::create(int family, bool 
 Result<void> DatagramSocket::open() {
     udp_ = kernel_socket(family_, SOCK_NONBLOCK);
     if (udp_ < 0) return Error{errno, "no UDP socket"};
-    all_ = ::epoll_create1(EPOLL_CLOEXEC);
+    all_ = kernel_epoll_create();
     if (all_ < 0) return Error{errno, "no epoll"};
     return watch(all_, udp_);
 }
@@ -143,7 +151,7 @@ Result<void> DatagramSocket::on_dissolved() {
     peers_.clear();  // Their address handles are of the links.
     failed_.reserve(failed_.size() + links_.size());
     for (std::unique_ptr<UdLink>& link : links_) {
-        static_cast<void>(::epoll_ctl(all_, EPOLL_CTL_DEL, link->descriptor(), nullptr));
+        static_cast<void>(kernel_epoll_ctl(all_, EPOLL_CTL_DEL, link->descriptor(), nullptr));
         failed_.push_back(std::move(link));
     }
     links_.clear();
@@ -218,7 +226,7 @@ Result<UdLink*> DatagramSocket::link_toward(const Name& peer) {
 // Peers learn of the new queue pair by UDP.
 void DatagramSocket::replace(std::unique_ptr<UdLink>& failed, std::unique_ptr<UdLink> by) {
     failed_.reserve(kMostLinks);  // Nothing below needs memory.
-    static_cast<void>(::epoll_ctl(all_, EPOLL_CTL_DEL, failed->descriptor(), nullptr));
+    static_cast<void>(kernel_epoll_ctl(all_, EPOLL_CTL_DEL, failed->descriptor(), nullptr));
     for (auto& [name, peer] : peers_) {
         if (peer.link != failed.get()) continue;
         peer.handle.reset();
