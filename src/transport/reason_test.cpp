@@ -115,6 +115,8 @@ TEST(Reason, SentenceNamesWhatWasAskedOfMemory) {
     reason.fault = mem::Fault::NoPermission;
     reason.region = {0x1234, 0x7000, 4096, mem::Access::RemoteWrite};
     EXPECT_TRUE(says(reason, "; it lacks IBV_ACCESS_REMOTE_READ)"));
+    reason.attempt.need = mem::Access::LocalWrite;
+    EXPECT_TRUE(says(reason, "; it lacks IBV_ACCESS_LOCAL_WRITE)"));
     reason.fault = mem::Fault::OutOfBounds;
     EXPECT_TRUE(says(reason, "; the key is for 4096 bytes at 0x7000)"));
     reason.rule = Rule::OperationNotEnabled;

@@ -235,6 +235,17 @@ TEST_F(Repairing, ASecondGapBesideTheFirstIsRepairedToo) {
     peer.expect_completion(1, WcStatus::Success);
 }
 
+TEST_F(Repairing, ANakOfAPacketThatIsSentAgainAlreadyOnlyAcknowledges) {
+    peer.peer_naks(sent(2), NakCode::SequenceError);
+    peer.expect_sent(Opcode::RcWriteMiddle, sent(2));
+    peer.expect_sent(Opcode::RcWriteLast, sent(3));
+    peer.peer_naks(sent(3), NakCode::SequenceError);  // It was said before that one came.
+    peer.expect_silence();
+    EXPECT_EQ(peer.qp->machine().progress().unacknowledged, sent(3));
+    peer.peer_acks(sent(3));
+    peer.expect_completion(1, WcStatus::Success);
+}
+
 TEST_F(Repairing, ANakThatComesTwiceIsAnsweredOnce) {
     peer.peer_naks(sent(1), NakCode::SequenceError);
     peer.expect_silence();
@@ -280,6 +291,20 @@ TEST(KeepingResponses, AnAcknowledgementBehindThemCountsWhenTheyHaveCome) {
     peer.peer_acks(sent(1));  // The response was lost.
     peer.expect_sent(Opcode::RcReadRequest, sent(0));
     peer.expect_silence();  // The WRITE is not sent again.
+    peer.peer_sends(Opcode::RcReadResponseOnly, sent(0), {.payload_size = kMtu});
+    peer.expect_completion(1, WcStatus::Success);
+    peer.expect_completion(2, WcStatus::Success);
+}
+
+TEST(KeepingResponses, AnAtomicsAnswerIsKeptToo) {
+    ScriptedPeer peer(kKeeping);
+    peer.post(SendOp::Read, kMtu, 1);
+    peer.post(SendOp::FetchAdd, 8, 2);
+    peer.port.sent.clear();
+    peer.peer_sends(Opcode::RcAtomicAck, sent(1));
+    peer.expect_sent(Opcode::RcReadRequest, sent(0));
+    peer.expect_silence();  // The atomic is not sent again.
+    peer.expect_no_completion();
     peer.peer_sends(Opcode::RcReadResponseOnly, sent(0), {.payload_size = kMtu});
     peer.expect_completion(1, WcStatus::Success);
     peer.expect_completion(2, WcStatus::Success);
