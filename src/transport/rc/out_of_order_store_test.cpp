@@ -12,6 +12,7 @@ namespace {
 
 constexpr std::size_t kMtu = 1024;
 constexpr std::uint32_t kPackets = OutOfOrderStore::kPackets;
+constexpr std::uint32_t kAheadMax = OutOfOrderStore::kAheadMax;
 
 // A request with some bytes that are its own.
 class Source {
@@ -81,18 +82,31 @@ TEST_F(OutOfOrder, KeepsTheFirstOfTwo) {
 }
 
 TEST_F(OutOfOrder, KeepsNothingThatIsTooFarOrTooLarge) {
-    EXPECT_TRUE(hold(kMissing + (kPackets - 1)));
+    EXPECT_FALSE(hold(kMissing + kAheadMax)) << "nothing before it is here";
+    std::uint32_t n = kAheadMax - 1;
+    for (; n < kPackets - 1; n += kAheadMax) EXPECT_TRUE(hold(kMissing + n)) << n;
+    EXPECT_TRUE(hold(kMissing + (kPackets - 1)) || n == kPackets - 1 + kAheadMax);
+    EXPECT_TRUE(store.has(kMissing + (kPackets - 1)));
     EXPECT_FALSE(hold(kMissing + kPackets));
     EXPECT_FALSE(hold(kMissing + 2, 2, kMtu + 1));
-    EXPECT_EQ(store.size(), 1U);
+    EXPECT_EQ(store.size(), kPackets / kAheadMax);
     EXPECT_FALSE(store.has(kMissing - 1)) << "it has the same place";
+}
+
+TEST_F(OutOfOrder, TellsHowFarRunsReach) {
+    for (const std::uint32_t n : {3U, 4U, 5U, 100U, 101U}) EXPECT_TRUE(hold(kMissing + n));
+    EXPECT_EQ(store.run_end(kMissing, false), kMissing + 3);
+    EXPECT_EQ(store.run_end(kMissing + 3, true), kMissing + 6);
+    EXPECT_EQ(store.run_end(kMissing + 6, false), kMissing + 100);
+    EXPECT_EQ(store.run_end(kMissing + 100, true), store.end());
+    EXPECT_EQ(store.end(), kMissing + 102);
 }
 
 TEST_F(OutOfOrder, TakesMemoryOnlyWhileItKeepsSomething) {
     EXPECT_EQ(budget.left(), kBudget);
     EXPECT_TRUE(hold(kMissing + 1));
     EXPECT_TRUE(hold(kMissing + 2));
-    EXPECT_LT(budget.left(), kBudget - kPackets * kMtu);
+    EXPECT_LT(budget.left(), kBudget - 2 * kMtu);
     EXPECT_TRUE(store.take(kMissing + 1, taken));
     store.drop_before(kMissing + 3);
     EXPECT_EQ(budget.left(), kBudget);
@@ -114,14 +128,20 @@ TEST_F(OutOfOrder, DoesWhatAMapDoes) {
     for (std::uint64_t seed = 0; seed < 40; ++seed) {
         Prng random(seed);
         PacketNumber missing = kMissing;
+        PacketNumber end = missing;
         std::map<PacketNumber, std::uint64_t> model;
         for (int step = 0; step < 500; ++step) {
-            const PacketNumber number = missing + 1 + random.below(kPackets + 20);
+            const PacketNumber number = missing + 1 + random.below(2 * kAheadMax);
+            end = model.empty() ? missing : std::max(end, missing);
             const std::uint64_t what = random.below(100);
             if (what < 60) {
                 const std::uint64_t content = random.below(1000);
-                const bool keeps = number - missing < kPackets && !model.contains(number);
-                if (keeps) model[number] = content;
+                const bool keeps = number < end + kAheadMax && number - missing < kPackets &&
+                                   !model.contains(number);
+                if (keeps) {
+                    model[number] = content;
+                    end = std::max(end, number + 1);
+                }
                 ASSERT_EQ(store.hold(missing, number, source.packet(content, content), kMtu),
                           keeps);
             } else if (what < 80) {
