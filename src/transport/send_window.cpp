@@ -33,6 +33,17 @@ constexpr double kCutAtMark = 0.75;
 constexpr double kCutAtDelayMin = 0.8;
 constexpr double kDelayGain = 0.8;
 
+// Of the pipe, at a loss that a queue explains.
+constexpr double kPipeKept = 0.8;
+constexpr double kPipeKeptAtDelay = 0.95;
+constexpr double kPipeRoom = 1.25;
+constexpr double kLossRateMax = 0.03;
+constexpr double kLossRateOfQueues = 0.1;
+constexpr std::uint32_t kRoundsPerDrain = 100;
+constexpr double kPaceGain = 1.2;
+constexpr std::uint32_t kRatePeriod = 10;
+constexpr std::uint32_t kLevelRounds = 3;
+
 // A window below bytes_min means a slower pace, down to this.
 constexpr double kPaceBytesMin = 256;
 
@@ -59,7 +70,8 @@ Instant SendWindow::blocked_until(Instant now) const {
 
 std::uint32_t SendWindow::size() const {
     if (by_ring_) return limits_.ring_bytes;
-    return std::max(static_cast<std::uint32_t>(window_bytes_), limits_.bytes_min);
+    return std::max(static_cast<std::uint32_t>(drains_ ? window_bytes_ / 2 : window_bytes_),
+                    limits_.bytes_min);
 }
 
 std::uint32_t SendWindow::available() const {
@@ -69,6 +81,7 @@ std::uint32_t SendWindow::available() const {
 // Never in the start phase: there the window must find out what the path can take.
 bool SendWindow::is_pacing(Instant now) const {
     if (!has_decreased_ || by_ring_) return false;
+    if (repairs_) return true;
     return window_bytes_ < limits_.bytes_min ||
            now - last_decrease_ < smoothed_rtt_ * kPacingRounds;
 }
@@ -80,12 +93,14 @@ Duration SendWindow::target_delay() const {
     if (target_delay_ == kTargetDelayMax) return target_delay_;
     const double packets = std::max(window_bytes_ / packet_bytes_, 1.0);
     const double scale = std::clamp(3.0 / std::sqrt(packets), 0.5, 1.7);
-    return Duration(static_cast<Duration::rep>(count(target_delay_) * scale));
+    const Duration target(static_cast<Duration::rep>(count(target_delay_) * scale));
+    return repairs_ ? std::max(target, burst()) : target;  // Its own bursts are no queue.
 }
 
 // Not less than what a timer of the kernel may be late by.
 Duration SendWindow::burst() const {
-    return std::max(smoothed_rtt_ / 8, Duration(microseconds(50)));
+    const Duration most = repairs_ ? Duration(microseconds(200)) : smoothed_rtt_;
+    return std::max(std::min(smoothed_rtt_ / 8, most), Duration(microseconds(50)));
 }
 
 Duration SendWindow::queueing_delay(Duration rtt) const {
@@ -98,7 +113,8 @@ void SendWindow::on_sent(Instant now, std::uint32_t bytes) {
     packet_bytes_ =
         std::max(std::min(bytes, limits_.bytes_min), packet_bytes_ - packet_bytes_ / 16);
     if (!is_pacing(now)) return;
-    const auto spacing = static_cast<Duration::rep>(count(smoothed_rtt_) * bytes / window_bytes_);
+    const double rate = window_bytes_ * (repairs_ ? kPaceGain : 1);
+    const auto spacing = static_cast<Duration::rep>(count(smoothed_rtt_) * bytes / rate);
     next_send_ = std::max(next_send_, now) + Duration(spacing);
 }
 
@@ -108,12 +124,14 @@ void SendWindow::on_acked(Instant now, std::uint32_t bytes) {
     const bool is_limited = in_flight_ >= window_bytes_ / 2;
     in_flight_ -= bytes;
     if (by_ring_) return;
+    round_bytes_ += bytes;
     if (now - round_start_ >= smoothed_rtt_) end_round(now);
     if (!is_limited || queueing_delay(recent_rtt_) > target_delay()) return;
     const auto packets_a_round = 1 + rounds_since_decrease_ / kRoundsPerStep;  // Whole ones only.
     const double additive_step = packet_bytes_ * packets_a_round;
     const double round_bytes = std::max<double>(window_bytes_, packet_bytes_);
-    const double growth = in_slow_start_ ? bytes : additive_step * bytes / round_bytes;
+    const double step = repairs_ ? std::max(additive_step, growth_step()) : additive_step;
+    const double growth = in_slow_start_ ? bytes : step * bytes / round_bytes;
     window_bytes_ = std::min<double>(window_bytes_ + growth, limits_.bytes_max);
 }
 
@@ -130,6 +148,7 @@ void SendWindow::on_rtt(Instant now, Duration sample) {
     last_rtt_ = sample;
     if (round_rtt_min_ == Duration(0) || sample < round_rtt_min_) round_rtt_min_ = sample;
     note_base(now, sample);
+    queueing_max_ = std::max(queueing_max_, queueing_delay(recent_rtt_));
 }
 
 void SendWindow::note_base(Instant now, Duration sample) {
@@ -138,6 +157,7 @@ void SendWindow::note_base(Instant now, Duration sample) {
         base_period_start_ = now;
     } else if (now - base_period_start_ >= kBasePeriod) {
         base_rtt_before_ = std::exchange(base_rtt_now_, sample);
+        queueing_max_before_ = std::exchange(queueing_max_, Duration(0));
         base_period_start_ = now;
     }
     base_rtt_now_ = std::min(base_rtt_now_, sample);
@@ -146,8 +166,14 @@ void SendWindow::note_base(Instant now, Duration sample) {
 
 void SendWindow::end_round(Instant now) {
     const Duration shortest = std::exchange(round_rtt_min_, Duration(0));
+    note_rate(now);
     round_start_ = now;
     ++rounds_since_decrease_;
+    ++rounds_since_congestion_;
+    const bool is_dry = shortest != Duration(0) && shortest <= base_rtt_ + base_rtt_ / 64;
+    if (is_dry) rounds_since_drain_ = 0;
+    drains_ = repairs_ && ++rounds_since_drain_ >= kRoundsPerDrain;
+    if (drains_) rounds_since_drain_ = 0;
     if (target_delay_ < kTargetDelayMax && now - target_learned_ >= kTargetMemory) {
         target_delay_ = std::min(target_delay_ * 2, kTargetDelayMax);
         target_learned_ = now;
@@ -158,7 +184,10 @@ void SendWindow::end_round(Instant now) {
         count(queueing_delay(shortest) - target_delay()) / count(queueing_delay(shortest));
     const double factor = std::max(kCutAtDelayMin, 1.0 - kDelayGain * excess);
     const bool has_learned = target_delay_ < kTargetDelayMax;
-    decrease(now, factor, has_learned ? kPaceBytesMin : limits_.initial_bytes);
+    rounds_since_congestion_ = 0;
+    const double pipe = repairs_ ? kPipeKeptAtDelay * pipe_bytes() : 0;
+    decrease(now, factor,
+             std::max<double>(has_learned ? kPaceBytesMin : limits_.initial_bytes, pipe));
 }
 
 // At most once a round trip: the answers to what was sent before say nothing about the new window.
@@ -187,6 +216,61 @@ void SendWindow::on_loss(Instant now) {
     if (is_congested) learn_target(now, seen);
     decrease(now, is_congested ? kCutAtCongestion : kCutAtRandomLoss,
              is_congested ? kPaceBytesMin : limits_.bytes_min);
+}
+
+// The path has given so much, so it can: a loss that no queue explains is none of congestion, and
+// takes nothing of that. A queue shows by being about as long as it gets.
+void SendWindow::on_repaired_loss(Instant now) {
+    if (by_ring_) return;
+    repairs_ = true;
+    round_lost_ += packet_bytes_;
+    const Duration seen = queueing_delay(recent_rtt_);
+    const Duration longest = std::max(queueing_max_, queueing_max_before_);
+    const bool is_queueing =
+        seen > std::max(kJitter, std::min(base_rtt_ / 2, std::max(longest / 2, burst())));
+    if (is_queueing) learn_target(now, seen);
+    if (is_queueing || loss_rate_ > kLossRateOfQueues) {
+        in_slow_start_ = false;
+        rounds_since_congestion_ = 0;
+        return decrease(now, kCutAtCongestion, std::max(kPaceBytesMin, kPipeKept * pipe_bytes()));
+    }
+    if (in_slow_start_) return;
+    const double room = loss_rate_ < kLossRateMax ? kPipeRoom : 1;
+    decrease(now, kCutAtRandomLoss, std::max<double>(limits_.bytes_min, room * pipe_bytes()));
+}
+
+void SendWindow::note_rate(Instant now) {
+    const Duration span = now - round_start_;
+    const auto bytes = static_cast<double>(std::exchange(round_bytes_, 0));
+    const auto lost = static_cast<double>(std::exchange(round_lost_, 0));
+    if (bytes + lost > 0) loss_rate_ += (lost / (bytes + lost) - loss_rate_) / 8;
+    if (round_start_ == Instant{} || span <= Duration(0)) return;
+    const double rate = bytes / count(span);
+    if (++rate_rounds_ > kRatePeriod) {
+        rate_before_ = std::exchange(rate_now_, 0);
+        rate_rounds_ = 0;
+    }
+    rate_now_ = std::max(rate_now_, rate);
+    if (rate > level_rate_ * 1.25) {
+        level_rate_ = rate;
+        level_rounds_ = 0;
+    } else if (++level_rounds_ >= kLevelRounds && repairs_ && in_slow_start_) {
+        in_slow_start_ = false;  // More in flight brings no more.
+        window_bytes_ =
+            std::clamp(pipe_bytes(), static_cast<double>(limits_.bytes_min), window_bytes_);
+    }
+}
+
+// What is on its way when no queue is.
+double SendWindow::pipe_bytes() const {
+    return std::max(rate_now_, rate_before_) * count(base_rtt_);
+}
+
+// Where no packet waits there is room.
+double SendWindow::growth_step() const {
+    if (queueing_delay(recent_rtt_) >= target_delay() / 2) return 0;
+    const double rounds = rounds_since_congestion_;
+    return std::min(packet_bytes_ * rounds * rounds / 4, window_bytes_ / 8);
 }
 
 void SendWindow::on_congestion_mark(Instant now) {

@@ -47,7 +47,8 @@ public:
         std::uint32_t bytes);  // Will be sent again, or never: no verdict on the path.
     void adopt(std::uint32_t bytes) { in_flight_ += bytes; }  // Sent by another path.
     void on_rtt(Instant now, Duration sample);
-    void on_loss(Instant now);             // A sequence NAK or a timeout.
+    void on_loss(Instant now);             // A sequence NAK or a timeout: all is sent again.
+    void on_repaired_loss(Instant now);    // Only what is lost is sent again.
     void on_congestion_mark(Instant now);  // ECN echo (CNP).
 
 private:
@@ -55,6 +56,9 @@ private:
     void end_round(Instant now);
     void decrease(Instant now, double factor, double floor_bytes);
     void learn_target(Instant now, Duration queueing);
+    void note_rate(Instant now);
+    double growth_step() const;
+    double pipe_bytes() const;
     bool is_pacing(Instant now) const;
     Duration target_delay() const;
     Duration queueing_delay(Duration rtt) const;  // What is beyond the shortest round trip known.
@@ -80,6 +84,24 @@ private:
 
     Duration round_rtt_min_{0};  // Zero: no sample in this round yet.
     Instant round_start_{};
+    // What left the network in this round, and the most that did in a nanosecond of one round of
+    // this period and of the one before.
+    std::uint64_t round_bytes_ = 0;
+    double rate_now_ = 0;
+    double rate_before_ = 0;
+    std::uint32_t rate_rounds_ = 0;   // Of this period.
+    std::uint32_t level_rounds_ = 0;  // In which the rate did not grow by a quarter any more.
+    double level_rate_ = 0;
+    Duration queueing_max_{0};  // Seen in this period of base_rtt_ or the one before.
+    Duration queueing_max_before_{0};
+    std::uint64_t round_lost_ = 0;  // Bytes.
+    double loss_rate_ = 0;          // Smoothed, of all that left the network.
+    std::uint32_t rounds_since_congestion_ = 0;
+    // Now and then half of the window is left unused for a round, so that the queue that all
+    // senders keep together runs dry and the shortest round trip is seen.
+    std::uint32_t rounds_since_drain_ = 0;
+    bool drains_ = false;
+    bool repairs_ = false;   // A loss costs one packet, not all that follow.
     Duration target_delay_;  // Queueing that is put up with.
     Instant target_learned_{};
     Instant last_decrease_{};

@@ -208,6 +208,7 @@ TEST_F(Repairing, NothingNewFollowsTheFirstOne) {
     peer.post(SendOp::Write, 4 * kMtu, 3);
     peer.port.sent.clear();
     peer.peer_naks(sent(6), NakCode::SequenceError);  // It is known now.
+    peer.expect_sent(Opcode::RcWriteOnly, sent(3));   // Says that we understand lists.
     peer.expect_sent(Opcode::RcWriteMiddle, sent(6));
     peer.post(SendOp::Write, 8, 4);
     peer.expect_sent(Opcode::RcWriteOnly, sent(9));
@@ -222,6 +223,7 @@ TEST_F(Repairing, APeerThatGoesBackIsRecognisedByItsAcknowledgement) {
     peer.post(SendOp::Write, 4 * kMtu, 2);
     peer.port.sent.clear();
     peer.peer_naks(sent(5), NakCode::SequenceError);  // From now on all is sent again at once.
+    peer.expect_sent(Opcode::RcWriteOnly, sent(3));
     peer.expect_sent(Opcode::RcWriteMiddle, sent(5));
     peer.expect_sent(Opcode::RcWriteMiddle, sent(6));
     peer.expect_sent(Opcode::RcWriteLast, sent(7));
@@ -229,6 +231,7 @@ TEST_F(Repairing, APeerThatGoesBackIsRecognisedByItsAcknowledgement) {
 
 TEST_F(Repairing, ASecondGapBesideTheFirstIsRepairedToo) {
     peer.peer_naks(sent(2), NakCode::SequenceError);
+    peer.expect_sent(Opcode::RcWriteOnly, sent(0));    // Says that we understand lists.
     peer.expect_sent(Opcode::RcWriteMiddle, sent(2));  // Two at a time now.
     peer.expect_sent(Opcode::RcWriteLast, sent(3));
     peer.peer_acks(sent(3));
@@ -257,6 +260,88 @@ TEST_F(Repairing, ALostRepairIsFollowedByTheTimeoutOfTheProgram) {
     peer.expect_sent(Opcode::RcWriteMiddle, sent(2));
     peer.expect_sent(Opcode::RcWriteLast, sent(3));
     EXPECT_EQ(peer.engine.counters()[Counter::AckTimeouts], 1U);
+}
+
+// Lists of gaps: what they say, and what is done on one.
+constexpr std::uint32_t kMark = 0xfe00'0000;
+
+void peer_lists(ScriptedPeer& peer, Psn base, std::uint64_t runs) {
+    peer.peer_sends(
+        Opcode::RcWriteOnly, asked(0) - 1,
+        {.extensions = {.reth = {runs, RKey{kMark | base.raw()}, 0}}, .ack_request = false});
+}
+
+TEST(Lists, APeerThatUnderstandsThemIsToldOfAllGaps) {
+    ScriptedPeer peer(kKeeping);
+    const Writer writer{blank(peer), 8};
+    writer.send(0);
+    peer_lists(peer, Psn(0), 0);  // A hello.
+    peer.expect_silence();
+    writer.send(2);
+    peer.expect_nak(asked(1), NakCode::SequenceError);
+    peer.expect_silence();  // The NAK says all.
+    writer.send(5);
+    const SentPacket list = peer.expect_sent(Opcode::RcWriteOnly, kSendPsn - 1);
+    EXPECT_EQ(list.packet.reth().rkey.raw, kMark | asked(3).raw());
+    EXPECT_EQ(list.packet.reth().address, 0x1'002ULL);  // Two are missing, then one is here.
+    EXPECT_EQ(list.packet.reth().length, 0U);
+    EXPECT_FALSE(list.packet.bth.ack_request);
+    writer.send(6, true);
+    peer.expect_ack(asked(0));
+    const SentPacket all = peer.expect_sent(Opcode::RcWriteOnly, kSendPsn - 1);
+    EXPECT_EQ(all.packet.reth().rkey.raw, kMark | asked(1).raw());
+    EXPECT_EQ(all.packet.reth().address, 0x2'002'001'001ULL);
+}
+
+TEST(Lists, APeerThatSaysNothingGetsNone) {
+    ScriptedPeer peer(kKeeping);
+    const Writer writer{blank(peer), 8};
+    writer.send(0);
+    writer.send(2);
+    peer.expect_nak(asked(1), NakCode::SequenceError);
+    writer.send(5);
+    peer.expect_silence();
+}
+
+TEST(Lists, AllThatIsMissingIsSentAgainAtOnce) {
+    ScriptedPeer peer(kKeeping);
+    peer.post(SendOp::Write, 8 * kMtu, 1);
+    peer.after(10us);
+    peer.port.sent.clear();
+    peer_lists(peer, sent(1), 0x1'001'002'001);  // 1 and 4 are missing; 2, 3 and 5 are there.
+    peer.expect_sent(Opcode::RcWriteMiddle, sent(1));
+    peer.expect_sent(Opcode::RcWriteMiddle, sent(4));
+    peer.expect_silence();
+    peer_lists(peer, sent(1), 0x1'001'002'001);  // They may be on their way.
+    peer.expect_silence();
+    peer.peer_acks(sent(7));
+    peer.expect_completion(1, WcStatus::Success);
+}
+
+TEST(Lists, OneThatNamesNothingThatWasSentIsIgnored) {
+    ScriptedPeer peer(kKeeping);
+    peer.post(SendOp::Write, 4 * kMtu, 1);
+    peer.after(10us);
+    peer.port.sent.clear();
+    peer_lists(peer, sent(4), 0xfff'fff);
+    peer_lists(peer, sent(0) - 5000, 0xfff);
+    peer_lists(peer, sent(900'000), 0xfff);
+    peer.expect_silence();
+    peer.peer_acks(sent(3));
+    peer.expect_completion(1, WcStatus::Success);
+}
+
+// What it kept is gone, as its acknowledgement of less shows.
+TEST(Lists, APeerThatDropsWhatItKeptGetsAllAgain) {
+    ScriptedPeer peer(kKeeping);
+    peer.post(SendOp::Write, 4 * kMtu, 1);
+    peer.after(10us);
+    peer.port.sent.clear();
+    peer_lists(peer, sent(1), 0x002'001);
+    peer.expect_sent(Opcode::RcWriteMiddle, sent(1));
+    peer.peer_acks(sent(1));
+    peer.expect_sent(Opcode::RcWriteMiddle, sent(2));
+    peer.expect_sent(Opcode::RcWriteLast, sent(3));
 }
 
 TEST(KeepingResponses, OnlyWhatIsMissingIsAskedForAgain) {

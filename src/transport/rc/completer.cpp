@@ -123,6 +123,8 @@ void Requester::on_nak(Instant now, PacketNumber number, wire::Syndrome syndrome
     const PacketNumber reach = first_unanswered_before(number);
     const bool sequence = syndrome.nak_code() == wire::NakCode::SequenceError;
     if (sequence && is_being_repaired(now, number)) return go_on_repairing(now, number);
+    if (sequence && hears_lists()) return on_named_gap(now, reach, number);
+    if (sequence) say_hello();
     // All that was repeated has come, and the next is missing too: twice as many from now on. A
     // peer that goes back is not told by that.
     const bool beside =
@@ -135,9 +137,11 @@ void Requester::on_nak(Instant now, PacketNumber number, wire::Syndrome syndrome
     if (qp_.state() == QpState::Err) return;
     if (sequence || reach != number) {
         qp_.services().counters.add(Counter::ReceivedSequenceError);
-        qp_.window()->on_loss(now);
-        if (!sequence || reach != number || !may_repair())
+        if (!sequence || reach != number || !may_repair()) {
+            qp_.window()->on_loss(now);
             return go_back(now, Counter::ResentBySequence, Rule::PeerRefused, syndrome.raw);
+        }
+        qp_.window()->on_repaired_loss(now);
         if (again || spend_retry(now, Rule::PeerRefused, syndrome.raw))
             repair(Counter::ResentBySequence, static_cast<std::uint8_t>(run));
         return;
@@ -257,6 +261,7 @@ bool Requester::store_response(Instant now, std::uint64_t index, std::uint64_t o
 void Requester::advance(Instant now, PacketNumber to) {
     if (to <= flight_.una) return;
     const PacketNumber sent_before = position_number();
+    if (has_board_ && sample_.packet < to) sample_.running = false;  // It may have waited there.
     const bool is_lost = rest_is_lost(to);
     const Counter cause = probe_.cause;
     if (probe_.is_repair) [[unlikely]]
@@ -274,6 +279,8 @@ void Requester::advance(Instant now, PacketNumber to) {
     // there.
     if (sent_before < flight_.una) rewind(position_.resend_cause);
     if (flight_.bytes > 0) arm(now);
+    if (has_board_) [[unlikely]]
+        check_promise();
 }
 
 // No more than the probe is acknowledged: what followed it the first time is lost, or the peer did
@@ -298,12 +305,16 @@ std::uint32_t Requester::bytes_between(PacketNumber from, PacketNumber to) const
 
 // What is acknowledged leaves the window.
 void Requester::settle_flight(Instant now, PacketNumber to) {
+    const PacketNumber position = position_number();
+    const std::uint32_t told = has_board_ ? forget_told(to) : 0;
     const std::uint32_t acknowledged =
-        to < position_number() ? bytes_between(flight_.una, to) : flight_.bytes;
+        to < position ? bytes_between(flight_.una, to) - told : flight_.bytes;
     ASSERT(acknowledged <= flight_.bytes);
     flight_.bytes -= acknowledged;
     qp_.window()->on_acked(now, acknowledged);
     flight_.una = to;
+    if (has_board_) [[unlikely]]
+        count_oldest();
     while (!flight_.read_ends.empty() && flight_.read_ends.front() <= to) flight_.read_ends.pop();
 }
 
@@ -350,6 +361,7 @@ void Requester::rewind(Counter cause) {
     sample_.running = far_gathers_ = false;
     probe_.due = probe_.of_message = probe_.is_repair = false;
     probe_.repeated = 0;
+    drop_board();
     drop_held();
     retry_deadline_ = probe_.deadline = kNever;
     flight_.since_ack_request = 0;
@@ -421,8 +433,9 @@ void Requester::arm(Instant now) {
     const Duration round_trip = qp_.window()->smoothed_rtt();
     if (round_trip == Duration{0} || probe_.sent > kEarlyResendsMax) return;
     const Duration least = qp_.window()->is_by_ring() ? kEarlyResendByRing : kEarlyResendMin;
-    const Duration patience = probe_.is_repair ? std::max<Duration>(2 * round_trip, kRepairAgainMin)
-                                               : std::max<Duration>(4 * round_trip, least);
+    const Duration patience = probe_.is_repair || has_board_
+                                  ? std::max<Duration>(2 * round_trip, kRepairAgainMin)
+                                  : std::max<Duration>(4 * round_trip, least);
     probe_.deadline = now + patience * (1 << probe_.sent);
 }
 

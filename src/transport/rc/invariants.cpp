@@ -22,6 +22,7 @@ const char* Requester::check_invariants() const {
 
 const char* Requester::check_stopped() const {
     if (flight_.bytes != 0 || !flight_.read_ends.empty()) return "stopped with packets in flight";
+    if (has_board_ || sends_again_) return "stopped with packets to be sent again";
     if (deadline() != kNever || probe_.due) return "stopped with a timer running";
     if (holds_ || tests_peer_) return "stopped with responses kept or a repair on its way";
     return check_held();
@@ -56,7 +57,10 @@ const char* Requester::check_numbers() const {
 }
 
 const char* Requester::check_flight() const {
-    if (flight_.bytes != bytes_between(flight_.una, position_number()))
+    if (has_board_ != (qp_.recovery() != nullptr && qp_.recovery()->board != nullptr))
+        return "something was told, but nobody knows";
+    const std::uint32_t kept = has_board_ ? qp_.recovery()->board->bytes_out() : 0;
+    if (flight_.bytes + kept != bytes_between(flight_.una, position_number()))
         return "the bytes in flight are not those of the packets in flight";
     if (flight_.bytes > 0 && qp_.window() == nullptr) return "packets in flight without a window";
     if (flight_.bytes > 0 && flight_.bytes > qp_.window()->in_flight())

@@ -34,6 +34,7 @@ public:
 
 private:
     void tell_when_drained();
+    void tell_gaps();
 
     QueuePair& qp_;
     wire::Service service_;

@@ -3,10 +3,13 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 
 #include "base/packet_number.hpp"
 #include "base/time.hpp"
+#include "transport/rc/gap_list.hpp"
 #include "transport/rc/out_of_order_store.hpp"
+#include "transport/rc/scoreboard.hpp"
 
 namespace feroce::transport::rc {
 
@@ -53,7 +56,13 @@ struct Recovery {
     bool came_again = false;
     bool goes_back = false;
 
+    // The requester understands lists (GapList): it said so. What is owed of them begins here.
+    bool peer_reads_lists = false;
+    PacketNumber list_from;
+    GapList heard;  // The last that the peer sent as the responder to our requests.
+
     void start_responder() {
+        peer_reads_lists = false;
         executed_begin = executed_end = PacketNumber();
         came_again = goes_back = false;
     }
@@ -67,10 +76,23 @@ struct Recovery {
     Instant repeated_at{};   // When the oldest packet was last sent alone.
     PacketNumber asked_end;  // Responses before it were asked for again.
     PacketNumber acked_end;  // Up to here the peer acknowledged, past READs without an answer.
+    // What lists told. Null: nothing that counts now.
+    std::unique_ptr<Scoreboard> board;
+    bool peer_sends_lists = false;
+    // The peer is told that we understand lists at the first loss, the second, the fourth and so
+    // on, until it sends one.
+    std::uint32_t losses = 0;
+    bool should_say_hello() {
+        ++losses;
+        return !peer_sends_lists && (losses & (losses - 1)) == 0;
+    }
 
     void start_requester() {
         peer = PeerKind();
         asked_end = acked_end = PacketNumber();
+        board.reset();
+        peer_sends_lists = false;
+        losses = 0;
     }
 };
 

@@ -66,6 +66,7 @@ void Requester::judge_peer(PacketNumber to) {
 // oldest: the NAK was lost, or the repair.
 void Requester::note_echo(Instant now) {
     Recovery& recovery = *qp_.recovery();
+    if (hears_lists()) return;  // One comes with it.
     if (!recovery.peer.keeps() || flight_.bytes == 0 || probe_.due || far_lands_) return;
     if (needs_response(qp_.send_queue().at(qp_.send_queue().head()).op)) return;
     const Duration round_trip = qp_.window()->smoothed_rtt();

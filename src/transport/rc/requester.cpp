@@ -117,6 +117,7 @@ void Requester::halt() {
     retry_deadline_ = rnr_until_ = kNever;
     probe_ = Probe{};
     sample_.running = gap_reported_ = false;
+    drop_board();
     drop_held();
     flight_.since_ack_request = 0;
     if (qp_.state() == QpState::Reset)
@@ -154,10 +155,15 @@ bool Requester::ask_peer() const {
 }
 
 bool Requester::wants_to_send(Instant now) const {
-    return probe_.due || (may_send_next(now) && window_open(now));
+    if (probe_.due) return true;
+    if (sends_again_) [[unlikely]]
+        return may_send_missing(now);
+    return may_send_next(now) && window_open(now);
 }
 
 bool Requester::waits_for_window(Instant now) const {
+    if (sends_again_) [[unlikely]]
+        return !may_send_missing(now);
     return may_send_next(now) && !window_open(now);
 }
 
@@ -175,6 +181,8 @@ bool Requester::may_send_next(Instant now) const {
     const SendWqe& wqe = qp_.send_queue().at(position_.index);
     if (wqe.fault != mem::Fault::None) return false;
     if (state == QpState::Sqd && !wqe.numbered) return false;  // Finish what was begun, no more.
+    if (has_board_ && is_full()) [[unlikely]]
+        return false;
     return may_start(wqe);
 }
 
@@ -252,7 +260,10 @@ std::uint32_t Requester::cost(const SendWqe& wqe, std::uint64_t from, std::uint6
 
 void Requester::pump(Instant now, std::uint32_t packets_max) {
     for (std::uint32_t i = 0; i < packets_max && wants_to_send(now); ++i) {
-        if (!(probe_.due ? send_probe(now) : send_next(now))) return;
+        const bool sent = probe_.due     ? send_probe(now)
+                          : sends_again_ ? send_missing(now)
+                                         : send_next(now);
+        if (!sent) return;
     }
 }
 
@@ -262,8 +273,9 @@ bool Requester::send_probe(Instant now) {
     const PacketNumber end = position_number();
     seek_unanswered();
     probe_.due = false;
-    probe_.of_message = !needs_response(qp_.send_queue().at(position_.index).op);
-    probe_.run = static_cast<std::uint8_t>(probe_.of_message ? run_until(end) : 1);
+    const bool of_message = !needs_response(qp_.send_queue().at(position_.index).op);
+    probe_.of_message = of_message && !hears_lists();  // Else a list tells more.
+    probe_.run = static_cast<std::uint8_t>(of_message ? run_until(end) : 1);
     probe_.repeated = std::max(probe_.repeated, probe_.run);
     if (qp_.recovery() != nullptr) qp_.recovery()->repeated_at = now;
     probe_.sending = true;

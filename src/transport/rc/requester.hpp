@@ -51,6 +51,10 @@ public:
     bool idle() const;                 // Nothing sent is unanswered: SQD may call itself drained.
     // See Machine. Const: whatever the answer, no number is taken and nothing waits for it.
     bool ask_peer() const;
+    // The peer has told which packets it keeps (rc/gaps.cpp).
+    void on_gap_list(Instant now);
+    // Of a packet that changes nothing at the peer.
+    Psn duplicate() const { return (flight_.una - 1).psn(); }
 
     const char* check_invariants() const;  // See Machine.
 
@@ -171,6 +175,20 @@ private:
     void take_held(Instant now);
     void drop_held();
     std::uint32_t ask_again(PacketNumber from, std::uint32_t packets);
+    // gaps.cpp: what lists tell.
+    bool hears_lists() const;
+    void say_hello();
+    void on_named_gap(Instant now, PacketNumber reach, PacketNumber number);
+    void mark_missing(Instant now, const SendWqe& wqe, PacketNumber number);
+    void mark_kept(Instant now, const SendWqe& wqe, PacketNumber number);
+    std::uint32_t forget_told(PacketNumber to);
+    std::uint32_t own_cost(const SendWqe& wqe, PacketNumber number) const;
+    bool may_send_missing(Instant now) const;
+    bool send_missing(Instant now);
+    bool is_full() const;
+    void count_oldest();
+    void check_promise();
+    void drop_board();
     const char* check_held() const;  // invariants.cpp
     void fail_if_faulty_head(Instant now);
     void arm(Instant now);
@@ -218,6 +236,8 @@ private:
     bool gap_reported_ : 1 = false;  // A lost response was noticed; once until progress is made.
     bool tests_peer_ : 1 = false;    // A first repair is on its way; its answer is waited for.
     bool holds_ : 1 = false;         // Responses behind one that is missing.
+    bool has_board_ : 1 = false;     // A Scoreboard.
+    bool sends_again_ : 1 = false;   // What lists said is missing.
     RttSample sample_;
     Credits credits_;
 };

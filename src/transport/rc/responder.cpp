@@ -85,7 +85,7 @@ void Responder::stop(Instant now) {
     atomics_.clear();
     verdict_.reset();
     message_ = Message::None;
-    receive_held_ = nak_sent_ = nak_owed_ = ack_owed_ = false;
+    receive_held_ = nak_sent_ = nak_owed_ = ack_owed_ = list_heard_ = false;
     if (qp_.state() == QpState::Reset) expected_ = PacketNumber();
 }
 
@@ -148,7 +148,9 @@ void Responder::on_gap(const wire::Packet& packet, std::uint32_t packets, Packet
     counters.add(Counter::OutOfSequenceRequest);
     if (!hold(packet, packets, number)) counters.drop(DropReason::OutOfSequence);
     if (!nak_sent_) return say_gap();
-    if (holds_ && !nak_owed_ && has_begun() && packet.bth.ack_request) ack_owed_ = true;
+    if (!holds_ || !packet.bth.ack_request) return;
+    owe_list(expected_);
+    if (!nak_owed_ && has_begun()) ack_owed_ = true;
 }
 
 void Responder::say_gap() {

@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <deque>
 #include <optional>
+#include <utility>
 
 #include "base/packet_number.hpp"
 #include "base/ring.hpp"
@@ -46,11 +47,17 @@ public:
     bool wants_to_send() const {
         if (far_busy_) [[unlikely]]
             return far_wants_to_send();
-        return !jobs_.empty() || ack_owed_ || nak_owed_ || verdict_;
+        return !jobs_.empty() || ack_owed_ || nak_owed_ || verdict_ || list_owed_;
     }
     bool owes_only_ack() const {
-        return jobs_.empty() && ack_owed_ && !nak_owed_ && !verdict_ && !far_busy_;
+        return jobs_.empty() && ack_owed_ && !nak_owed_ && !verdict_ && !far_busy_ && !list_owed_;
     }
+    // Lists of gaps (responder_held.cpp). They are sent under a number of the requester's.
+    bool owes_list() const { return list_owed_; }
+    void send_lists(Psn duplicate);
+    void drop_lists() { list_owed_ = false; }
+    // The last packet was one of the peer's, about what we sent: it is in the Recovery.
+    bool heard_list() { return list_heard_ && std::exchange(list_heard_, false); }
     const char* check_invariants() const;  // See Machine.
     bool acknowledged(PacketNumber number) const { return number <= acknowledged_; }
 
@@ -116,6 +123,8 @@ private:
     bool hold(const wire::Packet& packet, std::uint32_t packets, PacketNumber number);
     void execute_held(Instant now, bool asked);
     void drop_held();
+    void owe_list(PacketNumber from);
+    bool take_list(const wire::Packet& packet);
     const char* check_held() const;  // invariants.cpp
 
     // responder_execute.cpp: what a good request does.
@@ -208,9 +217,11 @@ private:
     bool ack_owed_ = false;
     bool established_ = false;
     bool last_word_valid_ = false;
-    bool first_came_ = false;   // It could not be taken yet.
-    bool far_busy_ = false;     // Copies are on their way, or something waits for them.
-    bool holds_ = false;        // Requests behind the one that is missing.
+    bool first_came_ = false;  // It could not be taken yet.
+    bool far_busy_ = false;    // Copies are on their way, or something waits for them.
+    bool holds_ = false;       // Requests behind the one that is missing.
+    bool list_owed_ = false;   // The peer is to be told which these are.
+    bool list_heard_ = false;
     wire::Syndrome last_word_;  // Of expected_, which does not move any more.
     PacketNumber expected_;
     // The message under way: how far it is, and for a WRITE where it goes. After a refusal for the

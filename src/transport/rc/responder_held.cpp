@@ -1,6 +1,7 @@
 // Requests that came before one that is missing. They are kept as they are, and nothing of them is
 // looked at but their length: when the missing one has come they pass all checks in their order, as
 // if they came then. See ADR 34.
+#include <algorithm>
 #include <utility>
 
 #include "transport/rc/recovery.hpp"
@@ -19,8 +20,51 @@ bool Responder::hold(const wire::Packet& packet, std::uint32_t packets, PacketNu
     Recovery& recovery = *qp_.recovery();
     if (!holds_) recovery.goes_back = std::exchange(recovery.came_again, false);
     if (recovery.requests.has(number)) recovery.came_again = true;
+    const PacketNumber end = holds_ ? recovery.requests.end() : expected_ + 1;
     if (!recovery.requests.hold(expected_, number, packet, qp_.attributes().path_mtu)) return false;
+    if (end < number) owe_list(holds_ ? end : expected_);  // More than the NAK names.
     holds_ = true;
+    return true;
+}
+
+// `from` is missing.
+void Responder::owe_list(PacketNumber from) {
+    Recovery& recovery = *qp_.recovery();
+    if (!recovery.peer_reads_lists) return;
+    recovery.list_from = list_owed_ ? std::min(recovery.list_from, from) : from;
+    list_owed_ = true;
+}
+
+void Responder::send_lists(Psn duplicate) {
+    list_owed_ = false;
+    if (!holds_) return;
+    const OutOfOrderStore& store = qp_.recovery()->requests;
+    PacketNumber at = std::max(qp_.recovery()->list_from, expected_);
+    PacketSpec spec;
+    spec.opcode = wire::Opcode::RcWriteOnly;
+    spec.destination = qp_.attributes().destination_qpn;
+    spec.psn = duplicate;
+    while (at < store.end()) {
+        GapList list;
+        list.base = at.psn();
+        for (std::size_t i = 0; i < GapList::kRuns && at < store.end(); ++i) {
+            const PacketNumber end = std::min(store.run_end(at, i % 2 != 0), at + GapList::kRunMax);
+            list.runs[i] = static_cast<std::uint16_t>(end - at);
+            at = end;
+        }
+        spec.extensions.reth = list.pack();
+        append_packet(qp_, spec);
+    }
+}
+
+// A duplicate that is a list, or says that its sender understands them.
+bool Responder::take_list(const wire::Packet& packet) {
+    const auto list = GapList::parse(packet);
+    if (!list || !qp_.make_recovery()) return false;
+    list_heard_ = list->runs != GapList{}.runs;
+    if (list_heard_) qp_.recovery()->heard = *list;
+    if (!list_heard_) qp_.recovery()->peer_reads_lists = true;
+    if (!list_heard_ && holds_) owe_list(expected_);
     return true;
 }
 
@@ -50,6 +94,7 @@ void Responder::execute_held(Instant now, bool asks) {
 }
 
 void Responder::drop_held() {
+    list_owed_ = false;
     if (!holds_) return;
     qp_.recovery()->requests.clear();
     holds_ = false;

@@ -1,0 +1,189 @@
+// What a peer tells of the packets that it keeps (GapList): those have left the network, and all
+// that is missing is sent again at once, however many gaps there are. A list is a hint: what it
+// says is never an acknowledgement, and at worst something is sent twice. See ADR 34.
+#include <algorithm>
+#include <utility>
+
+#include "base/assert.hpp"
+#include "base/shortage.hpp"
+#include "transport/rc/recovery.hpp"
+#include "transport/rc/requester.hpp"
+
+namespace feroce::transport::rc {
+
+namespace {
+
+// No round trip is known yet.
+constexpr Duration kPatienceAtFirst = std::chrono::milliseconds(3);
+
+}  // namespace
+
+bool Requester::hears_lists() const {
+    return qp_.recovery() != nullptr && qp_.recovery()->peer_sends_lists;
+}
+
+// A duplicate, which a peer of another kind acknowledges again: see ask_peer() for what it may not
+// be. Not by XRC: a target has no number to answer under.
+void Requester::say_hello() {
+    if (service_ != wire::Service::Rc || !qp_.make_recovery()) return;
+    if (flight_.una == PacketNumber::first(qp_.attributes().send_psn)) return;
+    if (!qp_.recovery()->should_say_hello()) return;
+    PacketSpec spec;
+    spec.opcode = wire::Opcode::RcWriteOnly;
+    spec.destination = qp_.attributes().destination_qpn;
+    spec.psn = duplicate();
+    spec.extensions.reth = GapList{}.pack();
+    append_packet(qp_, spec);
+}
+
+void Requester::on_gap_list(Instant now) {
+    if (flight_.bytes == 0 || far_lands_ || is_failing()) return;
+    Recovery& recovery = *qp_.recovery();
+    const PacketNumber limit =
+        std::min(position_number(), flight_.una + (Scoreboard::kPackets - 1));
+    PacketNumber number = flight_.una.nearest(recovery.heard.base);
+    if (limit <= number) return;
+    if (!has_board_) {
+        if (!with_memory([&] { recovery.board = std::make_unique<Scoreboard>(flight_.una); }))
+            return;
+        has_board_ = true;
+    }
+    recovery.peer_sends_lists = true;
+    recovery.peer.note_kept();
+    tests_peer_ = false;
+    const SendQueue& queue = qp_.send_queue();
+    std::uint64_t index = queue.head();
+    bool kept = false;
+    for (const std::uint16_t run : recovery.heard.runs) {
+        for (std::uint32_t i = 0; i < run && number < limit; ++i, number = number + 1) {
+            if (number < flight_.una) continue;
+            while (queue.at(index).end() <= number) ++index;
+            if (kept)
+                mark_kept(now, queue.at(index), number);
+            else
+                mark_missing(now, queue.at(index), number);
+        }
+        kept = !kept;
+    }
+    arm(now);
+}
+
+// What it counts in the window itself: the responses of a READ are counted until they come.
+std::uint32_t Requester::own_cost(const SendWqe& wqe, PacketNumber number) const {
+    const std::uint64_t packet = number - wqe.first_packet;
+    return needs_response(wqe.op) ? 0 : cost(wqe, packet, packet + 1);
+}
+
+void Requester::mark_kept(Instant now, const SendWqe& wqe, PacketNumber number) {
+    if (number == flight_.una) return;
+    Scoreboard& board = *qp_.recovery()->board;
+    if (board.is_kept(number)) return;
+    if (sample_.running && sample_.packet == number && !needs_response(wqe.op)) {
+        sample_.running = false;
+        qp_.window()->on_rtt(now, now - sample_.sent);
+        qp_.services().counters.round_trips.add(now - sample_.sent);
+    }
+    const std::uint32_t bytes = board.note_kept(number, own_cost(wqe, number));
+    flight_.bytes -= bytes;
+    qp_.window()->on_acked(now, bytes);
+}
+
+// One that was sent again lately may be on its way. Of a READ a packet asks for a whole piece.
+void Requester::mark_missing(Instant now, const SendWqe& wqe, PacketNumber number) {
+    if (wqe.op == SendOp::Read && (number - wqe.first_packet) % read_piece_packets_ != 0) return;
+    Scoreboard& board = *qp_.recovery()->board;
+    const Duration round_trip = qp_.window()->smoothed_rtt();
+    const Duration patience = round_trip == Duration(0) ? kPatienceAtFirst : round_trip * 5 / 4;
+    if (!board.is_missing(number, now - patience)) return;
+    if (!board.was_repeated(number)) qp_.window()->on_repaired_loss(now);
+    const bool is_oldest = number == flight_.una;
+    const std::uint32_t bytes = board.note_missing(number, is_oldest ? 0 : own_cost(wqe, number));
+    flight_.bytes -= bytes;
+    qp_.window()->on_forgotten(bytes);
+    sends_again_ = true;
+    if (sample_.packet == number) sample_.running = false;
+}
+
+// By a NAK. What is before it is acknowledged up to `reach`, where a READ has no answer yet.
+void Requester::on_named_gap(Instant now, PacketNumber reach, PacketNumber number) {
+    qp_.services().counters.add(Counter::ReceivedSequenceError);
+    advance(now, reach);
+    if (qp_.state() == QpState::Err) return;
+    if (reach != number) {
+        note_acknowledged(number);
+        if (!gap_reported_ && !is_asked_for()) say_response_lost(now);
+        if (qp_.state() == QpState::Err || flight_.bytes == 0) return;
+    }
+    GapList& list = qp_.recovery()->heard;
+    list = GapList{};
+    list.base = number.psn();
+    list.runs[0] = 1;
+    on_gap_list(now);
+}
+
+// Of what is acknowledged now, the bytes that left the window already.
+std::uint32_t Requester::forget_told(PacketNumber to) {
+    Scoreboard& board = *qp_.recovery()->board;
+    const std::uint32_t bytes = board.forget_before(to);
+    if (board.end() <= to) drop_board();
+    return bytes;
+}
+
+void Requester::drop_board() {
+    if (!has_board_) return;
+    qp_.recovery()->board.reset();
+    has_board_ = sends_again_ = false;
+}
+
+// As in the network, whatever became of it: something is always waited for.
+void Requester::count_oldest() {
+    const std::uint32_t bytes = qp_.recovery()->board->count_oldest(flight_.una);
+    flight_.bytes += bytes;
+    qp_.window()->adopt(bytes);
+}
+
+// The oldest was kept once, but is not any more: all that was is gone.
+void Requester::check_promise() {
+    if (flight_.bytes == 0 || !qp_.recovery()->board->is_kept(flight_.una)) return;
+    if (needs_response(qp_.send_queue().at(qp_.send_queue().head()).op)) return;
+    rewind(Counter::ResentBySequence);
+}
+
+// Further ahead a peer keeps nothing.
+bool Requester::is_full() const {
+    return position_number() - flight_.una >= Scoreboard::kPackets - 1;
+}
+
+// The oldest is in the window whether it was lost or not.
+bool Requester::may_send_missing(Instant now) const {
+    return qp_.window()->may_send(now) || qp_.recovery()->board->is_due(flight_.una);
+}
+
+bool Requester::send_missing(Instant now) {
+    Scoreboard& board = *qp_.recovery()->board;
+    const PacketNumber number = board.next_due();
+    sends_again_ = number < board.end();
+    if (!sends_again_) return true;
+    const std::uint32_t bytes = board.note_repeated(number, now);
+    flight_.bytes += bytes;
+    qp_.window()->on_sent(now, bytes);
+    const Position before = position_;
+    const Counter cause = std::exchange(probe_.cause, Counter::ResentBySequence);
+    position_.index = qp_.send_queue().head();
+    while (qp_.send_queue().at(position_.index).end() <= number) ++position_.index;
+    position_.packet =
+        static_cast<std::uint32_t>(number - qp_.send_queue().at(position_.index).first_packet);
+    probe_.sending = true;
+    probe_.run = 0;
+    const bool sent = send_next(now);
+    probe_.run = 1;
+    // It failed, or waits for far memory, and starts again.
+    if (!sent || !probe_.sending || qp_.state() == QpState::Err || is_failing()) return false;
+    probe_.sending = false;
+    probe_.cause = cause;
+    position_ = before;
+    sends_again_ = board.next_due() < board.end();
+    return true;
+}
+
+}  // namespace feroce::transport::rc

@@ -1,0 +1,117 @@
+// Scoreboard: what a requester was told of the packets behind its oldest (GapList): which of them
+// the peer keeps, and which are to be sent again. Lives from the first that it is told until all of
+// that is acknowledged.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <utility>
+
+#include "base/assert.hpp"
+#include "base/packet_number.hpp"
+#include "base/time.hpp"
+#include "transport/rc/out_of_order_store.hpp"
+
+namespace feroce::transport::rc {
+
+class Scoreboard {
+public:
+    // What a peer keeps lies in so many numbers.
+    static constexpr std::uint32_t kPackets = OutOfOrderStore::kPackets;
+
+    explicit Scoreboard(PacketNumber una) : begin_(una), end_(una), due_from_(una) {}
+
+    // One past the last that something is known of.
+    PacketNumber end() const { return end_; }
+    // Bytes of those that are not in the network: kept, or lost and not sent again yet.
+    std::uint32_t bytes_out() const { return bytes_out_; }
+    bool is_kept(PacketNumber number) const { return knows(number) && at(number).kept; }
+    bool is_due(PacketNumber number) const { return knows(number) && at(number).due; }
+
+    // The bytes that leave the network by that; none if it is no news. `number` is not before what
+    // was forgotten, and less than kPackets behind it.
+    std::uint32_t note_kept(PacketNumber number, std::uint32_t bytes) {
+        Slot& slot = use(number);
+        if (slot.kept) return 0;
+        slot.kept = true;
+        slot.due = false;
+        return take_out(slot, bytes);
+    }
+    // It is to be sent again, unless that was done after `before`.
+    bool is_missing(PacketNumber number, Instant before) {
+        const Slot& slot = use(number);
+        return !slot.kept && !slot.due && slot.repeated_at <= before;
+    }
+    std::uint32_t note_missing(PacketNumber number, std::uint32_t bytes) {
+        Slot& slot = use(number);
+        slot.due = true;
+        due_from_ = std::min(due_from_, number);
+        return take_out(slot, bytes);
+    }
+    bool was_repeated(PacketNumber number) const {
+        return knows(number) && at(number).repeated_at != Instant{};
+    }
+    // The lowest that is to be sent again; end() if none is.
+    PacketNumber next_due() {
+        while (due_from_ < end_ && !at(due_from_).due) due_from_ = due_from_ + 1;
+        return due_from_;
+    }
+    // The bytes that are in the network again by that.
+    std::uint32_t note_repeated(PacketNumber number, Instant now) {
+        Slot& slot = use(number);
+        slot.repeated_at = now;
+        slot.due = false;
+        return put_back(slot);
+    }
+    // The oldest counts as in the network, whatever became of it.
+    std::uint32_t count_oldest(PacketNumber una) { return knows(una) ? put_back(at(una)) : 0; }
+    // All before it are acknowledged. Returns the bytes of those that were not in the network.
+    std::uint32_t forget_before(PacketNumber number) {
+        std::uint32_t bytes = 0;
+        for (; begin_ < std::min(number, end_); begin_ = begin_ + 1) {
+            bytes += at(begin_).bytes_out;
+            at(begin_) = Slot{};
+        }
+        begin_ = std::max(begin_, number);
+        end_ = std::max(end_, begin_);
+        due_from_ = std::max(due_from_, begin_);
+        bytes_out_ -= bytes;
+        return bytes;
+    }
+
+private:
+    struct Slot {
+        Instant repeated_at{};  // Its beginning: never.
+        std::uint32_t bytes_out = 0;
+        bool kept = false;
+        bool due = false;
+    };
+
+    std::uint32_t take_out(Slot& slot, std::uint32_t bytes) {
+        if (slot.bytes_out != 0) return 0;
+        slot.bytes_out = bytes;
+        bytes_out_ += bytes;
+        return bytes;
+    }
+    std::uint32_t put_back(Slot& slot) {
+        bytes_out_ -= slot.bytes_out;
+        return std::exchange(slot.bytes_out, 0);
+    }
+    bool knows(PacketNumber number) const { return begin_ <= number && number < end_; }
+    Slot& at(PacketNumber number) { return slots_[number.psn().raw() % kPackets]; }
+    const Slot& at(PacketNumber number) const { return slots_[number.psn().raw() % kPackets]; }
+    Slot& use(PacketNumber number) {
+        ASSERT(begin_ <= number && number - begin_ < kPackets);
+        end_ = std::max(end_, number + 1);
+        return at(number);
+    }
+
+    PacketNumber begin_;
+    PacketNumber end_;
+    PacketNumber due_from_;  // Nothing before it is due.
+    std::uint32_t bytes_out_ = 0;
+    std::array<Slot, kPackets> slots_{};
+};
+
+}  // namespace feroce::transport::rc
