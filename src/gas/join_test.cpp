@@ -10,13 +10,15 @@ namespace feroce::gas {
 namespace {
 
 TEST(Join, WithoutADescriptorIsAnError) {
-    const auto joined = [] {
+    NodeOptions options;
+    options.threads = 2;
+    const auto joined = [&options] {
         const rdma::NoFiles none;
-        return Node::join(NodeOptions{.threads = 2});
+        return Node::join(options);
     }();
     ASSERT_FALSE(joined);
     EXPECT_EQ(joined.error().code, EMFILE) << joined.error().why;
-    EXPECT_TRUE(Node::join(NodeOptions{.threads = 2})) << "there are some again";
+    EXPECT_TRUE(Node::join(options)) << "there are some again";
 }
 
 }  // namespace

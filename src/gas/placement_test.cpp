@@ -9,7 +9,7 @@ namespace {
 
 std::map<std::string, std::string> variables;
 
-Result<Placement> place(std::map<std::string, std::string> environment) {
+feroce::Result<Placement> place(std::map<std::string, std::string> environment) {
     variables = std::move(environment);
     return placement_from_environment([](const char* name) -> const char* {
         const auto found = variables.find(name);
