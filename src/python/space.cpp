@@ -45,7 +45,8 @@ void Space::join(const std::shared_ptr<Call>& call, const gas::NodeOptions& opti
     auto space = std::make_shared<Space>();
     // It may begin before its owner knows it: what it needs of that comes by mail. The thread keeps
     // neither the space nor the call, which has the space once it is done: else it never ended.
-    auto main = [space, call, options](LoopThread::Main& self) mutable {
+    // `call = call`: a plain copy of a const reference would be const, and be copied again.
+    auto main = [space, call = call, options = options](LoopThread::Main& self) mutable {
         run(self, std::move(space), std::move(call), std::move(options));
     };
     space->thread_ = std::make_unique<LoopThread>(std::move(main));
