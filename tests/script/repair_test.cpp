@@ -240,6 +240,7 @@ TEST_F(Repairing, ASecondGapBesideTheFirstIsRepairedToo) {
 
 TEST_F(Repairing, ANakOfAPacketThatIsSentAgainAlreadyOnlyAcknowledges) {
     peer.peer_naks(sent(2), NakCode::SequenceError);
+    peer.expect_sent(Opcode::RcWriteOnly, sent(0));  // Says that we understand lists.
     peer.expect_sent(Opcode::RcWriteMiddle, sent(2));
     peer.expect_sent(Opcode::RcWriteLast, sent(3));
     peer.peer_naks(sent(3), NakCode::SequenceError);  // It was said before that one came.
