@@ -243,6 +243,9 @@ void Instance::at_exit() {
     if (process::CmServer* server = cm_.load()) server->finish();
     flush();
     finish_state();
+    // A thread that has ended is joined, which does not wait: else ThreadSanitizer calls it a leak.
+    const std::unique_lock lock(starter_mutex_, std::try_to_lock);
+    if (lock.owns_lock() && !starts_.load()) starter_.reset();
 }
 
 void Instance::abandon_all() {
