@@ -90,7 +90,7 @@ Result<ptr<void>> Node::share_memory(std::string_view name, std::size_t bytes) {
         if (*found != 0) return ptr<void>::from_bits(*found);
         if (!made) {
             const auto memory = loop().run(allocator().allocate_cleared(id(), bytes));
-            if (!memory) return memory;
+            if (!memory) return memory.error();
             made = *memory;
         }
         const Result<> done = publish_root(name, made.bits(), bytes);
