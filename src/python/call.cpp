@@ -88,7 +88,7 @@ Duty::~Duty() {
 }
 
 rdma::Error error_of(const std::exception_ptr& thrown) {
-    const rdma::Error no_memory(ENOMEM, "there is not enough memory for the call");
+    rdma::Error no_memory(ENOMEM, "there is not enough memory for the call");
     try {
         std::rethrow_exception(thrown);
     } catch (const std::bad_alloc&) {

@@ -29,8 +29,9 @@ Handles& Handles::instance() {
 
 void Handles::lose_all() {
     // Not destroyed: that would wait for threads that this process does not have.
-    std::make_unique<decltype(objects_)>(std::exchange(objects_, {})).release();
-    std::make_unique<std::shared_ptr<Home>>(std::exchange(home_, nullptr)).release();
+    static_cast<void>(std::make_unique<decltype(objects_)>(std::exchange(objects_, {})).release());
+    static_cast<void>(
+        std::make_unique<std::shared_ptr<Home>>(std::exchange(home_, nullptr)).release());
 }
 
 std::uint64_t Handles::add(std::shared_ptr<Object> object) {

@@ -185,7 +185,7 @@ void LoopThread::drop(std::shared_ptr<void> last) const {
     if (thread_.get_id() == std::this_thread::get_id()) return;
     const std::lock_guard lock(inner_->mutex);
     if (inner_->loop != nullptr) return inner_->loop->post([held = std::move(last)] {});
-    std::make_unique<std::shared_ptr<void>>(std::move(last)).release();
+    static_cast<void>(std::make_unique<std::shared_ptr<void>>(std::move(last)).release());
 }
 
 }  // namespace feroce::python

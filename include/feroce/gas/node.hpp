@@ -115,11 +115,11 @@ public:
     Result<ptr<T>> share(std::string_view name, const T& value = T()) {
         ptr<T> unused;  // If another object got the name first.
         const auto make = [&]() -> Result<ptr<T>> {
-            const Result<ptr<T>> made = allocate(value);
+            Result<ptr<T>> made = allocate(value);
             if (made) unused = *made;
             return made;
         };
-        const Result<ptr<T>> out = share_made<T>(name, make);
+        Result<ptr<T>> out = share_made<T>(name, make);
         if (unused && (!out || *out != unused)) static_cast<void>(free(unused));
         return out;
     }

@@ -38,7 +38,7 @@ struct Parts {
     template <class Root>
     static Result<ptr<Root>> under(Node& node, std::size_t elements_each, const Parts& parts,
                                    const Root& root) {
-        const Result<ptr<Root>> made = node.allocate(root);
+        Result<ptr<Root>> made = node.allocate(root);
         if (!made) return parts.undone(node, elements_each, made.error());
         return made;
     }
