@@ -74,11 +74,13 @@ rdma::Result<> serve(const AttachOptions& options,
     const int nothing = ::open("/dev/null", O_RDWR);
     for (const int standard : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
         ::dup2(nothing, standard);
+    ::signal(SIGPIPE, SIG_IGN);
     const auto tell = [&pipe](char how, const std::string& words) {
         if (pipe < 0) return;
         const std::string line = how + words;
-        (void)!::write(pipe, line.data(), line.size());
+        const bool heard = ::write(pipe, line.data(), line.size()) >= 0;
         ::close(std::exchange(pipe, -1));
+        if (!heard) ::raise(SIGTERM);  // Nobody would know of the device: it is taken away again.
     };
     const auto served = serve(options, [&](const std::string& path) { tell(kServed, path); });
     if (!served) tell(kFailed, served.error().why);

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
 #include <memory>
@@ -155,20 +156,31 @@ void run_cases(Peer& peer, const Options& options, bool client) {
                     static_cast<double>(bytes) / 1e9);
 }
 
+// From which memory to which.
+struct Way {
+    const char* name;
+    bool from_gpu, to_gpu;
+};
+constexpr Way kHost{"host to host", false, false};
+constexpr Way kGpu{"gpu to gpu", true, true};
+constexpr Way kToGpu{"host to gpu", false, true};
+constexpr Way kFromGpu{"gpu to host", true, false};
+
 // 1 MiB WRITEs, eight at a time, to the same bytes again and again. In GB/s; the client's alone.
-double measure(Peer& peer, bool gpu, bool client) {
+double measure(Peer& peer, const Way& way, bool client) {
     constexpr std::uint64_t kBytes = 1 << 20;
     constexpr unsigned kWindow = 8;
     constexpr auto kTime = std::chrono::seconds(1);
     peer.meet();
     double rate = 0;
     if (client) {
-        const Piece piece{gpu, kMargin, kBytes};
+        const Piece from{way.from_gpu, kMargin, kBytes};
+        const Piece to{way.to_gpu, kMargin, kBytes};
         const auto start = std::chrono::steady_clock::now();
         unsigned posted = 0, done = 0;
         while (std::chrono::steady_clock::now() - start < kTime || done < posted) {
             while (posted - done < kWindow && std::chrono::steady_clock::now() - start < kTime) {
-                peer.post(IBV_WR_RDMA_WRITE, {piece}, piece);
+                peer.post(IBV_WR_RDMA_WRITE, {from}, to);
                 ++posted;
             }
             if (done < posted) {
@@ -178,7 +190,7 @@ double measure(Peer& peer, bool gpu, bool client) {
         }
         const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
         rate = static_cast<double>(done) * kBytes / took.count() / 1e9;
-        std::printf("1 MiB WRITE, %s memory: %.2f GB/s\n", gpu ? "gpu" : "host", rate);
+        std::printf("1 MiB WRITE, %s: %.2f GB/s\n", way.name, rate);
     }
     peer.meet();
     return rate;
@@ -189,24 +201,27 @@ double middle(std::vector<double> of) {
     return of[of.size() / 2];
 }
 
-// In turns, so that what else the machine does meets both.
+// In turns, so that what else the machine does meets all of them.
 void run_rates(Peer& peer, const std::string& which, bool client) {
     constexpr int kRounds = 5;
     if (which != "both") {
-        for (int i = 0; i < 3; ++i) (void)measure(peer, which == "gpu", client);
+        for (int i = 0; i < 3; ++i) (void)measure(peer, which == "gpu" ? kGpu : kHost, client);
         return;
     }
-    std::vector<double> host, gpu, ratio;
+    constexpr std::array ways{kGpu, kToGpu, kFromGpu};
+    std::array<std::vector<double>, ways.size()> ratios;
     for (int i = 0; i < kRounds; ++i) {
-        host.push_back(measure(peer, false, client));
-        gpu.push_back(measure(peer, true, client));
-        ratio.push_back(gpu.back() / host.back());
+        const double host = measure(peer, kHost, client);
+        for (std::size_t w = 0; w < ways.size(); ++w)
+            ratios[w].push_back(measure(peer, ways[w], client) / host);
     }
     if (!client) return;
-    std::printf("1 MiB WRITE: host %.2f, gpu %.2f GB/s, ratio %.2f (%.2f to %.2f in %d rounds)\n",
-                middle(host), middle(gpu), middle(ratio),
-                *std::min_element(ratio.begin(), ratio.end()),
-                *std::max_element(ratio.begin(), ratio.end()), kRounds);
+    std::printf("1 MiB WRITE against host to host, %d rounds:", kRounds);
+    for (std::size_t w = 0; w < ways.size(); ++w)
+        std::printf("%s %s %.2f (%.2f to %.2f)", w == 0 ? "" : ",", ways[w].name, middle(ratios[w]),
+                    *std::min_element(ratios[w].begin(), ratios[w].end()),
+                    *std::max_element(ratios[w].begin(), ratios[w].end()));
+    std::printf("\n");
 }
 
 // The fake has a switch instead of kernels.

@@ -12,6 +12,7 @@ import contextlib
 import hashlib
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 
@@ -27,9 +28,10 @@ ATTACH = f"{FEROCE} attach {ADDRESS['feroce']['IPv4']} disk"
 
 
 class Trial:
-    def __init__(self, vm, image):
+    def __init__(self, vm, image, server):
         self.vm = vm
         self.image = image
+        self.server = server
 
     def guest(self, command):
         return self.vm.on_guest(command, PATIENCE)
@@ -131,8 +133,23 @@ def a_stop_from_elsewhere(t):
             "test -e /dev/ublkc0 || exit 0; sleep 0.1; done; exit 1")
 
 
+def a_caller_that_gives_up(t):
+    """feroce attach is killed while the server does not answer; the device that comes then goes."""
+    t.server.send_signal(signal.SIGSTOP)
+    try:
+        t.guest(f"{ATTACH} >/dev/null 2>&1 & caller=$!; for i in $(seq 300); do "
+                "set -- $(pidof feroce); test $# = 2 && kill -KILL $caller && exit 0; sleep 0.1; "
+                "done; exit 1")
+    finally:
+        t.server.send_signal(signal.SIGCONT)
+    t.guest("for i in $(seq 600); do pidof feroce >/dev/null || exit 0; sleep 0.1; done; exit 1")
+    t.guest("test ! -e /dev/ublkc0")
+    t.attach()
+    t.detach()
+
+
 CASES = [without_the_module, bytes_come_and_go, a_file_system, only_for_reading, a_killed_server,
-         refusals, a_stop_from_elsewhere]
+         refusals, a_stop_from_elsewhere, a_caller_that_gives_up]
 
 
 @contextlib.contextmanager
@@ -143,7 +160,7 @@ def exported(vm, image):
     try:
         if not server.stdout.readline():
             raise Failure(f"feroce export ended with {server.wait()}")
-        yield
+        yield server
     finally:
         # `vm ns` has become feroce by exec, through ip.
         server.terminate()
@@ -157,8 +174,8 @@ def run(vm):
     image = vm.work / "ublk.img"
     with open(image, "wb") as out:
         out.truncate(DISK_MIB * MIB)
-    trial = Trial(vm, image)
-    with exported(vm, image):
+    with exported(vm, image) as server:
+        trial = Trial(vm, image, server)
         for case in CASES:
             case(trial)
             print(f"{case.__name__}: ok", flush=True)
