@@ -53,9 +53,9 @@ protected:
 
     void count(std::shared_ptr<block::Backend> backend) {
         rtrs::ServerOptions options{.address = "127.0.0.1", .port = 0, .queue_depth = 32};
-        block::Server server =
-            block::Server::open(loop_, options, {{"disk", std::move(backend)}}).value();
-        block::Client client(loop_);
+        block::DiskServer server =
+            block::DiskServer::open(loop_, options, {{"disk", std::move(backend)}}).value();
+        block::DiskClient client(loop_);
         const block::Disk disk =
             loop_
                 .run(client.open("count", {{"127.0.0.1"}}, "disk", block::AccessMode::ReadWrite,

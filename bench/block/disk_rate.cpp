@@ -50,7 +50,7 @@ int main(int count, char** argv) {
     const std::string pattern = argv[4];
     const unsigned depth = static_cast<unsigned>(std::atoi(argv[6]));
     rdma::Loop loop;
-    block::Client client(loop);
+    block::DiskClient client(loop);
     rtrs::SessionOptions options;
     options.port = static_cast<std::uint16_t>(std::atoi(argv[2]));
     const block::Disk disk =

@@ -38,7 +38,7 @@ Task<Result<>> read_it(Lanes& lanes, ptr<T> from) {
 }
 template <class T>
 Task<Result<>> write_it(Lanes& lanes, ptr<T> to) {
-    const value_of<T> value{};
+    const value_type_of<T> value{};
     co_return co_await lanes.write(to, value);
 }
 Task<Result<>> swap_it(Lanes& lanes, ptr<nic<std::uint64_t>> word) {

@@ -59,7 +59,7 @@ public:
     // Both at once.
     static Task<Result<Connection>> connect(Loop& loop, Address to, ConnectionOptions options = {},
                                             PrivateData data = {});
-    // Of a connection that Request::prepare made.
+    // Of a connection that ConnectionRequest::prepare made.
     Task<Result<>> accept(PrivateData data = {});
 
     Connection(Connection&&) noexcept;
@@ -113,7 +113,7 @@ public:
     ConnectionCore& core() const { return *core_; }
 
 private:
-    friend class Request;
+    friend class ConnectionRequest;
     explicit Connection(std::unique_ptr<ConnectionCore> core);
 
     std::unique_ptr<ConnectionCore> core_;

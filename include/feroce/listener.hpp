@@ -1,4 +1,4 @@
-// Listener: takes requests for connections at an address. Each Request is accepted or refused; one
+// Listener: takes requests for connections at an address. Each is accepted or refused; one
 // that is dropped is refused.
 #pragma once
 
@@ -13,11 +13,11 @@
 
 namespace feroce::rdma {
 
-class Request {
+class ConnectionRequest {
 public:
-    Request(Request&&) noexcept = default;
-    Request& operator=(Request&&) noexcept = default;
-    ~Request() = default;
+    ConnectionRequest(ConnectionRequest&&) noexcept = default;
+    ConnectionRequest& operator=(ConnectionRequest&&) noexcept = default;
+    ~ConnectionRequest() = default;
 
     const PrivateData& peer_data() const { return data_; }
     Address peer() const;
@@ -38,7 +38,7 @@ private:
     struct Refuse {
         void operator()(rdma_cm_id* id) const;
     };
-    Request(rdma_cm_id* id, const PrivateData& data) : id_(id), data_(data) {}
+    ConnectionRequest(rdma_cm_id* id, const PrivateData& data) : id_(id), data_(data) {}
 
     std::unique_ptr<rdma_cm_id, Refuse> id_;
     PrivateData data_;
@@ -53,7 +53,7 @@ public:
     Listener& operator=(Listener&&) noexcept;
     ~Listener();
 
-    Task<Result<Request>> next();  // Waits for a request.
+    Task<Result<ConnectionRequest>> next();  // Waits for a request.
     Address address() const;
     rdma_cm_id* raw() const;
 

@@ -56,10 +56,10 @@ rdma::Call<> Disk::close() const {
     return {session().loop(), core_->close()};
 }
 
-rdma::Task<rdma::Result<Disk>> Client::open_disk(std::string session,
-                                                 std::vector<rtrs::PathAddress> paths,
-                                                 std::string disk, AccessMode access,
-                                                 rtrs::SessionOptions options) {
+rdma::Task<rdma::Result<Disk>> DiskClient::open_disk(std::string session,
+                                                     std::vector<rtrs::PathAddress> paths,
+                                                     std::string disk, AccessMode access,
+                                                     rtrs::SessionOptions options) {
     if (disk.empty() || disk.size() > kMaxNameSize)
         co_return rdma::Error(EINVAL, "a disk's name has 1 to 254 characters");
     auto made = co_await sessions_.open(session, std::move(paths), std::move(options));

@@ -86,8 +86,8 @@ std::size_t Desk::under_way() const {
     return statistics_.under_way + keeper_.keeping + (saves ? 1 : 0);
 }
 
-ServerStatistics Desk::statistics() const {
-    ServerStatistics out = statistics_;
+DiskServerStatistics Desk::statistics() const {
+    DiskServerStatistics out = statistics_;
     for (const auto& [id, session] : sessions_) out.open += session.devices.size();
     return out;
 }

@@ -57,7 +57,7 @@ public:
     }
 
     std::size_t under_way() const;
-    ServerStatistics statistics() const;
+    DiskServerStatistics statistics() const;
 
 private:
     // A disk that a session has open by a handle. Requests in flight keep it, and with it the right
@@ -127,7 +127,7 @@ private:
     std::map<std::uint64_t, Session> sessions_;
     std::deque<Job> jobs_;  // All there are; grows to the most that were ever under way.
     rdma::List<BackendRequest> free_;
-    ServerStatistics statistics_;
+    DiskServerStatistics statistics_;
 };
 
 }  // namespace feroce::block

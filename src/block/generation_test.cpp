@@ -352,11 +352,11 @@ TEST_F(Generations, WithoutRoomForTheRecordNobodyIsGranted) {
 TEST_F(Generations, WorkersAndChunksThatDisksCannotUseAreRefused) {
     rtrs::ServerOptions options;
     options.workers = {&loop};
-    EXPECT_EQ(Server::open(loop, options, exports()).error().code, EINVAL);
+    EXPECT_EQ(DiskServer::open(loop, options, exports()).error().code, EINVAL);
     for (const std::uint32_t size : {100'000u, 4096u, 6000u}) {
         rtrs::ServerOptions odd;
         odd.chunk_size = size;
-        EXPECT_EQ(Server::open(loop, odd, exports()).error().code, EINVAL) << size;
+        EXPECT_EQ(DiskServer::open(loop, odd, exports()).error().code, EINVAL) << size;
     }
 }
 

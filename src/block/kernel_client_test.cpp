@@ -465,7 +465,7 @@ TEST_F(KernelClient, ABookThatIsNoneIsRefused) {
         EXPECT_FALSE(ClientBook().parse(part)) << size;
     }
     std::ofstream(book) << "feroce-client-book 2\nend\n";
-    const auto opened = Server::open(loop, {.address = "127.0.0.1"}, exports(), book);
+    const auto opened = DiskServer::open(loop, {.address = "127.0.0.1"}, exports(), book);
     ASSERT_FALSE(opened);
     EXPECT_NE(opened.error().why.find("is no client book"), std::string::npos)
         << opened.error().why;
@@ -513,7 +513,7 @@ TEST_F(KernelClient, ABookHasOneServer) {
     options.address = "127.0.0.1";
     options.port = 0;
     EXPECT_EQ(server->without_book(), "");
-    auto second = Server::open(loop, options, {}, book);
+    auto second = DiskServer::open(loop, options, {}, book);
     ASSERT_TRUE(second) << "it goes without, and says why";
     EXPECT_NE(second->without_book().find(book + ".lock"), std::string::npos)
         << second->without_book();

@@ -15,7 +15,7 @@
 
 namespace feroce::block {
 
-class Server::State {
+class DiskServer::State {
 public:
     State(rdma::Loop& loop, std::uint32_t max_io) : loop_(loop), desk_(max_io) {}
 
@@ -34,8 +34,8 @@ public:
         return {};
     }
     std::uint16_t port() const { return sessions_ ? sessions_->port() : 0; }
-    ServerStatistics statistics() const {
-        ServerStatistics out = desk_.statistics();
+    DiskServerStatistics statistics() const {
+        DiskServerStatistics out = desk_.statistics();
         if (sessions_) out.sessions = sessions_->statistics();
         return out;
     }
@@ -79,7 +79,7 @@ private:
     std::optional<rtrs::Server> sessions_;
 };
 
-void Server::State::Flush::ended_with(BackendRequest& request, int code) {
+void DiskServer::State::Flush::ended_with(BackendRequest& request, int code) {
     Flush& flush = static_cast<Flush&>(request);
     const std::shared_ptr<Flush> self = std::move(flush.self);
     const std::shared_ptr<ExportedDisk> of = std::move(flush.disk);
@@ -91,7 +91,7 @@ void Server::State::Flush::ended_with(BackendRequest& request, int code) {
     of->settle();
 }
 
-rdma::Task<rdma::Result<int>> Server::State::flush(std::shared_ptr<ExportedDisk> disk) {
+rdma::Task<rdma::Result<int>> DiskServer::State::flush(std::shared_ptr<ExportedDisk> disk) {
     const auto flush = std::make_shared<Flush>();
     flush->kind = IoKind::Flush;
     flush->done = &Flush::ended_with;
@@ -111,13 +111,14 @@ rdma::Task<rdma::Result<int>> Server::State::flush(std::shared_ptr<ExportedDisk>
 }
 
 // Requests in flight and records that are being kept hold the disk, too.
-rdma::Task<rdma::Result<>> Server::State::wait_for_last(const std::shared_ptr<ExportedDisk>& disk) {
+rdma::Task<rdma::Result<>> DiskServer::State::wait_for_last(
+    const std::shared_ptr<ExportedDisk>& disk) {
     while (disk.use_count() > 1)
         if (auto slept = co_await loop_.sleep(kLook); !slept) co_return slept;
     co_return rdma::Result<>{};
 }
 
-rdma::Task<rdma::Result<>> Server::State::withdraw(std::string name) {
+rdma::Task<rdma::Result<>> DiskServer::State::withdraw(std::string name) {
     std::shared_ptr<ExportedDisk> disk = desk_.withdraw(name);
     if (disk == nullptr) co_return rdma::Error(ENOENT, "no disk " + name + " is exported");
     if (auto ended = co_await wait_for_last(disk); !ended) co_return ended;
@@ -131,7 +132,7 @@ rdma::Task<rdma::Result<>> Server::State::withdraw(std::string name) {
                                         "written since the last flush may be lost");
 }
 
-rdma::Task<rdma::Result<>> Server::State::stop() {
+rdma::Task<rdma::Result<>> DiskServer::State::stop() {
     // Answers that come from here on find no path; clients repeat those requests elsewhere.
     sessions_.reset();
     int error = 0;
@@ -146,7 +147,7 @@ rdma::Task<rdma::Result<>> Server::State::stop() {
     co_return rdma::Result<>{};
 }
 
-rdma::Task<rdma::Result<>> Server::State::wait_for_back_ends() {
+rdma::Task<rdma::Result<>> DiskServer::State::wait_for_back_ends() {
     while (desk_.under_way() + flushing_ > 0)
         if (auto slept = co_await loop_.sleep(kLook); !slept) co_return slept;
     co_return rdma::Result<>{};
@@ -167,13 +168,13 @@ rdma::Result<std::string> default_book(std::uint16_t port) {
     return folder + "/clients-" + std::to_string(port);
 }
 
-Server::Server(std::unique_ptr<State> state) : state_(std::move(state)) {}
-Server::Server(Server&&) noexcept = default;
-Server& Server::operator=(Server&&) noexcept = default;
-Server::~Server() = default;
+DiskServer::DiskServer(std::unique_ptr<State> state) : state_(std::move(state)) {}
+DiskServer::DiskServer(DiskServer&&) noexcept = default;
+DiskServer& DiskServer::operator=(DiskServer&&) noexcept = default;
+DiskServer::~DiskServer() = default;
 
-rdma::Result<Server> Server::open(rdma::Loop& loop, rtrs::ServerOptions options,
-                                  std::vector<Export> exports, const std::string& book) {
+rdma::Result<DiskServer> DiskServer::open(rdma::Loop& loop, rtrs::ServerOptions options,
+                                          std::vector<Export> exports, const std::string& book) {
     if (!options.workers.empty())
         return rdma::Error(EINVAL, "disks are served by one loop; leave the workers out");
     // Of memory for reads and writes around the cache.
@@ -189,35 +190,35 @@ rdma::Result<Server> Server::open(rdma::Loop& loop, rtrs::ServerOptions options,
     for (Export& what : exports)
         if (auto added = state->desk().add(std::move(what)); !added) return added.error();
     if (auto listening = state->listen(std::move(options)); !listening) return listening.error();
-    return Server(std::move(state));
+    return DiskServer(std::move(state));
 }
 
-std::uint16_t Server::port() const {
+std::uint16_t DiskServer::port() const {
     return state_->port();
 }
 
-const std::string& Server::without_book() const {
+const std::string& DiskServer::without_book() const {
     return state_->without_book();
 }
 
-ServerStatistics Server::statistics() const {
+DiskServerStatistics DiskServer::statistics() const {
     return state_->statistics();
 }
 
-rdma::Result<> Server::add(Export what) {
+rdma::Result<> DiskServer::add(Export what) {
     return state_->desk().add(std::move(what));
 }
 
-rdma::Task<rdma::Result<>> Server::withdraw(std::string name) {
+rdma::Task<rdma::Result<>> DiskServer::withdraw(std::string name) {
     return state_->withdraw(std::move(name));
 }
 
-rdma::Result<> Server::set_guests(const std::string& name, std::vector<std::string> sessions,
-                                  std::vector<std::string> addresses) {
+rdma::Result<> DiskServer::set_guests(const std::string& name, std::vector<std::string> sessions,
+                                      std::vector<std::string> addresses) {
     return state_->desk().set_guests(name, std::move(sessions), std::move(addresses));
 }
 
-std::vector<DiskStatistics> Server::disks() const {
+std::vector<DiskStatistics> DiskServer::disks() const {
     std::vector<DiskStatistics> out;
     for (const std::shared_ptr<ExportedDisk>& disk : state_->desk().disks()) {
         out.push_back(disk->traffic());
@@ -227,16 +228,16 @@ std::vector<DiskStatistics> Server::disks() const {
     return out;
 }
 
-std::vector<Writer> Server::writers() const {
+std::vector<Writer> DiskServer::writers() const {
     return state_->desk().writers();
 }
 
-rdma::Result<> Server::evict(const std::string& name) {
+rdma::Result<> DiskServer::evict(const std::string& name) {
     if (state_->desk().evict(name)) return {};
     return rdma::Error(ENOENT, "no client has the disk " + name + " open for writing");
 }
 
-rdma::Task<rdma::Result<>> Server::stop() {
+rdma::Task<rdma::Result<>> DiskServer::stop() {
     return state_->stop();
 }
 

@@ -42,7 +42,7 @@ protected:
         options.address = "127.0.0.1";
         options.port = port;
         options.queue_depth = 16;
-        auto opened = Server::open(loop, options, std::move(exports), book);
+        auto opened = DiskServer::open(loop, options, std::move(exports), book);
         ASSERT_TRUE(opened) << opened.error().why;
         server = *std::move(opened);
     }
@@ -77,8 +77,8 @@ protected:
     std::string folder;
     std::string path;
     std::string book;  // Of the server; empty: it has none.
-    std::optional<Server> server;
-    Client client{loop};
+    std::optional<DiskServer> server;
+    DiskClient client{loop};
 };
 
 inline std::vector<std::byte> noise(std::size_t size, unsigned seed) {

@@ -84,7 +84,7 @@ protected:
         stop();
         serve(exports(), port);
     }
-    rdma::Result<Disk> open_by(Client& by, const std::string& session,
+    rdma::Result<Disk> open_by(DiskClient& by, const std::string& session,
                                AccessMode access = AccessMode::ReadWrite) {
         rtrs::SessionOptions options;
         options.port = server->port();
@@ -98,7 +98,7 @@ protected:
 
     Store store;
     Bytes page;
-    Client other{loop};
+    DiskClient other{loop};
 };
 
 }  // namespace feroce::block

@@ -63,7 +63,8 @@ class Reloader {
 public:
     using Told = std::function<void(const std::string& trouble)>;
 
-    Reloader(rdma::Loop& loop, block::Server& server, ExportConfig now, const ConfigSource& source)
+    Reloader(rdma::Loop& loop, block::DiskServer& server, ExportConfig now,
+             const ConfigSource& source)
         : exports_(loop, server, std::move(now)), source_(source), tasks_(loop) {}
 
     bool busy() const { return !tasks_.empty(); }
@@ -102,7 +103,7 @@ private:
 using Disks = std::vector<std::pair<std::string, std::uint64_t>>;  // Names and sizes.
 
 // Until a signal asks for the end. It says that it serves when it can be asked to reload.
-void serve(rdma::Loop& loop, block::Server& server, Reloader& reloader, const std::string& file,
+void serve(rdma::Loop& loop, block::DiskServer& server, Reloader& reloader, const std::string& file,
            const Disks& disks) {
     ExportDoor door(server, file,
                     [&](ExportDoor::Answer answer) { reloader.begin(std::move(answer)); });
@@ -166,8 +167,8 @@ int serve_exports(const ConfigSource& source) {
     for (const block::Export& what : *exports)
         disks.emplace_back(what.name, what.backend->shape().size);
     const auto book = block::default_book(config.port);
-    auto server = block::Server::open(loop, std::move(options), *std::move(exports),
-                                      book ? *book : std::string());
+    auto server = block::DiskServer::open(loop, std::move(options), *std::move(exports),
+                                          book ? *book : std::string());
     if (!server) return complain(server.error().why);
     tell_of_book(book ? server->without_book() : book.error().why);
     {
@@ -175,7 +176,7 @@ int serve_exports(const ConfigSource& source) {
         serve(loop, *server, reloader, source.file, disks);
     }
     const auto stopped = loop.run(server->stop());
-    const block::ServerStatistics done = server->statistics();
+    const block::DiskServerStatistics done = server->statistics();
     fmt::print(
         "end: {} reads, {} writes, {} flushes, {} discards, {} zeroes, {} failed, {} refused\n",
         done.reads, done.writes, done.flushes, done.discards, done.zeroes, done.failed,

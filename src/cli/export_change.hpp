@@ -54,7 +54,8 @@ struct Patience {
 class ServedExports {
 public:
     // `now` is as find_files() left it.
-    ServedExports(rdma::Loop& loop, block::Server& server, ExportConfig now, Patience patience = {})
+    ServedExports(rdma::Loop& loop, block::DiskServer& server, ExportConfig now,
+                  Patience patience = {})
         : loop_(loop),
           pool_(block::CallPool::of(loop)),
           server_(server),
@@ -103,7 +104,7 @@ private:
 
     rdma::Loop& loop_;
     std::shared_ptr<block::CallPool> pool_;
-    block::Server& server_;
+    block::DiskServer& server_;
     ExportConfig now_;
     const Patience patience_;
     std::stop_source stop_;

@@ -122,11 +122,12 @@ TEST(ExportChange, OneFileIsKnownUnderTwoNames) {
     std::filesystem::remove_all(folder);
 }
 
-rdma::Result<block::Server> open_server(rdma::Loop& loop, std::vector<block::Export> exports = {}) {
+rdma::Result<block::DiskServer> open_server(rdma::Loop& loop,
+                                            std::vector<block::Export> exports = {}) {
     rtrs::ServerOptions options;
     options.address = "127.0.0.1";
     options.port = 0;
-    return block::Server::open(loop, options, std::move(exports));
+    return block::DiskServer::open(loop, options, std::move(exports));
 }
 
 class FlushesNothing : public block::Backend {
@@ -289,7 +290,7 @@ protected:
     const std::string disk = folder + "/disk";
     TestClock runtime;
     rdma::Loop loop{runtime};
-    std::optional<block::Server> server;
+    std::optional<block::DiskServer> server;
     std::optional<ServedExports> served;
     std::optional<ServedExports::Outcome> outcome;
     std::optional<rdma::TaskGroup> tasks;

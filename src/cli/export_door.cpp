@@ -48,7 +48,7 @@ std::string answer_of(const std::string& trouble) {
 
 }  // namespace
 
-ExportDoor::ExportDoor(block::Server& server, const std::string& file,
+ExportDoor::ExportDoor(block::DiskServer& server, const std::string& file,
                        std::function<void(Answer)> reload)
     : server_(server), file_(absolute(file)), reload_(std::move(reload)) {
     const auto directory = process::user_directory(::geteuid());

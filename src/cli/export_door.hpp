@@ -23,7 +23,8 @@ public:
 
     // `file` is the server's config, empty if it has none. `reload` may answer later, as long as
     // the door is there.
-    ExportDoor(block::Server& server, const std::string& file, std::function<void(Answer)> reload);
+    ExportDoor(block::DiskServer& server, const std::string& file,
+               std::function<void(Answer)> reload);
     ~ExportDoor();
     ExportDoor(const ExportDoor&) = delete;
     ExportDoor& operator=(const ExportDoor&) = delete;
@@ -35,7 +36,7 @@ private:
     bool has_config(const std::string& asked) const;
     void send(const sockaddr_un& to, socklen_t size, const std::string& said) const;
 
-    block::Server& server_;
+    block::DiskServer& server_;
     std::string file_;  // As an absolute path.
     std::function<void(Answer)> reload_;
     std::string path_;

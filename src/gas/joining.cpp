@@ -289,7 +289,7 @@ bool Joining::may_come(std::uint16_t rank, std::uint64_t process) {
     return true;
 }
 
-rdma::Task<void> Joining::welcome(rdma::Request request, std::uint16_t rank) {
+rdma::Task<void> Joining::welcome(rdma::ConnectionRequest request, std::uint16_t rank) {
     const std::size_t bytes = core_.size() * sizeof(DirectoryEntry);
     const Welcome words{
         .directory = core_.registered->remote().subregion(detail::Layout::directory(), bytes)};
@@ -299,11 +299,11 @@ rdma::Task<void> Joining::welcome(rdma::Request request, std::uint16_t rank) {
 }
 
 void Joining::answer_lanes() {
-    for (rdma::Request& request : early_) tasks_.spawn(accept_lane(std::move(request)));
+    for (rdma::ConnectionRequest& request : early_) tasks_.spawn(accept_lane(std::move(request)));
     early_.clear();
 }
 
-rdma::Task<void> Joining::accept_lane(rdma::Request request) {
+rdma::Task<void> Joining::accept_lane(rdma::ConnectionRequest request) {
     const NodeId from{request.peer_data().as<Hello>().rank};
     rdma::ConnectionOptions options = passive_options(core_);
     options.completions = &*core_.completions.front();

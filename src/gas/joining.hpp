@@ -35,8 +35,8 @@ private:
 
     rdma::Task<void> answer_all();
     bool may_come(std::uint16_t rank, std::uint64_t process);
-    rdma::Task<void> welcome(rdma::Request request, std::uint16_t rank);
-    rdma::Task<void> accept_lane(rdma::Request request);
+    rdma::Task<void> welcome(rdma::ConnectionRequest request, std::uint16_t rank);
+    rdma::Task<void> accept_lane(rdma::ConnectionRequest request);
     void answer_lanes();
     std::size_t expected_lanes() const;
 
@@ -52,7 +52,8 @@ private:
     Instant deadline_;
     rdma::Signal changed_;  // Of accepted connections, or a failure.
     std::optional<rdma::Listener> listener_;
-    std::vector<rdma::Request> early_;  // Lanes of nodes that knew before us that all are there.
+    std::vector<rdma::ConnectionRequest>
+        early_;  // Lanes of nodes that knew before us that all are there.
     struct Visitor {
         std::optional<std::uint64_t> process;
         std::optional<rdma::Connection> connection;

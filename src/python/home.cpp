@@ -22,7 +22,7 @@ void Home::run(LoopThread::Main& main) {
 void Home::serve(LoopThread::Main& main) {
     const std::unique_ptr<rdma::Runtime> runtime = main.make_runtime();
     rdma::Loop loop(*runtime);
-    block::Client disks(loop);
+    block::DiskClient disks(loop);
     rdma::TaskGroup tasks(loop);
     loop_ = &loop;
     disks_ = &disks;

@@ -24,7 +24,7 @@ public:
         thread_.join();
     }
     rdma::Loop& loop() const { return *loop_; }               // In the thread.
-    block::Client& disks() const { return *disks_; }          // In the thread.
+    block::DiskClient& disks() const { return *disks_; }      // In the thread.
     DiskSessions& disk_sessions() { return disk_sessions_; }  // In the thread.
 
     // What lives in the thread: it ends there, whichever thread lets it go last.
@@ -44,7 +44,7 @@ private:
     bool told_ = false;  // That it has begun. The thread's own.
     std::future<void> ready_;
     rdma::Loop* loop_ = nullptr;  // Written before start() returns.
-    block::Client* disks_ = nullptr;
+    block::DiskClient* disks_ = nullptr;
     DiskSessions disk_sessions_;
     LoopThread thread_;  // Ends first: it uses the rest.
 };

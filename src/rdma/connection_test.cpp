@@ -32,7 +32,7 @@ TEST_F(Loopback, RawPostsWithOneDoorbell) {
 TEST_F(Loopback, DataTravelsBothWaysWhileConnecting) {
     TaskGroup servers(loop);
     servers.spawn([](Loop& on, Listener& at) -> Task<void> {
-        Request request = (co_await at.next()).value();
+        ConnectionRequest request = (co_await at.next()).value();
         EXPECT_EQ(request.peer_data().as<std::uint32_t>(), 17u);
         Result<Connection> made =
             co_await std::move(request).accept(on, {}, PrivateData::of(std::uint32_t{18}));

@@ -36,7 +36,7 @@ public:
     }
 
     static Task<void> accept_one(Failures& test) {
-        Request request = (co_await test.listener.next()).value();
+        ConnectionRequest request = (co_await test.listener.next()).value();
         Connection made = std::move(request).prepare(test.loop, test.options).value();
         test.memory = made.allocate(4096, Access::RemoteRead).value();
         EXPECT_TRUE(co_await made.accept());

@@ -58,7 +58,7 @@ struct SharedServer {
 
     Task<void> accept(std::size_t count) {
         while (connections.size() < count) {
-            Request request = (co_await listener.next()).value();
+            ConnectionRequest request = (co_await listener.next()).value();
             connections.push_back((co_await std::move(request).accept(loop, options)).value());
         }
     }
@@ -115,7 +115,7 @@ public:
         options.send_depth = options.recv_depth = 8;
         TaskGroup servers(loop);
         servers.spawn([](Handles& test) -> Task<void> {
-            Request request = (co_await test.listener.next()).value();
+            ConnectionRequest request = (co_await test.listener.next()).value();
             test.far = (co_await std::move(request).accept(test.loop, test.options)).value();
         }(*this));
         near = loop.run(Connection::connect(loop, listener.address(), options)).value();
@@ -213,13 +213,13 @@ TEST(Threads, ARequestIsAcceptedOnAnotherLoop) {
     Loop loop;
     Listener listener = Listener::listen(loop, "127.0.0.1:0").value();
     std::promise<Loop*> ready;
-    std::optional<Request> handed;
+    std::optional<ConnectionRequest> handed;
     bool served = false;
     std::thread worker([&] {
         Loop own;
         ready.set_value(&own);
         while (!handed) own.poll_or_wait();
-        const auto serve = [](Loop& on, Request request) -> Task<bool> {
+        const auto serve = [](Loop& on, ConnectionRequest request) -> Task<bool> {
             Connection made = std::move(request).prepare(on).value();
             Buffer memory = made.allocate(4096, Access::RemoteRead).value();
             test::fill(memory.bytes(), 9);
@@ -229,8 +229,8 @@ TEST(Threads, ARequestIsAcceptedOnAnotherLoop) {
         served = own.run(serve(own, *std::move(handed)));
     });
     Loop* other = ready.get_future().get();
-    loop.spawn([](Listener& at, Loop& to, std::optional<Request>& slot) -> Task<void> {
-        auto request = std::make_shared<Request>((co_await at.next()).value());
+    loop.spawn([](Listener& at, Loop& to, std::optional<ConnectionRequest>& slot) -> Task<void> {
+        auto request = std::make_shared<ConnectionRequest>((co_await at.next()).value());
         to.post([request, &slot] { slot = std::move(*request); });
     }(listener, *other, handed));
     {

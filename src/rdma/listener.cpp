@@ -9,20 +9,20 @@
 
 namespace feroce::rdma {
 
-void Request::Refuse::operator()(rdma_cm_id* id) const {
+void ConnectionRequest::Refuse::operator()(rdma_cm_id* id) const {
     ::rdma_reject(id, nullptr, 0);
     ::rdma_destroy_id(id);
 }
 
-Address Request::peer() const {
+Address ConnectionRequest::peer() const {
     return Address(*::rdma_get_peer_addr(id_.get()));
 }
 
-Address Request::local() const {
+Address ConnectionRequest::local() const {
     return Address(*::rdma_get_local_addr(id_.get()));
 }
 
-Result<Connection> Request::prepare(Loop& loop, const ConnectionOptions& options) && {
+Result<Connection> ConnectionRequest::prepare(Loop& loop, const ConnectionOptions& options) && {
     Result<rdma_event_channel*> channel = loop.cm_channel();
     if (!channel) return channel.error();
     if (id_->channel != *channel && ::rdma_migrate_id(id_.get(), *channel) != 0)
@@ -33,15 +33,15 @@ Result<Connection> Request::prepare(Loop& loop, const ConnectionOptions& options
     return out;
 }
 
-Task<Result<Connection>> Request::accept(Loop& loop, ConnectionOptions options,
-                                         PrivateData data) && {
+Task<Result<Connection>> ConnectionRequest::accept(Loop& loop, ConnectionOptions options,
+                                                   PrivateData data) && {
     Result<Connection> prepared = std::move(*this).prepare(loop, options);
     if (!prepared) co_return prepared;
     if (Result<> done = co_await prepared->accept(data); !done) co_return done.error();
     co_return prepared;
 }
 
-void Request::reject(const PrivateData& data) && {
+void ConnectionRequest::reject(const PrivateData& data) && {
     const std::size_t size = data.bytes().size();
     ::rdma_reject(id_.get(), data.bytes().data(), static_cast<std::uint8_t>(size));
     ::rdma_destroy_id(id_.release());
@@ -60,14 +60,14 @@ public:
     Core& operator=(const Core&) = delete;
 
     rdma_cm_id* id() const { return id_; }
-    std::deque<Request>& waiting() { return waiting_; }
+    std::deque<ConnectionRequest>& waiting() { return waiting_; }
     Signal& arrived() { return arrived_; }
 
 private:
     void on_cm_event(const CmEvent& event) override {
         if (event.type != RDMA_CM_EVENT_CONNECT_REQUEST) return;
         event.id->context = nullptr;  // It inherited ours; until it is accepted nobody listens.
-        Request request(event.id, event.data);
+        ConnectionRequest request(event.id, event.data);
         // The device counts no longer what was fetched from it.
         if (waiting_.size() >= most_) return;
         waiting_.push_back(std::move(request));
@@ -76,7 +76,7 @@ private:
 
     rdma_cm_id* id_;
     const std::size_t most_;
-    std::deque<Request> waiting_;  // At most so many.
+    std::deque<ConnectionRequest> waiting_;  // At most so many.
     Signal arrived_;
 };
 
@@ -101,11 +101,11 @@ Result<Listener> Listener::listen(Loop& loop, const Address& at, int backlog) {
     return out;
 }
 
-Task<Result<Request>> Listener::next() {
+Task<Result<ConnectionRequest>> Listener::next() {
     Core& core = *core_;
     while (core.waiting().empty())
         if (Result<> waited = co_await core.arrived().wait(); !waited) co_return waited.error();
-    Request first = std::move(core.waiting().front());
+    ConnectionRequest first = std::move(core.waiting().front());
     core.waiting().pop_front();
     co_return first;
 }

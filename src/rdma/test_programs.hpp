@@ -49,7 +49,7 @@ struct Counter : Operation {
 // first message, unless an immediate, is answered with the bytes it brought.
 inline Task<void> serve(Loop& loop, Listener& listener, int peers) {
     for (int i = 0; i < peers; ++i) {
-        Result<Request> request = co_await listener.next();
+        Result<ConnectionRequest> request = co_await listener.next();
         EXPECT_TRUE(request) << request.error().why;
         if (!request) co_return;
         Result<Connection> made = std::move(*request).prepare(loop);

@@ -57,7 +57,7 @@ private:
         while (!done.load(std::memory_order_acquire)) loop_.runtime().wait(loop_.after(kLook), {});
     }
     rdma::Task<void> listen();
-    void hand_over(rdma::Request request);
+    void hand_over(rdma::ConnectionRequest request);
 
     rdma::Loop& loop_;
     const std::shared_ptr<ServerShard::Common> common_;
@@ -76,7 +76,7 @@ rdma::Task<void> Server::State::listen() {
     }
 }
 
-void Server::State::hand_over(rdma::Request request) {
+void Server::State::hand_over(rdma::ConnectionRequest request) {
     const auto asked = ConnectRequest::parse(request.peer_data().bytes());
     if (!asked) {
         ++refused_;
@@ -88,7 +88,7 @@ void Server::State::hand_over(rdma::Request request) {
     if (&there == &loop_) return shards_[shard]->take(std::move(request), *asked);
     // Shared because a function must be copyable; dropped, it is refused.
     there.post([to = common_->shards[shard], asked = *asked,
-                held = std::make_shared<rdma::Request>(std::move(request))] {
+                held = std::make_shared<rdma::ConnectionRequest>(std::move(request))] {
         if (const auto served = to.lock()) served->take(std::move(*held), asked);
     });
 }

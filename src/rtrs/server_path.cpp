@@ -97,7 +97,7 @@ Result<void> ServerPath::check(const ConnectRequest& request) const {
     return {};
 }
 
-rdma::Result<> ServerPath::add(std::uint16_t number, rdma::Request request,
+rdma::Result<> ServerPath::add(std::uint16_t number, rdma::ConnectionRequest request,
                                const ConnectResponse& answer) {
     const Channel::Shape shape = shape_of(number);
     rdma::ConnectionOptions wanted;

@@ -57,7 +57,8 @@ public:
     // Whether this is the next connection of this path; else why it is refused.
     Result<void> check(const ConnectRequest& request) const;
     // Accepts; an error is for the log, the peer has its answer then or never.
-    rdma::Result<> add(std::uint16_t number, rdma::Request request, const ConnectResponse& answer);
+    rdma::Result<> add(std::uint16_t number, rdma::ConnectionRequest request,
+                       const ConnectResponse& answer);
 
     std::size_t connections() const { return connections_; }  // Made so far.
     // Whether the peer has proved to be there: it has answered what was sent to its address.

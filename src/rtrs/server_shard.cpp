@@ -54,7 +54,7 @@ ServerStatistics ServerShard::statistics() const {
     return out;
 }
 
-void ServerShard::take(rdma::Request request, const ConnectRequest& asked) {
+void ServerShard::take(rdma::ConnectionRequest request, const ConnectRequest& asked) {
     Newcomer newest{std::move(request), asked};
     // The rest of a path whose client is there: no stranger knows its number.
     const ServerPath* const path = find_path(asked.path);
@@ -118,7 +118,7 @@ void ServerShard::turn_away(Newcomer newcomer, const Error& why) {
     refuse(std::move(newcomer.request), why.code);
 }
 
-void ServerShard::refuse(rdma::Request request, int error) {
+void ServerShard::refuse(rdma::ConnectionRequest request, int error) {
     ConnectResponse response;
     response.error = error;
     std::array<std::byte, ConnectResponse::kSize> bytes;

@@ -40,10 +40,10 @@ public:
     ServerShard& operator=(const ServerShard&) = delete;
 
     // A connection for a session of this shard: accepts or refuses it, when it is its turn.
-    void take(rdma::Request request, const ConnectRequest& asked);
+    void take(rdma::ConnectionRequest request, const ConnectRequest& asked);
     ServerStatistics statistics() const;
     // Any thread.
-    static void refuse(rdma::Request request, int error);
+    static void refuse(rdma::ConnectionRequest request, int error);
 
 private:
     struct Place {
@@ -53,7 +53,7 @@ private:
     };
     using Places = std::map<Uuid, Place>;
     struct Newcomer {
-        rdma::Request request;
+        rdma::ConnectionRequest request;
         ConnectRequest asked;
     };
     struct Asked {

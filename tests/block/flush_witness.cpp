@@ -152,7 +152,7 @@ int main(int count, char** words) {
     }
     std::signal(SIGTERM, [](int) { is_over = 1; });
     rdma::Loop loop;
-    block::Client client(loop);
+    block::DiskClient client(loop);
     rtrs::SessionOptions options;
     // The disk's machine is emulated, and silent for a while now and then.
     options.heartbeat = {.interval = 2s, .misses = 2};

@@ -56,7 +56,7 @@ public:
         EXPECT_EQ(world_.run_all(3600s), "");
     }
 
-    Task<Result<block::Disk>> open(block::Client& client, std::string session,
+    Task<Result<block::Disk>> open(block::DiskClient& client, std::string session,
                                    std::string disk = "disk") {
         rtrs::SessionOptions options;
         options.connect_timeout = 1s;
@@ -96,7 +96,8 @@ private:
             std::vector<block::Export> exports;
             exports.push_back({"disk", backend(loop, disk_)});
             exports.push_back({"other", backend(loop, other_)});
-            block::Server server = block::Server::open(loop, options, std::move(exports)).value();
+            block::DiskServer server =
+                block::DiskServer::open(loop, options, std::move(exports)).value();
             server_ = &server;
             crash_ = false;
             while (!crash_ && !over_) loop.poll_or_wait(loop.after(100ms));
@@ -112,7 +113,7 @@ private:
     Prng random_;
     VolatileDisk disk_{kBytes, 1}, other_{kBytes, 2};
     AbiWorld world_;
-    block::Server* server_ = nullptr;
+    block::DiskServer* server_ = nullptr;
     std::uint64_t lives_ = 0;
     bool crash_ = false;
     bool over_ = false;
@@ -120,7 +121,7 @@ private:
 
 // Another client opens the disk for writing, soon.
 void expect_free(Stage& stage, rdma::Loop& loop) {
-    block::Client rival(loop);
+    block::DiskClient rival(loop);
     Result<block::Disk> opened = rdma::Error(EPERM, "");
     EXPECT_TRUE(wait_for(loop, kSoon, [&] {
         opened = loop.run(stage.open(rival, "rival"));
@@ -145,7 +146,7 @@ void expect_usable(rdma::Loop& loop, const block::Disk& disk, bool lost) {
 // False: the operation has fewer points.
 bool give_up(Stage& stage, rdma::Loop& loop, Operate operate, bool crashes, std::size_t k,
              Way way) {
-    block::Client client(loop);
+    block::DiskClient client(loop);
     auto opened = loop.run(stage.open(client, "victim"));
     EXPECT_TRUE(opened) << opened.error().why;
     if (!opened) return false;
@@ -245,7 +246,7 @@ void visit_beside(const char* operation, GiveUp give_up) {
         std::size_t points = 0;
         Stage stage(5);
         stage.run([&](rdma::Loop& loop) {
-            block::Client client(loop);
+            block::DiskClient client(loop);
             const auto beside = loop.run(stage.open(client, "victim", "other"));
             ASSERT_TRUE(beside) << beside.error().why;
             for (std::size_t k = 1; k <= kMost && !testing::Test::HasFailure(); ++k) {
@@ -265,15 +266,15 @@ void visit_beside(const char* operation, GiveUp give_up) {
 }
 
 TEST(BlockCancel, Open) {
-    visit_beside("open", [](Stage& stage, rdma::Loop& loop, block::Client& client, std::size_t k,
-                            Way way, bool& reached) {
+    visit_beside("open", [](Stage& stage, rdma::Loop& loop, block::DiskClient& client,
+                            std::size_t k, Way way, bool& reached) {
         expect_cancelled(run_until(loop, stage.open(client, "victim"), k, way, reached));
     });
 }
 
 TEST(BlockCancel, Close) {
-    visit_beside("close", [](Stage& stage, rdma::Loop& loop, block::Client& client, std::size_t k,
-                             Way way, bool& reached) {
+    visit_beside("close", [](Stage& stage, rdma::Loop& loop, block::DiskClient& client,
+                             std::size_t k, Way way, bool& reached) {
         const auto disk = loop.run(stage.open(client, "victim"));
         ASSERT_TRUE(disk) << disk.error().why;
         expect_cancelled(run_until(loop, Task<Result<>>(disk->close()), k, way, reached));
@@ -291,7 +292,7 @@ TEST(BlockCancel, OpenWithASession) {
                 SCOPED_TRACE("point " + std::to_string(k));
                 bool reached = false;
                 {
-                    block::Client client(loop);
+                    block::DiskClient client(loop);
                     expect_cancelled(
                         run_until(loop, stage.open(client, "victim"), k, way, reached));
                 }

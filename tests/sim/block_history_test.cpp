@@ -119,7 +119,7 @@ private:
         while (!over_) {
             SimRuntime runtime(++lives_);
             rdma::Loop loop(runtime);
-            block::Server server = open_server(loop);
+            block::DiskServer server = open_server(loop);
             end_ = End::None;
             while (end_ == End::None && !over_) {
                 loop.poll_or_wait(loop.after(100ms));
@@ -134,7 +134,7 @@ private:
         }
     }
 
-    block::Server open_server(rdma::Loop& loop) {
+    block::DiskServer open_server(rdma::Loop& loop) {
         rtrs::ServerOptions options;
         options.address = "0.0.0.0";
         options.queue_depth = 8;
@@ -144,7 +144,7 @@ private:
         std::vector<block::Export> exports;
         exports.push_back(
             {"disk", std::make_shared<VolatileBackend>(loop, disk_, random_, plan_.habits)});
-        return block::Server::open(loop, options, std::move(exports)).value();
+        return block::DiskServer::open(loop, options, std::move(exports)).value();
     }
 
     void replace() {
@@ -181,7 +181,7 @@ private:
     Task<void> take_turns(rdma::Loop& loop, std::string name) {
         for (int turn = 0; turn < kTurns; ++turn) {
             (void)co_await loop.sleep(std::chrono::milliseconds(random_.below(500)));
-            block::Client client(loop);
+            block::DiskClient client(loop);
             Opened opened = co_await open(loop, client, name);
             rdma::TaskGroup group(loop);
             for (int i = 0; i < kWorkers; ++i) group.spawn(work(loop, opened));
@@ -192,7 +192,7 @@ private:
     }
 
     // Until it is ours. One client asks at a time, so that the order of the grants is known.
-    Task<Opened> open(rdma::Loop& loop, block::Client& client, std::string name) {
+    Task<Opened> open(rdma::Loop& loop, block::DiskClient& client, std::string name) {
         rtrs::SessionOptions options;
         options.connect_timeout = 1s;
         options.queue_if_no_path = 1h;
@@ -284,7 +284,7 @@ private:
 
     Task<void> look_at_all(rdma::Loop& loop) {
         while (end_ != End::None) (void)co_await loop.sleep(1ms);
-        block::Client client(loop);
+        block::DiskClient client(loop);
         Opened opened = co_await open(loop, client, "judge");
         co_await read(opened, 0, kSectors);
         // A server that keeps no grants forgets this one, too, if it is killed now.

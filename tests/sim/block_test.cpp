@@ -69,7 +69,8 @@ private:
             const VolatileBackend::Habits habits{.tells_of_crashes = tells_};
             exports.push_back(
                 {"disk", std::make_shared<VolatileBackend>(loop, disk_, random_, habits)});
-            block::Server server = block::Server::open(loop, options, std::move(exports)).value();
+            block::DiskServer server =
+                block::DiskServer::open(loop, options, std::move(exports)).value();
             crash_ = false;
             while (!crash_ && !over_) loop.poll_or_wait(loop.after(100ms));
             if (!over_) disk_.crash();
@@ -87,7 +88,7 @@ private:
     }
 
     rdma::Task<void> use_disk(rdma::Loop& loop) {
-        block::Client client(loop);
+        block::DiskClient client(loop);
         client_ = &client;
         co_await open_disk();
         rdma::TaskGroup group(loop);
@@ -238,7 +239,7 @@ private:
     Outcome outcome_;
     std::uint64_t lives_ = 0;
     int told_ = 0;
-    block::Client* client_ = nullptr;
+    block::DiskClient* client_ = nullptr;
     std::optional<block::Disk> open_;
     int busy_ = 0;  // Workers that use it.
     bool lost_ = false;

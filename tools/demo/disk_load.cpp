@@ -90,7 +90,7 @@ int main(int count, char** argv) {
         return 2;
     }
     Load load;
-    block::Client client(load.loop);
+    block::DiskClient client(load.loop);
     rtrs::SessionOptions options;
     options.port = static_cast<std::uint16_t>(std::atoi(argv[1]));
     std::vector<rtrs::PathAddress> paths;

@@ -1,6 +1,6 @@
 // A disk of an RNBD server, ours or the kernel's, for reading and writing.
 //
-//     block::Client client(loop);
+//     block::DiskClient client(loop);
 //     const std::vector<rtrs::PathAddress> paths{{"10.0.0.1"}, {"10.0.1.1"}};
 //     block::Disk disk = (co_await client.open("backup", paths, "data")).value();
 //     co_await disk.write(0, bytes);
@@ -73,14 +73,14 @@ public:
     rdma::Call<> close() const;
 
 private:
-    friend class Client;
+    friend class DiskClient;
     explicit Disk(std::shared_ptr<DiskCore> core) : core_(std::move(core)) {}
     std::shared_ptr<DiskCore> core_;
 };
 
-class Client {
+class DiskClient {
 public:
-    explicit Client(rdma::Loop& loop) : loop_(loop), sessions_(loop) {}
+    explicit DiskClient(rdma::Loop& loop) : loop_(loop), sessions_(loop) {}
 
     // Disks of one session name share its paths. Towards a kernel's server a session holds one
     // disk, because its numbers may mean other disks after a reconnect.

@@ -1,6 +1,6 @@
 // The server of disks: exports back ends by name to RNBD clients, the kernel's and ours.
 //
-//     block::Server server = block::Server::open(loop, {}, {
+//     block::DiskServer server = block::DiskServer::open(loop, {}, {
 //         {.name = "data", .backend = block::file_backend(loop, "/srv/data.img").value()},
 //     }).value();
 //     for (;;) loop.poll_or_wait();
@@ -53,7 +53,7 @@ struct DiskStatistics {
     std::uint64_t written_bytes = 0;
 };
 
-struct ServerStatistics {
+struct DiskServerStatistics {
     std::size_t open = 0;  // Disks that sessions have open.
     std::size_t under_way = 0;
     std::uint64_t reads = 0;
@@ -72,23 +72,23 @@ struct ServerStatistics {
 // what to do.
 rdma::Result<std::string> default_book(std::uint16_t port);
 
-class Server {
+class DiskServer {
 public:
     // `book`: a file in which the server keeps what clients without generations, as the kernel's,
     // have open; one that another server has is waited for, two seconds, and then not used. Without
     // it such a client can go on with its disks after a restart of the server, but open no further
     // ones for writing in the same session.
-    static rdma::Result<Server> open(rdma::Loop& loop, rtrs::ServerOptions options,
-                                     std::vector<Export> exports, const std::string& book = {});
-    Server(Server&&) noexcept;
-    Server& operator=(Server&&) noexcept;
+    static rdma::Result<DiskServer> open(rdma::Loop& loop, rtrs::ServerOptions options,
+                                         std::vector<Export> exports, const std::string& book = {});
+    DiskServer(DiskServer&&) noexcept;
+    DiskServer& operator=(DiskServer&&) noexcept;
     // After stop(), or when the back ends have nothing in flight and the book is not being saved.
-    ~Server();
+    ~DiskServer();
 
     std::uint16_t port() const;
     // Why it does not use the book that it was given, and what to do; empty if it does.
     const std::string& without_book() const;
-    ServerStatistics statistics() const;
+    DiskServerStatistics statistics() const;
     // While it runs.
     rdma::Result<> add(Export what);
     // From here on no client finds the disk: one that has it open gets ENOENT. Done when the
@@ -111,7 +111,7 @@ public:
 
 private:
     class State;
-    explicit Server(std::unique_ptr<State> state);
+    explicit DiskServer(std::unique_ptr<State> state);
     std::unique_ptr<State> state_;
 };
 

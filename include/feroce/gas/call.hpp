@@ -1,11 +1,10 @@
-// Call<T>, as operations of containers have it: see feroce/call.hpp.
+// Call<T>: what an operation of the address space is, awaited or waited for: see feroce/call.hpp.
 #pragma once
 
 #include "feroce/call.hpp"
 
 namespace feroce::gas {
 
-template <class T = void>
-using Call = rdma::Call<T>;
+using rdma::Call;
 
 }  // namespace feroce::gas

@@ -95,16 +95,16 @@ public:
     ~Chain();
 
     template <Shareable T>
-    Chain& read(ptr<T> from, value_of<T>& into) {
+    Chain& read(ptr<T> from, value_type_of<T>& into) {
         return add(from, {detail::Step::Kind::Read, sizeof into, from.address(), &into});
     }
     // Small values are kept in the chain; larger ones must outlive it, so no temporaries.
     template <Shareable T>
-    Chain& write(ptr<T> to, const value_of<T>& value) {
+    Chain& write(ptr<T> to, const value_type_of<T>& value) {
         detail::Step step{.kind = detail::Step::Kind::Write,
                           .bytes = sizeof value,
                           .remote = to.address(),
-                          .local = const_cast<value_of<T>*>(&value),
+                          .local = const_cast<value_type_of<T>*>(&value),
                           .for_nic = detail::is_nic<T>};
         if constexpr (sizeof value <= sizeof step.desired) {
             std::memcpy(&step.desired, &value, sizeof value);
@@ -113,7 +113,8 @@ public:
         return add(to, step);
     }
     template <Shareable T>
-    requires(sizeof(value_of<T>) > 8) Chain& write(ptr<T> to, const value_of<T>&& value) = delete;
+    requires(sizeof(value_type_of<T>) > 8) Chain& write(ptr<T> to,
+                                                        const value_type_of<T>&& value) = delete;
     template <Shareable T>
     Chain& read(span<T> from, T* into) {
         return add(from.data(),

@@ -140,12 +140,12 @@ public:
 
     template <Shareable T>
     auto read(ptr<T> from) {
-        return Filled<detail::Value<value_of<T>>>(
+        return Filled<detail::Value<value_type_of<T>>>(
             *this, from.node(), [from](auto& chain) { chain.read(from, chain.place()); });
     }
     template <Shareable T>
-    auto write(ptr<T> to, const value_of<T>& value) {
-        return Filled<detail::Store<value_of<T>>>(
+    auto write(ptr<T> to, const value_type_of<T>& value) {
+        return Filled<detail::Store<value_type_of<T>>>(
             *this, to.node(), [to](auto& chain) { chain.write(to, chain.place()); }, value);
     }
     // Gives what was there: equal to `expected` if it was replaced.

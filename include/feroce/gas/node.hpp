@@ -75,11 +75,11 @@ public:
     }
 
     template <Shareable T>
-    Result<value_of<T>> read(ptr<T> from) {
+    Result<value_type_of<T>> read(ptr<T> from) {
         return lanes().read(from).wait();
     }
     template <Shareable T>
-    Result<> write(ptr<T> to, const value_of<T>& value) {
+    Result<> write(ptr<T> to, const value_type_of<T>& value) {
         return lanes().write(to, value).wait();
     }
     template <class T>

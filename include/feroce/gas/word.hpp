@@ -141,7 +141,7 @@ inline constexpr bool is_nic<nic<T>> = true;
 
 // What reading through a ptr<T> gives: the value for words, the object for everything else.
 template <class T>
-using value_of = typename detail::ValueOf<T>::Type;
+using value_type_of = typename detail::ValueOf<T>::Type;
 
 static_assert(sizeof(nic<std::uint64_t>) == 8 && Shareable<nic<std::uint64_t>>);
 

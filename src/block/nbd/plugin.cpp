@@ -98,7 +98,7 @@ private:
 
     void run(std::promise<rdma::Result<>>& opened) {
         rdma::Loop loop;
-        Client client(loop);
+        DiskClient client(loop);
         client_ = &client;
         auto disk = loop.run(open_patiently(loop, [this] { return open(); }));
         if (!disk) return opened.set_value(disk.error());
@@ -116,9 +116,9 @@ private:
     }
 
     std::thread thread_;
-    bool over_ = false;           // The thread's.
-    Client* client_ = nullptr;    // The thread's.
-    rdma::Loop* loop_ = nullptr;  // From start() on, if that went well.
+    bool over_ = false;             // The thread's.
+    DiskClient* client_ = nullptr;  // The thread's.
+    rdma::Loop* loop_ = nullptr;    // From start() on, if that went well.
     std::optional<Disk> disk_;
 };
 

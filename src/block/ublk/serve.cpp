@@ -64,7 +64,7 @@ rdma::Result<> serve(const Wish& wish, const std::function<void(const std::strin
     (void)::prctl(PR_SET_IO_FLUSHER, 1, 0, 0, 0);
     rdma::Loop loop;
     const rdma::StopSignals stops(loop);
-    Client client(loop);
+    DiskClient client(loop);
     const auto open = [&] {
         return client.open(wish.session, wish.servers, wish.disk, wish.access, wish.options);
     };

@@ -54,7 +54,7 @@ public:
         return root_.parts.part[block % root_.parts.count][row * root_.block + index % root_.block];
     }
     auto get(std::uint64_t index) { return lanes_->read(at(index)); }
-    Call<> set(std::uint64_t index, const value_of<T>& value) {
+    Call<> set(std::uint64_t index, const value_type_of<T>& value) {
         return {lanes_->loop(), replace(at(index), value)};
     }
     // Of elements that are no words: many at a time, a round trip per block or kilobyte.
@@ -79,7 +79,7 @@ private:
         }
         co_return Result<>();
     }
-    rdma::Task<Result<>> replace(ptr<T> element, value_of<T> value) {
+    rdma::Task<Result<>> replace(ptr<T> element, value_type_of<T> value) {
         if (const auto in_time = co_await within_limits(lanes_->loop()); !in_time)
             co_return in_time;
         co_return co_await lanes_->write(element, value).shielded();

@@ -27,7 +27,7 @@ struct Parts {
             if (!memory) return out.undone(node, elements_each, memory.error());
             out.part[out.count++] = memory->template as<T>();
             for (std::size_t e = 0; e < elements_each; ++e) {
-                const auto done = node.write(out.part[out.count - 1][e], value_of<T>{});
+                const auto done = node.write(out.part[out.count - 1][e], value_type_of<T>{});
                 if (!done) return out.undone(node, elements_each, done.error());
             }
         }
