@@ -64,12 +64,16 @@ Result<Placement> placement_of(const char* rank, const char* size) {
     return Placement{.rank = *own, .size = *all, .seed = {}};
 }
 
-// The pods of a StatefulSet are called NAME-0, NAME-1 and so on.
-const char* ordinal_of_pod(Lookup lookup) {
-    if (variable(lookup, "KUBERNETES_SERVICE_HOST") == nullptr) return nullptr;
-    const char* name = variable(lookup, "HOSTNAME");
-    const char* dash = name == nullptr ? nullptr : std::strrchr(name, '-');
-    return dash != nullptr && number(dash + 1) ? dash + 1 : nullptr;
+// The pods of a StatefulSet are called NAME-0, NAME-1 and so on; with setHostnameAsFQDN the name of
+// the service and the domain follow. Empty: it is none.
+std::string ordinal_of_pod(Lookup lookup) {
+    if (variable(lookup, "KUBERNETES_SERVICE_HOST") == nullptr) return {};
+    const char* host = variable(lookup, "HOSTNAME");
+    if (host == nullptr) return {};
+    const std::string_view name(host, std::strcspn(host, "."));
+    const std::size_t dash = name.rfind('-');
+    if (dash == std::string_view::npos || !number(name.substr(dash + 1))) return {};
+    return std::string(name.substr(dash + 1));
 }
 
 Result<Placement> from_launcher(Lookup lookup) {
@@ -80,8 +84,13 @@ Result<Placement> from_launcher(Lookup lookup) {
         if (rank != nullptr && size != nullptr) return placement_of(rank, size);
     }
     const char* size = variable(lookup, "FEROCE_GAS_SIZE");
-    const char* pod = ordinal_of_pod(lookup);
-    if (size != nullptr && pod != nullptr) return placement_of(pod, size);
+    const std::string pod = ordinal_of_pod(lookup);
+    if (size != nullptr && !pod.empty()) return placement_of(pod.c_str(), size);
+    if (!pod.empty() && variable(lookup, "FEROCE_GAS_SEED") != nullptr)
+        return Error{EINVAL,
+                     "this pod has a number and the address of a first node, but nobody says how "
+                     "many nodes there are: set FEROCE_GAS_SIZE to the replicas of its StatefulSet "
+                     "(1 for a pod on its own)"};
     for (const char* sign : kSigns)
         if (variable(lookup, sign) != nullptr)
             return Error{EINVAL,

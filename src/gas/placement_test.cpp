@@ -99,6 +99,16 @@ TEST(Placement, PodsAreNumbered) {
     auto other = pod;
     other["HOSTNAME"] = "my-app-7d4b9c-x2x4q";
     EXPECT_FALSE(place(other));
+    // With setHostnameAsFQDN.
+    auto full = pod;
+    full["HOSTNAME"] = "my-app-4.my-app.default.svc.cluster.local";
+    ASSERT_TRUE(place(full));
+    EXPECT_EQ(place(full)->rank, 4);
+    // A set whose manifest lacks the number of its pods was a cluster of one for each of them.
+    auto unsized = pod;
+    unsized.erase("FEROCE_GAS_SIZE");
+    ASSERT_FALSE(place(unsized));
+    EXPECT_NE(std::string(place(unsized).error().why).find("FEROCE_GAS_SIZE"), std::string::npos);
     const auto alone = place({{"KUBERNETES_SERVICE_HOST", "10.96.0.1"}, {"HOSTNAME", "my-app-3"}});
     ASSERT_TRUE(alone);
     EXPECT_EQ(alone->size, 1);

@@ -22,9 +22,30 @@ def manifests():
             yield from load(fence.text)
 
 
+def pod_spec(document):
+    return document["spec"].get("template", document)["spec"]
+
+
+def set_problems(document):
+    """A set's pods are those of its service, and its program knows how many there are."""
+    if document["kind"] != "StatefulSet":
+        return
+    spec = document["spec"]
+    if spec["selector"]["matchLabels"] != spec["template"]["metadata"]["labels"]:
+        yield "the set does not select the pods that it makes"
+    services = {one["metadata"]["name"]: one for one in manifests() if one["kind"] == "Service"}
+    service = services.get(spec["serviceName"])
+    if service is None or service["spec"]["selector"] != spec["selector"]["matchLabels"]:
+        yield f"no service of the page gives its pods names: {spec['serviceName']}"
+    for container in pod_spec(document)["containers"]:
+        env = {one["name"]: one["value"] for one in container.get("env", [])}
+        if env.get("FEROCE_GAS_SIZE", str(spec["replicas"])) != str(spec["replicas"]):
+            yield f"{container['name']}: FEROCE_GAS_SIZE is not the number of replicas"
+
+
 def mount_problems(document):
     """Every mount has its volume."""
-    spec = document["spec"]
+    spec = pod_spec(document)
     volumes = {volume["name"] for volume in spec.get("volumes", [])}
     for container in spec.get("initContainers", []) + spec.get("containers", []):
         for mount in container["volumeMounts"]:
@@ -34,14 +55,15 @@ def mount_problems(document):
 
 def image_problems(document):
     """An image of ours is loaded, not pulled: without a tag a cluster would ask a registry."""
-    for container in document["spec"].get("initContainers", []):
+    for container in pod_spec(document).get("initContainers", []):
         if ":" not in container["image"] or "imagePullPolicy" not in container:
             yield f"{container['name']}: the image {container['image']} would be pulled"
 
 
 def problems(document):
     return (list(schema_problems(HERE / "schema.json", document)) or
-            [*mount_problems(document), *image_problems(document)])
+            [*mount_problems(document), *image_problems(document),
+             *set_problems(document)])
 
 
 def main():

@@ -48,5 +48,28 @@ class Manifests(unittest.TestCase):
         self.assertIn("feroce: the image feroce:1 would be pulled", problems(self.pod))
 
 
+class Sets(unittest.TestCase):
+    def setUp(self):
+        self.set = next(one for one in manifests() if one["kind"] == "StatefulSet")
+        self.assertEqual(problems(self.set), [])
+
+    def test_another_size_than_its_own(self):
+        self.set["spec"]["replicas"] += 1
+        self.assertIn("node: FEROCE_GAS_SIZE is not the number of replicas", problems(self.set))
+
+    def test_pods_that_it_does_not_select(self):
+        self.set["spec"]["template"]["metadata"]["labels"] = {"app": "other"}
+        self.assertIn("the set does not select the pods that it makes", problems(self.set))
+
+    def test_a_service_that_is_not_there(self):
+        self.set["spec"]["serviceName"] = "other"
+        self.assertIn("no service of the page gives its pods names: other", problems(self.set))
+
+    def test_privileges(self):
+        template = self.set["spec"]["template"]
+        template["spec"]["containers"][0]["securityContext"]["privileged"] = True
+        self.assertNotEqual(problems(self.set), [])
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -84,6 +84,10 @@ def placed(words, volume, image):
 class Pod:
     """A manifest with its network and its volume."""
 
+    script = CONTAINER
+    spaces = ("--mount", "--ipc")  # Its own.
+    given = {}                     # What the kubelet adds to the environment.
+
     def __init__(self, manifest, network, folder, image):
         self.spec, self.network, self.image = manifest["spec"], network, image
         self.volume = folder / manifest["metadata"]["name"]
@@ -91,11 +95,11 @@ class Pod:
         self.volume.chmod(0o777)  # As that of an emptyDir.
 
     def start(self, container):
-        environment = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/"}
+        environment = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/", **self.given}
         for setting in container.get("env", []):
             environment[setting["name"]] = placed([setting["value"]], self.volume, self.image)[0]
         inside = os.environ.get("FEROCE_NETNS_INSIDE")
-        words = self.network.place("unshare", "--mount", "--ipc", "--", "sh", "-c", CONTAINER, "sh",
+        words = self.network.place("unshare", *self.spaces, "--", "sh", "-c", self.script, "sh",
                                    "user" if inside else "root", str(self.volume),
                                    *placed(container["command"], self.volume, self.image))
         return subprocess.Popen(words, env=environment, text=True, stdin=subprocess.DEVNULL,
