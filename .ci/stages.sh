@@ -59,6 +59,7 @@ stages=(
     "soak|function|lintsuite|pyverbs under lint, which reports what tests/pyverbs/reports.tsv has"
     "soak|function|exporters|programs of Prometheus read feroce metrics; the dashboard works"
     "soak|function|tracers|bpftrace reads the probes, with the values that the page has; as root"
+    "soak|function|torchrun|torchrun of Debian's PyTorch starts clusters of the address space"
     "soak|function|includes|every source compiles without precompiled headers"
     "soak|function|coverage|lines and branches that unit, golden, script and sim tests run, by room"
     "soak|function|zeroes|write zeroes from the RNBD client of a newer kernel, Debian's backport"
@@ -646,6 +647,12 @@ stage_tracers() {
     set_up tracers
     need_tests
     /usr/bin/python3 "$root/tests/cli/tracers_test.py" "$build/bin"
+}
+
+stage_torchrun() {
+    set_up torchrun
+    need_tests
+    python3 "$root/tests/gas/launchers_test.py" torchrun "$build"
 }
 
 stage_cross() {

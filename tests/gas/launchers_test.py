@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Clusters that real launchers start: launchers_test.py openmpi|mpich|slurm BUILD.
+"""Clusters that real launchers start: launchers_test.py openmpi|mpich|slurm|torchrun BUILD.
 
 Nothing of a launcher's environment is set here: the nodes get their rank and size from mpirun,
-mpiexec and srun as Debian has them. Slurm's cluster is one machine: its daemons and munge's run in
-the foreground, as the user of the test, with all their files in a folder of the test and a key of
-its own. Started by root, a test has its own network, since launchers listen on every address of the
-machine, and its own processes, which end with it.
+mpiexec, srun and torchrun as Debian has them. Slurm's cluster is one machine: its daemons and
+munge's run in the foreground, as the user of the test, with all their files in a folder of the test
+and a key of its own. Started by root, a test has its own network, since launchers listen on every
+address of the machine, and its own processes, which end with it.
 """
 import contextlib
 import ctypes
@@ -24,7 +24,8 @@ import time
 PATIENCE = 60
 NODES = 3
 # What a test that runs under a launcher itself would hand on.
-FOREIGN = re.compile(r"^(OMPI|PMIX?|PRTE|MPI|HYDRA?|SLURM|MV2|FLUX)_|^(RANK|WORLD_SIZE|MASTER_)")
+FOREIGN = re.compile(r"^(OMPI|PMIX?|PRTE|MPI|HYDRA?|SLURM|MV2|FLUX|TORCHELASTIC)_|"
+                     r"^(RANK|WORLD_SIZE|MASTER_)")
 
 
 class Failure(Exception):
@@ -270,8 +271,40 @@ def test_allocated(programs, _):
     programs.refuse([], env, "srun")  # It was forgotten.
 
 
+def test_torchrun(programs, folder):
+    """Agents as torchrun starts them: one, and two that stand for machines."""
+    # By default PyTorch 1.13 fails under Python 3.11, which counts members of an IntFlag otherwise.
+    torchrun = ["torchrun", "--no_python", "--redirects=1", "--tee=1", f"--log_dir={folder}"]
+    # Where the first node is nobody says but the agent.
+    programs.count([*torchrun, "--standalone", f"--nproc_per_node={NODES}"],
+                   environment(OMP_NUM_THREADS="1"))
+    master, port = "127.0.0.1", str(free_ports(1)[0])
+    agents = []
+    for machine in range(2):
+        words = [*torchrun, "--nnodes=2", f"--node_rank={machine}", "--nproc_per_node=1",
+                 f"--master_addr={master}", f"--master_port={port}", *programs.words()]
+        agents.append(subprocess.Popen(words, env=environment(OMP_NUM_THREADS="1"), text=True,
+                                       stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                       stderr=subprocess.STDOUT, start_new_session=True))
+    try:
+        said = [agent.communicate(timeout=3 * PATIENCE)[0] for agent in agents]
+    except subprocess.TimeoutExpired:
+        raise Failure("two agents of torchrun do not end") from None
+    finally:
+        for agent in agents:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(agent.pid, signal.SIGKILL)
+            agent.wait()
+    shown = "".join(said)
+    check([agent.returncode for agent in agents] == [0, 0], shown)
+    lines = re.findall(r"node (\d+) of (\d+) counted after (\d+) others; all are (\d+)", shown)
+    check(sorted(line[0] for line in lines) == ["0", "1"], shown)
+    check({line[1] for line in lines} == {line[3] for line in lines} == {"2"}, shown)
+    print("torchrun, two agents: 2 nodes, one cluster")
+
+
 TESTS = {"openmpi": test_openmpi, "mpich": test_mpich, "slurm": test_slurm,
-         "allocated": test_allocated}
+         "allocated": test_allocated, "torchrun": test_torchrun}
 
 
 # Slurm finds no address where there is only loopback.
