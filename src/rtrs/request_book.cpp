@@ -53,12 +53,44 @@ Request* RequestBook::under_way(std::uint16_t permit, const InFlight& path) cons
     return holder.request;
 }
 
-bool RequestBook::answered(std::uint16_t permit, InFlight& path, int error, Instant now) {
-    Request* const request = under_way(permit, path);
-    if (request == nullptr) return false;
-    out_of_flight(*request, path);
-    finish(*request, error, error == 0 ? "" : "the server refused or failed the request", now);
-    return true;
+void RequestBook::end(Request& request, const Outcome& outcome, Instant now) {
+    switch (request.state) {
+        case Request::State::WaitsForPermit:
+            permits_.cancel(request);
+            break;
+        case Request::State::WaitsForPath:
+        case Request::State::InWreck:
+            request.unlink();
+            break;
+        case Request::State::InFlight:
+            out_of_flight(request, *holders_[request.permit].path);
+            break;
+        case Request::State::Idle:
+        case Request::State::Done:
+            return;
+    }
+    if (holders_[request.permit].request == &request) let_go(request, outcome);
+    request.error = outcome.error;
+    request.why = outcome.why;
+    request.state = Request::State::Done;
+    latency_.record(now - request.submitted);
+    ++(outcome.error == 0 ? completed_ : failed_);
+    --present_;
+    request.done(request);
+}
+
+// The permit of a request that ends.
+void RequestBook::let_go(const Request& request, const Outcome& outcome) {
+    Holder& holder = holders_[request.permit];
+    const bool in_flight = request.state == Request::State::InFlight;
+    if (in_flight && outcome.path_stays) {
+        holder = {.path = holder.path};
+        return;
+    }
+    const std::optional<Fence> fence = in_flight ? outcome.fence : holder.failed_through;
+    if (!fence) return give_back(request.permit);
+    wreck_of(*fence).abandoned.push_back(request.permit);
+    holder = {};
 }
 
 bool RequestBook::answered_late(std::uint16_t permit, const InFlight& path) {
@@ -91,7 +123,7 @@ void RequestBook::path_failed(InFlight& path, const std::optional<Fence>& fence,
 }
 
 void RequestBook::fail_exhausted(int error, const char* why, Instant now) {
-    while (Request* const request = exhausted_.pop_front()) give_up(*request, error, why, now);
+    while (Request* const request = exhausted_.pop_front()) end(*request, {error, why}, now);
 }
 
 RequestBook::Wreck& RequestBook::wreck_of(const Fence& fence) {
@@ -128,71 +160,18 @@ void RequestBook::fail_waiting(int error, const char* why, Instant now) {
     rdma::List<Request> given_up;
     for (Wreck& wreck : wrecks_) given_up.splice(wreck.requests);
     given_up.splice(waiting_);
-    while (PermitWaiter* const waiter = permits_.cancel_first())
-        given_up.push_back(*static_cast<Request*>(waiter));
-    while (Request* const request = given_up.pop_front()) give_up(*request, error, why, now);
-}
-
-void RequestBook::give_up(Request& request, int error, const char* why, Instant now) {
-    Holder& holder = holders_[request.permit];
-    if (holder.request == &request && holder.failed_through) {
-        wreck_of(*holder.failed_through).abandoned.push_back(request.permit);
-        holder = {};
+    while (PermitWaiter* const waiter = permits_.cancel_first()) {
+        auto& request = static_cast<Request&>(*waiter);
+        request.state = Request::State::WaitsForPath;  // In no line for permits any more.
+        given_up.push_back(request);
     }
-    finish(request, error, why, now);
-}
-
-bool RequestBook::cancel(Request& request, int error, const char* why, Instant now) {
-    switch (request.state) {
-        case Request::State::WaitsForPermit:
-            permits_.cancel(request);
-            break;
-        case Request::State::WaitsForPath:
-        case Request::State::InWreck:
-            request.unlink();
-            break;
-        case Request::State::Idle:
-        case Request::State::InFlight:
-        case Request::State::Done:
-            return false;
-    }
-    give_up(request, error, why, now);
-    return true;
-}
-
-void RequestBook::leave(Request& request, InFlight& path, int error, const char* why, Instant now) {
-    ASSERT(request.state == Request::State::InFlight);
-    out_of_flight(request, path);
-    holders_[request.permit] = {.path = &path};
-    finish(request, error, why, now);
-}
-
-void RequestBook::abandon(Request& request, InFlight& path, const std::optional<Fence>& fence) {
-    ASSERT(request.state == Request::State::InFlight);
-    out_of_flight(request, path);
-    request.state = Request::State::Done;
-    ++failed_;
-    --present_;
-    if (!fence) return give_back(request.permit);
-    wreck_of(*fence).abandoned.push_back(request.permit);
-    holders_[request.permit] = {};
+    while (Request* const request = given_up.pop_front()) end(*request, {error, why}, now);
 }
 
 void RequestBook::give_back(std::uint16_t permit) {
     holders_[permit] = {};
     if (PermitWaiter* const heir = permits_.give(permit))
         wait_for_path(*static_cast<Request*>(heir));
-}
-
-void RequestBook::finish(Request& request, int error, const char* why, Instant now) {
-    request.error = error;
-    request.why = why;
-    request.state = Request::State::Done;
-    latency_.record(now - request.submitted);
-    ++(error == 0 ? completed_ : failed_);
-    --present_;
-    if (holders_[request.permit].request == &request) give_back(request.permit);
-    request.done(request);
 }
 
 }  // namespace feroce::rtrs

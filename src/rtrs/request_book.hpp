@@ -29,6 +29,18 @@ namespace feroce::rtrs {
 // The list of requests under way on one incarnation of a path; made by whoever owns that.
 using InFlight = rdma::CountedList<Request>;
 
+// How a request ends. The rest is of one that is in flight and that its caller gives up, when
+// nothing touches the caller's memory any more: the server may still be at work on it.
+struct Outcome {
+    int error = 0;
+    const char* why = "";
+    // The path stays. The permit is used again after answered_late().
+    bool path_stays = false;
+    // The path goes as well, as path_failed() is to say with the same fence. The permit is used
+    // again after fenced().
+    std::optional<Fence> fence = {};
+};
+
 class RequestBook {
 public:
     explicit RequestBook(std::uint16_t permits);
@@ -42,9 +54,10 @@ public:
     void sent(Request& request, InFlight& path);  // The one that next() gave.
     // The request with this permit, if it is under way on this path.
     Request* under_way(std::uint16_t permit, const InFlight& path) const;
-    // The answer for a permit came through this path: done. False if nothing of that permit is
-    // under way there, which is the server's mistake.
-    bool answered(std::uint16_t permit, InFlight& path, int error, Instant now);
+    // Ends a request wherever it is; one that is done already stays as it is. Its permit stays away
+    // as long as the server may use its chunk: if it was sent in vain until that path is fenced, if
+    // it is in flight as the outcome says.
+    void end(Request& request, const Outcome& outcome, Instant now);
 
     // The path is gone and nothing that it owned touches memory any more. With a fence its
     // requests wait for fenced(), without they wait for a path. Those that have lost so many paths
@@ -59,16 +72,8 @@ public:
     // Gives up everything that waits for a path or in wrecks.
     void fail_waiting(int error, const char* why, Instant now);
 
-    // Gives up one that is not under way; false if it is.
-    bool cancel(Request& request, int error, const char* why, Instant now);
-
-    // Its caller goes away while it is under way, and so does the path: nothing touches its memory
-    // any more. `fence` as in path_failed(), which is to follow.
-    void abandon(Request& request, InFlight& path, const std::optional<Fence>& fence);
-    // Its caller goes away while it is under way; nothing touches the caller's memory, so the path
-    // stays. The permit is used again when the answer has come: the server may still be at work.
-    void leave(Request& request, InFlight& path, int error, const char* why, Instant now);
-    // The answer to a request that was left. False if none with this permit is under way there.
+    // The answer to a request that ended while its path stayed. False if none with this permit is
+    // under way there.
     bool answered_late(std::uint16_t permit, const InFlight& path);
 
     bool waits_for_path() const { return !waiting_.empty(); }
@@ -90,7 +95,7 @@ private:
     struct Holder {
         Request* request = nullptr;  // nullptr: nobody, a wreck, or left.
         // Valid if the request is under way; with no request: of one that its caller has left.
-        const InFlight* path = nullptr;
+        InFlight* path = nullptr;
         std::optional<Fence> failed_through = {};  // Where it was last sent in vain: may still run.
     };
 
@@ -98,8 +103,7 @@ private:
     void out_of_flight(Request& request, InFlight& path);
     void wait_for_path(Request& request);
     void give_back(std::uint16_t permit);
-    void give_up(Request& request, int error, const char* why, Instant now);
-    void finish(Request& request, int error, const char* why, Instant now);
+    void let_go(const Request& request, const Outcome& outcome);
 
     Permits permits_;
     std::vector<Holder> holders_;  // By permit.

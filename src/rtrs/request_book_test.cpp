@@ -26,6 +26,13 @@ Fence fence_of(std::uint16_t incarnation, bool drain = false) {
     return {Uuid{}, incarnation, drain};
 }
 
+// The answer for a permit comes through a path. False: nothing of that permit is in flight there.
+bool answer(RequestBook& book, std::uint16_t permit, InFlight& path, int error, Instant now) {
+    Request* const request = book.under_way(permit, path);
+    if (request != nullptr) book.end(*request, {error, ""}, now);
+    return request != nullptr;
+}
+
 TEST(RequestBook, FollowsARequestToItsAnswer) {
     RequestBook book(1);
     InFlight path;
@@ -35,12 +42,12 @@ TEST(RequestBook, FollowsARequestToItsAnswer) {
     EXPECT_EQ(book.next(), &first);
     book.sent(first, path);
     EXPECT_EQ(book.next(), nullptr);
-    EXPECT_TRUE(book.answered(first.permit, path, EIO, Instant{5us}));
+    EXPECT_TRUE(answer(book, first.permit, path, EIO, Instant{5us}));
     EXPECT_EQ(first.error, EIO);
     EXPECT_EQ(first.times_done, 1);
     EXPECT_EQ(book.next(), &second);
     EXPECT_GT(second.sequence, first.sequence);
-    EXPECT_FALSE(book.answered(second.permit, path, 0, Instant{})) << "not sent yet";
+    EXPECT_FALSE(answer(book, second.permit, path, 0, Instant{})) << "not sent yet";
     EXPECT_EQ(book.failed(), 1u);
 }
 
@@ -50,9 +57,9 @@ TEST(RequestBook, AnAnswerThroughAnotherPathIsNone) {
     Tracked request;
     book.submit(request, Instant{});
     book.sent(request, path);
-    EXPECT_FALSE(book.answered(0, other, 0, Instant{}));
-    EXPECT_TRUE(book.answered(0, path, 0, Instant{}));
-    EXPECT_FALSE(book.answered(0, path, 0, Instant{}));
+    EXPECT_FALSE(answer(book, 0, other, 0, Instant{}));
+    EXPECT_TRUE(answer(book, 0, path, 0, Instant{}));
+    EXPECT_FALSE(answer(book, 0, path, 0, Instant{}));
     EXPECT_EQ(request.times_done, 1);
     EXPECT_TRUE(book.idle());
 }
@@ -74,7 +81,7 @@ TEST(RequestBook, AFailedPathsRequestsWaitForTheFence) {
     EXPECT_EQ(a.sequence, sequence);
     book.sent(a, other);
     EXPECT_EQ(book.next(), &b);
-    EXPECT_TRUE(book.answered(a.permit, other, 0, Instant{}));
+    EXPECT_TRUE(answer(book, a.permit, other, 0, Instant{}));
 }
 
 TEST(RequestBook, WithoutFencesTheyGoOnAtOnce) {
@@ -96,7 +103,7 @@ TEST(RequestBook, APermitThatWasLeftComesBackWithTheAnswer) {
     Tracked left, next;
     book.submit(left, Instant{});
     book.sent(left, path);
-    book.leave(left, path, ETIMEDOUT, "late", Instant{});
+    book.end(left, {ETIMEDOUT, "late", true}, Instant{});
     EXPECT_EQ(left.times_done, 1);
     EXPECT_EQ(left.error, ETIMEDOUT);
     EXPECT_TRUE(book.idle());
@@ -115,7 +122,7 @@ TEST(RequestBook, APermitThatWasLeftOnAFailedPathWaitsForTheDrain) {
     Tracked left, next;
     book.submit(left, Instant{});
     book.sent(left, path);
-    book.leave(left, path, ETIMEDOUT, "late", Instant{});
+    book.end(left, {ETIMEDOUT, "late", true}, Instant{});
     book.path_failed(path, fence_of(1));
     book.submit(next, Instant{});
     ASSERT_EQ(book.open_fences().size(), 1u);
@@ -137,7 +144,7 @@ TEST(RequestBook, ARequestThatKillsItsPathsIsGivenUpAndItsCompanionsAreNot) {
         while (Request* const request = book.next()) book.sent(*request, path);
         // The path dies before anything else is answered, if the poison is on it.
         while (!path.empty() && book.under_way(poison.permit, path) != &poison)
-            ASSERT_TRUE(book.answered(path.front().permit, path, 0, Instant{}));
+            ASSERT_TRUE(answer(book, path.front().permit, path, 0, Instant{}));
         book.path_failed(path, fence_of(++incarnation), 6);
         book.fail_exhausted(ECONNABORTED, "", Instant{});
         for (const Fence& fence : book.open_fences()) book.fenced(fence);
@@ -178,7 +185,7 @@ TEST(RequestBook, OthersOfItsPathDoNotWaitForARequestThatIsNeverAnswered) {
         book.submit(*request, Instant{});
         book.sent(*request, path);
     }
-    book.leave(forgotten, path, ETIMEDOUT, "", Instant{});
+    book.end(forgotten, {ETIMEDOUT, "", true}, Instant{});
     book.path_failed(path, fence_of(1));
     ASSERT_EQ(book.open_fences().size(), 1u);
     EXPECT_FALSE(book.open_fences()[0].drain);
@@ -201,6 +208,69 @@ TEST(RequestBook, GivingUpAfterTheFenceStillNeedsTheDrain) {
     ASSERT_EQ(book.open_fences().size(), 1u);
     book.fenced(fence_of(1, true));
     EXPECT_EQ(book.next(), &next);
+}
+
+// In flight while its path is given up, towards a server that knows fences and one that does not.
+TEST(RequestBook, APermitThatIsCutOffWaitsForTheDrainOfItsPath) {
+    for (const bool extended : {true, false}) {
+        RequestBook book(1);
+        InFlight path;
+        Tracked lost, next;
+        book.submit(lost, Instant{});
+        book.sent(lost, path);
+        Outcome outcome{ECANCELED, "its owner went away"};
+        if (extended) outcome.fence = fence_of(1);
+        book.end(lost, outcome, Instant{});
+        EXPECT_EQ(lost.times_done, 1);
+        EXPECT_EQ(lost.error, ECANCELED);
+        EXPECT_TRUE(book.idle());
+        book.path_failed(path, outcome.fence);
+        book.submit(next, Instant{});
+        EXPECT_EQ(book.next(), extended ? nullptr : &next);
+        if (extended) {
+            book.fenced(fence_of(1, true));
+        }
+        EXPECT_EQ(book.next(), &next);
+    }
+}
+
+TEST(RequestBook, WhatHasEndedIsNotEndedAgain) {
+    RequestBook book(1);
+    Tracked request;
+    book.end(request, {EIO, ""}, Instant{});  // It was never here.
+    EXPECT_EQ(request.times_done, 0);
+    book.submit(request, Instant{});
+    book.end(request, {ECANCELED, ""}, Instant{});
+    book.end(request, {EIO, ""}, Instant{});
+    EXPECT_EQ(request.times_done, 1);
+    EXPECT_EQ(request.error, ECANCELED);
+    EXPECT_EQ(book.permits().taken(), 0);
+}
+
+// When no path comes back in time, the end of one request has another one given up.
+TEST(RequestBook, OneThatIsGivenUpWhileAllAreFailedWaitsForNoPermitAnyMore) {
+    struct Ending : Tracked {
+        RequestBook* book = nullptr;
+        Tracked* other = nullptr;
+    };
+    RequestBook book(1);
+    Tracked holder, other;
+    Ending first;
+    first.book = &book;
+    first.other = &other;
+    first.done = [](Request& request) {
+        auto& self = static_cast<Ending&>(request);
+        ++self.times_done;
+        self.book->end(*self.other, {ECANCELED, ""}, Instant{});
+    };
+    for (Tracked* const request : {&holder, static_cast<Tracked*>(&first), &other})
+        book.submit(*request, Instant{});
+    EXPECT_EQ(book.permits().waiting(), 2u);
+    book.fail_waiting(ETIMEDOUT, "no path", Instant{});
+    EXPECT_EQ(other.times_done, 1);
+    EXPECT_EQ(other.error, ECANCELED);
+    EXPECT_EQ(book.permits().waiting(), 0u);
+    EXPECT_TRUE(book.idle());
 }
 
 TEST(RequestBook, FailsThoseWithoutAPermitToo) {
@@ -284,7 +354,7 @@ private:
         if (path.inflight.empty()) return;
         const std::uint16_t permit = path.inflight.front().permit;
         alive_[permit].clear();
-        EXPECT_TRUE(book_.answered(permit, path.inflight, 0, now_));
+        EXPECT_TRUE(rtrs::answer(book_, permit, path.inflight, 0, now_));
     }
     void fail(Path& path) {
         const Fence fence = fence_of(path.incarnation);

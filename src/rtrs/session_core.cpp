@@ -188,7 +188,9 @@ void SessionCore::on_answer(ClientLink& link, const Response& response, ByteView
         (read ? counts.read_bytes : counts.write_bytes) += request->data_size;
         counts.requests.record(now - request->submitted);
     }
-    book_->answered(permit, link.inflight(), response.error, now);
+    const bool refused = response.error != 0;
+    book_->end(*request,
+               {response.error, refused ? "the server refused or failed the request" : ""}, now);
     pump();
 }
 
@@ -200,7 +202,7 @@ void SessionCore::on_overdue(ClientLink& link, const Overdue& overdue) {
     // The server got a write whose acknowledgement was lost: the device may read it again.
     if (request->direction == Direction::Write && link.uses_memory_of(*request))
         return withdraw(*request, ETIMEDOUT, kOverdue);
-    book_->leave(*request, link.inflight(), ETIMEDOUT, kOverdue, loop_.now());
+    book_->end(*request, {ETIMEDOUT, kOverdue, true}, loop_.now());
     pump();
 }
 
@@ -245,7 +247,7 @@ void SessionCore::refuse(Request& request, int error, const char* why) {
 
 void SessionCore::cancel(Request& request, int error, const char* why) {
     if (request.state == Request::State::InFlight) return withdraw(request, error, why);
-    book_->cancel(request, error, why, loop_.now());
+    book_->end(request, {error, why}, loop_.now());
     ask_fences();
     pump();
 }
@@ -261,16 +263,14 @@ void SessionCore::withdraw(Request& request, int error, const char* why) {
         if (link == nullptr || book_->under_way(request.permit, link->inflight()) == nullptr)
             continue;
         if (!link->uses_memory_of(request)) {
-            book_->leave(request, link->inflight(), error, why, loop_.now());
+            book_->end(request, {error, why, true}, loop_.now());
             return pump();
         }
         link->give_up("a request was given up whose caller's memory was still in use");
         link->stop();
-        book_->abandon(request, link->inflight(),
-                       link->extended() ? std::optional(link->fence()) : std::nullopt);
-        request.error = error;
-        request.why = why;
-        return request.done(request);
+        Outcome cut_off{error, why};
+        if (link->extended()) cut_off.fence = link->fence();
+        return book_->end(request, cut_off, loop_.now());
     }
     ASSERT(false && "a request is under way on no path");
 }
