@@ -13,8 +13,10 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <utility>
 
 #include "feroce/address.hpp"
+#include "feroce/call.hpp"
 #include "feroce/cm_event.hpp"
 #include "feroce/completion_queue.hpp"
 #include "feroce/loop.hpp"
@@ -54,13 +56,17 @@ class Batch;
 class Connection {
 public:
     // Finds the way to a peer and makes the queue pair: receives can be posted, then connect().
-    static Task<Result<Connection>> resolve(Loop& loop, Address to, ConnectionOptions options = {});
-    Task<Result<>> connect(PrivateData data = {});
+    static Call<Connection> resolve(Loop& loop, Address to, ConnectionOptions options = {}) {
+        return {loop, resolving(loop, std::move(to), std::move(options))};
+    }
+    Call<> connect(PrivateData data = {}) { return {loop(), connecting(data)}; }
     // Both at once.
-    static Task<Result<Connection>> connect(Loop& loop, Address to, ConnectionOptions options = {},
-                                            PrivateData data = {});
+    static Call<Connection> connect(Loop& loop, Address to, ConnectionOptions options = {},
+                                    PrivateData data = {}) {
+        return {loop, connecting(loop, std::move(to), std::move(options), data)};
+    }
     // Of a connection that ConnectionRequest::prepare made.
-    Task<Result<>> accept(PrivateData data = {});
+    Call<> accept(PrivateData data = {}) { return {loop(), accepting(data)}; }
 
     Connection(Connection&&) noexcept;
     Connection& operator=(Connection&&) noexcept;
@@ -70,7 +76,7 @@ public:
     // Why it is not; what failed first.
     std::optional<Error> cause() const;
     // Until it is closed: by the peer, by a failure, by close().
-    Task<Result<>> closed();
+    Call<> closed() { return {loop(), closing()}; }
     // Tells the peer and flushes what is posted. Nothing if it is closed already.
     void close();
     // Closes it and completes all that was posted, in its order: what arrived before the end is
@@ -115,6 +121,12 @@ public:
 private:
     friend class ConnectionRequest;
     explicit Connection(std::unique_ptr<ConnectionCore> core);
+    static Task<Result<Connection>> resolving(Loop& loop, Address to, ConnectionOptions options);
+    static Task<Result<Connection>> connecting(Loop& loop, Address to, ConnectionOptions options,
+                                               PrivateData data);
+    Task<Result<>> connecting(PrivateData data);
+    Task<Result<>> accepting(PrivateData data);
+    Task<Result<>> closing();
 
     std::unique_ptr<ConnectionCore> core_;
 };

@@ -7,7 +7,9 @@
 #include <cstddef>
 #include <deque>
 #include <memory>
+#include <utility>
 
+#include "feroce/call.hpp"
 #include "feroce/connection.hpp"
 #include "feroce/signal.hpp"
 
@@ -28,8 +30,9 @@ public:
     // then Connection::accept().
     Result<Connection> prepare(Loop& loop, const ConnectionOptions& options = {}) &&;
     // Both at once.
-    Task<Result<Connection>> accept(Loop& loop, ConnectionOptions options = {},
-                                    PrivateData data = {}) &&;
+    Call<Connection> accept(Loop& loop, ConnectionOptions options = {}, PrivateData data = {}) && {
+        return {loop, accepting(loop, std::move(options), data)};
+    }
     // The peer's connect fails with ECONNREFUSED and gets the data.
     void reject(const PrivateData& data = {}) &&;
 
@@ -38,6 +41,7 @@ private:
     struct Refuse {
         void operator()(rdma_cm_id* id) const;
     };
+    Task<Result<Connection>> accepting(Loop& loop, ConnectionOptions options, PrivateData data);
     ConnectionRequest(rdma_cm_id* id, const PrivateData& data) : id_(id), data_(data) {}
 
     std::unique_ptr<rdma_cm_id, Refuse> id_;
@@ -53,13 +57,15 @@ public:
     Listener& operator=(Listener&&) noexcept;
     ~Listener();
 
-    Task<Result<ConnectionRequest>> next();  // Waits for a request.
+    Call<ConnectionRequest> next() { return {loop(), awaiting()}; }  // Waits for a request.
     Address address() const;
     rdma_cm_id* raw() const;
 
 private:
     class Core;
     explicit Listener(std::unique_ptr<Core> core);
+    Loop& loop() const;
+    Task<Result<ConnectionRequest>> awaiting();
 
     std::unique_ptr<Core> core_;
 };

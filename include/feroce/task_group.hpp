@@ -1,6 +1,7 @@
 // TaskGroup: tasks that run beside their owner, and end with it at the latest.
 #pragma once
 
+#include "feroce/call.hpp"
 #include "feroce/list.hpp"
 #include "feroce/loop.hpp"
 #include "feroce/signal.hpp"
@@ -21,9 +22,10 @@ public:
     bool empty() const { return running_.empty(); }
     Loop& loop() const { return loop_; }
     // Until all have ended; fails only with ETIMEDOUT or ECANCELED, and the tasks go on then.
-    Task<Result<>> join();
+    Call<> join() { return {loop_, joining()}; }
 
 private:
+    Task<Result<>> joining();
     struct Root;  // The outermost coroutine of a task.
     static Root run(TaskGroup& group, Task<void> task);
 

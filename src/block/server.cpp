@@ -52,6 +52,7 @@ public:
         return {};
     }
     const std::string& without_book() const { return without_book_; }
+    rdma::Loop& loop() const { return loop_; }
     rdma::Task<rdma::Result<>> withdraw(std::string name);
     rdma::Task<rdma::Result<>> stop();
 
@@ -209,8 +210,8 @@ rdma::Result<> DiskServer::add(Export what) {
     return state_->desk().add(std::move(what));
 }
 
-rdma::Task<rdma::Result<>> DiskServer::withdraw(std::string name) {
-    return state_->withdraw(std::move(name));
+rdma::Call<> DiskServer::withdraw(std::string name) {
+    return {state_->loop(), state_->withdraw(std::move(name))};
 }
 
 rdma::Result<> DiskServer::set_guests(const std::string& name, std::vector<std::string> sessions,
@@ -237,8 +238,8 @@ rdma::Result<> DiskServer::evict(const std::string& name) {
     return rdma::Error(ENOENT, "no client has the disk " + name + " open for writing");
 }
 
-rdma::Task<rdma::Result<>> DiskServer::stop() {
-    return state_->stop();
+rdma::Call<> DiskServer::stop() {
+    return {state_->loop(), state_->stop()};
 }
 
 }  // namespace feroce::block

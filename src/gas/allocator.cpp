@@ -94,8 +94,8 @@ rdma::Task<Result<std::uint64_t>> Allocator::take(Share& share, std::uint64_t by
     }
 }
 
-rdma::Task<Result<ptr<void>>> Allocator::allocate(NodeId node, std::size_t bytes,
-                                                  std::size_t alignment) {
+rdma::Task<Result<ptr<void>>> Allocator::allocating(NodeId node, std::size_t bytes,
+                                                    std::size_t alignment) {
     if (!has_memory(node)) co_return Error(ENOMEM, "the node shares no memory");
     if (alignment > kLineBytes) co_return Error(EINVAL, "alignment goes up to 64 bytes");
     Share& share = shares_[static_cast<std::size_t>(node)];
@@ -107,7 +107,7 @@ rdma::Task<Result<ptr<void>>> Allocator::allocate(NodeId node, std::size_t bytes
     co_return co_await take_marked(share, bytes).shielded();
 }
 
-rdma::Task<Result<ptr<void>>> Allocator::allocate_cleared(NodeId node, std::size_t bytes) {
+rdma::Task<Result<ptr<void>>> Allocator::allocating_cleared(NodeId node, std::size_t bytes) {
     const auto memory = co_await allocate(node, bytes, kSmallest);
     if (!memory) co_return memory;
     const std::vector<std::byte> zeroes(std::min(bytes, kChunkBytes));
@@ -150,7 +150,7 @@ rdma::Task<Result<ptr<void>>> Allocator::take_block(Share& share, std::size_t by
     co_return ptr<void>(node, share.heap.begin.address() + *offset);
 }
 
-rdma::Task<Result<>> Allocator::free(ptr<void> block, std::size_t bytes) {
+rdma::Task<Result<>> Allocator::freeing(ptr<void> block, std::size_t bytes) {
     if (!has_memory(block.node()))
         co_return Error(EFAULT, "the block was not allocated from a heap of this cluster");
     Share& share = shares_[static_cast<std::size_t>(block.node())];

@@ -81,7 +81,7 @@ bool Epochs::may_be_pinned(Watched& node) {
     });
 }
 
-rdma::Task<Result<>> Epochs::collect() {
+rdma::Task<Result<>> Epochs::collecting() {
     if (collecting_) co_return co_await collected_.wait();
     const Collecting collecting(*this);
     since_collect_ = 0;

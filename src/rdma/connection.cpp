@@ -30,7 +30,7 @@ Connection::Connection(Connection&&) noexcept = default;
 Connection& Connection::operator=(Connection&&) noexcept = default;
 Connection::~Connection() = default;
 
-Task<Result<Connection>> Connection::resolve(Loop& loop, Address to, ConnectionOptions options) {
+Task<Result<Connection>> Connection::resolving(Loop& loop, Address to, ConnectionOptions options) {
     if (Result<> good = to.check(); !good) co_return good.error();
     if (options.from)
         if (Result<> good = options.from->check(); !good) co_return good.error();
@@ -58,22 +58,22 @@ Task<Result<Connection>> Connection::resolve(Loop& loop, Address to, ConnectionO
     co_return std::move(out);
 }
 
-Task<Result<>> Connection::connect(PrivateData data) {
+Task<Result<>> Connection::connecting(PrivateData data) {
     rdma_conn_param parameters = core_->parameters(data);
     if (::rdma_connect(raw(), &parameters) != 0)
         co_return failure("no request for a connection could be sent to " + peer().text());
     co_return co_await core_->reach(Stage::Open, "connecting");
 }
 
-Task<Result<Connection>> Connection::connect(Loop& loop, Address to, ConnectionOptions options,
-                                             PrivateData data) {
+Task<Result<Connection>> Connection::connecting(Loop& loop, Address to, ConnectionOptions options,
+                                                PrivateData data) {
     Result<Connection> resolved = co_await resolve(loop, std::move(to), std::move(options));
     if (!resolved) co_return resolved;
     if (Result<> done = co_await resolved->connect(data); !done) co_return done.error();
     co_return resolved;
 }
 
-Task<Result<>> Connection::accept(PrivateData data) {
+Task<Result<>> Connection::accepting(PrivateData data) {
     rdma_conn_param parameters = core_->parameters(data);
     core_->mark_answered();
     if (::rdma_accept(raw(), &parameters) != 0)
@@ -89,7 +89,7 @@ std::optional<Error> Connection::cause() const {
     return core_->cause();
 }
 
-Task<Result<>> Connection::closed() {
+Task<Result<>> Connection::closing() {
     while (!core_->cause())
         if (Result<> waited = co_await core_->changed().wait(); !waited) co_return waited;
     co_return Result<>{};

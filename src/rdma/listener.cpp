@@ -33,8 +33,8 @@ Result<Connection> ConnectionRequest::prepare(Loop& loop, const ConnectionOption
     return out;
 }
 
-Task<Result<Connection>> ConnectionRequest::accept(Loop& loop, ConnectionOptions options,
-                                                   PrivateData data) && {
+Task<Result<Connection>> ConnectionRequest::accepting(Loop& loop, ConnectionOptions options,
+                                                      PrivateData data) {
     Result<Connection> prepared = std::move(*this).prepare(loop, options);
     if (!prepared) co_return prepared;
     if (Result<> done = co_await prepared->accept(data); !done) co_return done.error();
@@ -49,7 +49,8 @@ void ConnectionRequest::reject(const PrivateData& data) && {
 
 class Listener::Core final : public CmHandler {
 public:
-    Core(Loop& loop, rdma_cm_id* id, std::size_t most) : id_(id), most_(most), arrived_(loop) {
+    Core(Loop& loop, rdma_cm_id* id, std::size_t most)
+        : loop_(loop), id_(id), most_(most), arrived_(loop) {
         id_->context = static_cast<CmHandler*>(this);
     }
     ~Core() {
@@ -59,6 +60,7 @@ public:
     Core(const Core&) = delete;
     Core& operator=(const Core&) = delete;
 
+    Loop& loop() const { return loop_; }
     rdma_cm_id* id() const { return id_; }
     std::deque<ConnectionRequest>& waiting() { return waiting_; }
     Signal& arrived() { return arrived_; }
@@ -74,6 +76,7 @@ private:
         arrived_.notify_all();  // Who was waiting may be gone when its turn comes.
     }
 
+    Loop& loop_;
     rdma_cm_id* id_;
     const std::size_t most_;
     std::deque<ConnectionRequest> waiting_;  // At most so many.
@@ -101,7 +104,11 @@ Result<Listener> Listener::listen(Loop& loop, const Address& at, int backlog) {
     return out;
 }
 
-Task<Result<ConnectionRequest>> Listener::next() {
+Loop& Listener::loop() const {
+    return core_->loop();
+}
+
+Task<Result<ConnectionRequest>> Listener::awaiting() {
     Core& core = *core_;
     while (core.waiting().empty())
         if (Result<> waited = co_await core.arrived().wait(); !waited) co_return waited.error();

@@ -44,7 +44,7 @@ void TaskGroup::spawn(Task<void> task) {
     run(*this, std::move(task));
 }
 
-Task<Result<>> TaskGroup::join() {
+Task<Result<>> TaskGroup::joining() {
     while (!empty())
         if (Result<> waited = co_await ended_.wait(); !waited) co_return waited;
     co_return Result<>{};

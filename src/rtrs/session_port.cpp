@@ -105,7 +105,7 @@ PortTransfer SessionPort::write(ConstSegment message, std::span<const ConstSegme
     return {home_, *shared_->core, message, from};
 }
 
-rdma::Task<rdma::Result<SessionBuffer>> SessionPort::allocate(std::size_t bytes) const {
+rdma::Task<rdma::Result<SessionBuffer>> SessionPort::allocating(std::size_t bytes) const {
     // A buffer that comes when nobody waits any more gives itself back. The function has a name
     // because GCC 12 ends temporaries of an awaiting expression twice.
     auto allocate_there = [shared = shared_, bytes]() -> rdma::Result<SessionBuffer> {

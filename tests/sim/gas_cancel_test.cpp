@@ -46,9 +46,9 @@ class Writer final : public Mutex {
 public:
     using Line = gas::RwLock::Line;
     Writer(Lanes& lanes, ptr<Line> line) : Mutex(lanes), lock_(lanes, line) {}
-    Task<Result<>> lock() override { return lock_.lock(); }
-    Task<Result<bool>> try_lock() override { return lock_.try_lock(); }
-    Task<Result<>> unlock() override { return lock_.unlock(); }
+    Task<Result<>> locking() override { return lock_.lock(); }
+    Task<Result<bool>> trying() override { return lock_.try_lock(); }
+    Task<Result<>> unlocking() override { return lock_.unlock(); }
 
 private:
     gas::RwLock lock_;
@@ -58,9 +58,9 @@ class Reader final : public Mutex {
 public:
     using Line = gas::RwLock::Line;
     Reader(Lanes& lanes, ptr<Line> line) : Mutex(lanes), lock_(lanes, line) {}
-    Task<Result<>> lock() override { return lock_.lock_shared(); }
-    Task<Result<bool>> try_lock() override { return lock_.try_lock_shared(); }
-    Task<Result<>> unlock() override { return lock_.unlock_shared(); }
+    Task<Result<>> locking() override { return lock_.lock_shared(); }
+    Task<Result<bool>> trying() override { return lock_.try_lock_shared(); }
+    Task<Result<>> unlocking() override { return lock_.unlock_shared(); }
 
 private:
     gas::RwLock lock_;
@@ -70,9 +70,9 @@ class Permit final : public Mutex {
 public:
     using Line = gas::Semaphore::Line;
     Permit(Lanes& lanes, ptr<Line> line) : Mutex(lanes), semaphore_(lanes, line) {}
-    Task<Result<>> lock() override { return semaphore_.acquire(); }
-    Task<Result<bool>> try_lock() override { return semaphore_.try_acquire(); }
-    Task<Result<>> unlock() override { return semaphore_.release(); }
+    Task<Result<>> locking() override { return semaphore_.acquire(); }
+    Task<Result<bool>> trying() override { return semaphore_.try_acquire(); }
+    Task<Result<>> unlocking() override { return semaphore_.release(); }
 
 private:
     gas::Semaphore semaphore_;

@@ -195,7 +195,7 @@ class LookThenTake final : public Mutex {
 public:
     using Line = gas::TicketLock::Line;
     LookThenTake(Lanes& lanes, ptr<Line> line) : Mutex(lanes), line_(line) {}
-    Task<Result<>> lock() override {
+    Task<Result<>> locking() override {
         gas::Backoff backoff(lanes_);
         for (;;) {
             const auto held = co_await lanes_.read(line_.field<&Line::owner>());
@@ -204,8 +204,8 @@ public:
             if (const auto paused = co_await backoff.pause(); !paused) co_return paused;
         }
     }
-    Task<Result<bool>> try_lock() override { co_return false; }
-    Task<Result<>> unlock() override {
+    Task<Result<bool>> trying() override { co_return false; }
+    Task<Result<>> unlocking() override {
         co_return co_await lanes_.write(line_.field<&Line::owner>(), 0);
     }
 

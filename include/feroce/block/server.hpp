@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "feroce/block/backend.hpp"
+#include "feroce/call.hpp"
 #include "feroce/error.hpp"
 #include "feroce/loop.hpp"
 #include "feroce/rtrs/options.hpp"
@@ -95,7 +96,7 @@ public:
     // requests that the back end has already have ended, the disk is flushed and the back end is
     // given back (a file is locked no longer); fails if the flush did. If the task is given up the
     // disk is withdrawn all the same, with its last request.
-    rdma::Task<rdma::Result<>> withdraw(std::string name);
+    rdma::Call<> withdraw(std::string name);
     // Other sessions and addresses that may open a disk, as in Export. Those that have it open and
     // may not any more get EACCES; nothing changes for the others.
     rdma::Result<> set_guests(const std::string& name, std::vector<std::string> sessions,
@@ -107,7 +108,7 @@ public:
     rdma::Result<> evict(const std::string& name);
     // Takes nothing more in, lets the back ends finish, and flushes them. Clients go on with the
     // server's successor, if there is one in time.
-    rdma::Task<rdma::Result<>> stop();
+    rdma::Call<> stop();
 
 private:
     class State;

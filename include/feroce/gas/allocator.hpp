@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "feroce/gas/call.hpp"
 #include "feroce/gas/lanes.hpp"
 
 namespace feroce::gas {
@@ -39,37 +40,31 @@ public:
     explicit Allocator(Lanes& lanes) : lanes_(lanes) {}
     void add_heap(NodeId node, const Heap& heap);
 
-    rdma::Task<Result<ptr<void>>> allocate(NodeId node, std::size_t bytes, std::size_t alignment);
-    rdma::Task<Result<>> free(ptr<void> block, std::size_t bytes);
+    Call<ptr<void>> allocate(NodeId node, std::size_t bytes, std::size_t alignment) {
+        return {lanes_.loop(), allocating(node, bytes, alignment)};
+    }
+    Call<> free(ptr<void> block, std::size_t bytes) {
+        return {lanes_.loop(), freeing(block, bytes)};
+    }
     // Bytes of no type, all zero, aligned to 16, from 64 bytes on to 64.
-    rdma::Task<Result<ptr<void>>> allocate_cleared(NodeId node, std::size_t bytes);
+    Call<ptr<void>> allocate_cleared(NodeId node, std::size_t bytes) {
+        return {lanes_.loop(), allocating_cleared(node, bytes)};
+    }
 
     template <Shareable T>
-    rdma::Task<Result<ptr<T>>> make(NodeId node, T value) {
-        const auto memory = co_await allocate(node, sizeof(T), alignof(T));
-        if (!memory) co_return memory.error();
-        const ptr<T> out = memory->template as<T>();
-        auto step = lanes_.chain(node);
-        step.write(span<T>(out, 1), &value);
-        // Not given up: it must not arrive when the block is another's. Fails if the node is lost.
-        if (const auto written = co_await step.shielded(); !written) co_return written.error();
-        co_return out;
+    Call<ptr<T>> make(NodeId node, T value) {
+        return {lanes_.loop(), making(node, value)};
     }
     template <class T>
-    rdma::Task<Result<>> destroy(ptr<T> object) {
+    Call<> destroy(ptr<T> object) {
         return free(object.template as<void>(), sizeof(T));
     }
-
     // On the nodes in turn; on the next one where a node is found lost.
     template <Shareable T>
-    rdma::Task<Result<ptr<T>>> make_in_turn(const T& value) {
-        for (NodeId node = next_node();;) {
-            const Result<ptr<T>> made = co_await make(node, value);
-            if (made || reaches(node)) co_return made;
-            node = next_node();
-            if (!reaches(node)) co_return made;
-        }
+    Call<ptr<T>> make_in_turn(const T& value) {
+        return {lanes_.loop(), making_in_turn(value)};
     }
+
     bool has_memory(NodeId node) const {
         const auto index = static_cast<std::size_t>(node);
         return index < shares_.size() && shares_[index].heap.bytes > 0;
@@ -79,11 +74,35 @@ public:
     // Those in turn, for what is to be spread; at least one must have memory.
     NodeId next_node();
 
-    // What a size is rounded up to; for tests and for who wants to waste nothing.
+    // What a size is rounded up to; for tests, and for programs that want to waste nothing.
     static std::size_t class_of(std::size_t bytes);
     static std::size_t class_bytes(std::size_t index);
 
 private:
+    rdma::Task<Result<ptr<void>>> allocating(NodeId node, std::size_t bytes, std::size_t alignment);
+    rdma::Task<Result<>> freeing(ptr<void> block, std::size_t bytes);
+    rdma::Task<Result<ptr<void>>> allocating_cleared(NodeId node, std::size_t bytes);
+    template <Shareable T>
+    rdma::Task<Result<ptr<T>>> making(NodeId node, T value) {
+        const auto memory = co_await allocate(node, sizeof(T), alignof(T));
+        if (!memory) co_return memory.error();
+        const ptr<T> out = memory->template as<T>();
+        auto step = lanes_.chain(node);
+        step.write(span<T>(out, 1), &value);
+        // Not given up: it must not arrive when the block is another's. Fails if the node is lost.
+        if (const auto written = co_await step.shielded(); !written) co_return written.error();
+        co_return out;
+    }
+    template <Shareable T>
+    rdma::Task<Result<ptr<T>>> making_in_turn(T value) {
+        for (NodeId node = next_node();;) {
+            const Result<ptr<T>> made = co_await make(node, value);
+            if (made || reaches(node)) co_return made;
+            node = next_node();
+            if (!reaches(node)) co_return made;
+        }
+    }
+
     struct Share {  // Of one node's memory.
         Heap heap;
         std::uint64_t chunk_next = 0;  // Offsets into the heap.

@@ -77,7 +77,7 @@ public:
     void retire(ptr<void> block, std::size_t bytes);
     // Frees what can be freed by now, or waits for the task that does. A node that cannot be asked
     // makes it free less, not fail.
-    rdma::Task<Result<>> collect();
+    Call<> collect() { return {lanes_.loop(), collecting()}; }
     // Tasks that must finish though their callers were destroyed, and use pins or the allocator of
     // the thread; for others see Lanes::shelter.
     rdma::TaskGroup& shelter() { return tasks_; }
@@ -122,6 +122,7 @@ private:
 
     void show(Group group);
     void let_go(std::uint64_t group);
+    rdma::Task<Result<>> collecting();
     rdma::Task<void> collect_later();
     rdma::Task<Result<>> look_at(Watched& node);
     bool may_be_pinned(Watched& node);  // One of the doomed.

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "feroce/connection.hpp"
+#include "feroce/gas/call.hpp"
 #include "feroce/gas/chain.hpp"
 #include "feroce/gas/single_step.hpp"
 #include "feroce/loop.hpp"
@@ -164,16 +165,20 @@ public:
     }
     // There is no swap on the wire: compare-and-swaps, the first with a guess of what is there.
     template <class T>
-    rdma::Task<Result<T>> exchange(ptr<nic<T>> word, T desired, T guess = T{}) {
+    Call<T> exchange(ptr<nic<T>> word, T desired, T guess = T{}) {
+        return {loop_, exchanging(word, desired, guess)};
+    }
+
+private:
+    friend class Chain;
+    template <class T>
+    rdma::Task<Result<T>> exchanging(ptr<nic<T>> word, T desired, T guess) {
         for (;;) {
             Result<T> found = co_await compare_exchange(word, guess, desired);
             if (!found || *found == guess) co_return found;
             guess = *found;
         }
     }
-
-private:
-    friend class Chain;
 
     // Chains cannot be moved, so steps are added where the object is made.
     template <class Base>

@@ -67,11 +67,11 @@ public:
     }
     template <Shareable T>
     Result<ptr<T>> allocate_on(NodeId node, const T& value = T()) {
-        return loop().run(allocator().make(node, value));
+        return allocator().make(node, value).wait();
     }
     template <class T>
     Result<> free(ptr<T> object) {
-        return loop().run(allocator().destroy(object));
+        return allocator().destroy(object).wait();
     }
 
     template <Shareable T>
@@ -93,7 +93,7 @@ public:
     }
     template <class T>
     Result<T> exchange(ptr<nic<T>> word, std::type_identity_t<T> desired) {
-        return loop().run(lanes().exchange(word, desired));
+        return lanes().exchange(word, desired).wait();
     }
 
     // Gives a pointer a name that all nodes can find it by. EEXIST if the name is taken.
@@ -156,8 +156,7 @@ public:
     Result<T> broadcast(const T& value, NodeId from = NodeId{0}) {
         std::uint64_t bits = 0;  // Null if it does not succeed: then it does not for anybody.
         if (id() == from)
-            if (const auto made = loop().run(allocator().make_in_turn(value)); made)
-                bits = made->bits();
+            if (const auto made = allocator().make_in_turn(value).wait(); made) bits = made->bits();
         const auto told = tell(from, bits);
         const auto there = ptr<T>::from_bits(told ? *told : 0);
         const Result<T> out = told ? lanes().read(there).wait() : Result<T>(told.error());

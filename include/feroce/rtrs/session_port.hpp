@@ -105,9 +105,12 @@ public:
     requires rdma::NeedBytes<Message, From> PortTransfer write(const Message& message,
                                                                const From& from)
     const { return write(rdma::bytes_of(message), rdma::bytes_of(from)); }
-    rdma::Task<rdma::Result<SessionBuffer>> allocate(std::size_t bytes) const;
+    rdma::Call<SessionBuffer> allocate(std::size_t bytes) const {
+        return {home_, allocating(bytes)};
+    }
 
 private:
+    rdma::Task<rdma::Result<SessionBuffer>> allocating(std::size_t bytes) const;
     // Ends in any thread, and lets the session go in its own.
     struct Shared {
         std::shared_ptr<SessionCore> core;

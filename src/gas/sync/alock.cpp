@@ -200,15 +200,15 @@ rdma::Task<Result<>> ALock::release(Turn turn) {
     co_return unlocked;
 }
 
-rdma::Task<Result<>> ALock::lock() {
+rdma::Task<Result<>> ALock::locking() {
     return detail::hold<void>(lanes_, take(turn_), release, turn_, held_);
 }
 
-rdma::Task<Result<bool>> ALock::try_lock() {
+rdma::Task<Result<bool>> ALock::trying() {
     return detail::hold<bool>(lanes_, take_free(turn_), release, turn_, held_);
 }
 
-rdma::Task<Result<>> ALock::unlock() {
+rdma::Task<Result<>> ALock::unlocking() {
     if (!std::exchange(held_, false)) return not_held();
     return finish(lanes_, release(turn_));
 }

@@ -57,7 +57,7 @@ rdma::Task<Result<std::uint64_t>> Condition::draw_number() {
     co_return number;
 }
 
-rdma::Task<Result<>> Condition::wait() {
+rdma::Task<Result<>> Condition::waiting() {
     const auto number = co_await draw_number().shielded();
     if (!number) co_return number.error();
     if (const auto freed = co_await mutex_.unlock(); !freed) co_return freed;
@@ -96,19 +96,11 @@ rdma::Task<Result<>> Condition::wake(std::uint64_t most) {
     co_return co_await lanes.write(line_, *line);
 }
 
-rdma::Task<Result<>> Condition::notify_one() {
-    return wake(1).shielded();
-}
-
-rdma::Task<Result<>> Condition::notify_all() {
-    return wake(~std::uint64_t{0}).shielded();
-}
-
 rdma::Task<Result<>> Event::put(std::uint64_t open) {
     co_return co_await lanes_.write(line_.field<&Line::open>(), open);
 }
 
-rdma::Task<Result<>> Event::wait() {
+rdma::Task<Result<>> Event::waiting() {
     Backoff backoff(lanes_);
     for (;;) {
         const auto open = co_await lanes_.read(line_.field<&Line::open>());

@@ -97,15 +97,15 @@ rdma::Task<Result<>> FairLock::release(Turn turn) {
     co_return co_await turn.lanes->write(turn.line.field<&Line::owner>(), turn.ticket + 1);
 }
 
-rdma::Task<Result<>> FairLock::lock() {
+rdma::Task<Result<>> FairLock::locking() {
     return detail::hold<void>(lanes_, take(turn_), release, turn_, held_);
 }
 
-rdma::Task<Result<bool>> FairLock::try_lock() {
+rdma::Task<Result<bool>> FairLock::trying() {
     return detail::hold<bool>(lanes_, take_free(turn_), release, turn_, held_);
 }
 
-rdma::Task<Result<>> FairLock::unlock() {
+rdma::Task<Result<>> FairLock::unlocking() {
     if (!std::exchange(held_, false)) return not_held();
     return finish(lanes_, release(turn_));
 }

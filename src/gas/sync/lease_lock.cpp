@@ -47,13 +47,13 @@ rdma::Task<Result<bool>> LeaseLock::take(std::uint64_t expected, std::uint64_t& 
     co_return true;
 }
 
-rdma::Task<Result<>> LeaseLock::lock() {
-    const auto locked = co_await lock_until(kNever);
+rdma::Task<Result<>> LeaseLock::locking() {
+    const auto locked = co_await locking_until(kNever);
     if (!locked) co_return locked.error();
     co_return Result<>();
 }
 
-rdma::Task<Result<bool>> LeaseLock::lock_until(Instant deadline) {
+rdma::Task<Result<bool>> LeaseLock::locking_until(Instant deadline) {
     Backoff backoff(lanes_);
     Watch watch(lanes_);
     std::uint64_t word = guess_;
@@ -71,7 +71,7 @@ rdma::Task<Result<bool>> LeaseLock::lock_until(Instant deadline) {
     }
 }
 
-rdma::Task<Result<bool>> LeaseLock::try_lock() {
+rdma::Task<Result<bool>> LeaseLock::trying() {
     std::uint64_t word = guess_;
     for (;;) {
         const auto taken = co_await take(word, word);
@@ -80,7 +80,7 @@ rdma::Task<Result<bool>> LeaseLock::try_lock() {
     }
 }
 
-rdma::Task<Result<>> LeaseLock::renew() {
+rdma::Task<Result<>> LeaseLock::renewing() {
     if (!held()) co_return too_late();
     constexpr std::uint64_t kBeats = std::uint64_t{0xff} << kBeatShift;
     const std::uint64_t beat = (word_ + (std::uint64_t{1} << kBeatShift)) & kBeats;
@@ -98,7 +98,7 @@ rdma::Task<Result<>> LeaseLock::renew() {
     co_return Result<>();
 }
 
-rdma::Task<Result<>> LeaseLock::unlock() {
+rdma::Task<Result<>> LeaseLock::unlocking() {
     const std::uint64_t word = std::exchange(word_, 0);
     guess_ = freed(word);
     return finish(lanes_, release(lanes_, line_, word));

@@ -74,21 +74,21 @@ rdma::Task<Result<>> McsLock::release(Lanes& lanes, ptr<Line> line, ptr<Place> p
     co_return handed;
 }
 
-rdma::Task<Result<bool>> McsLock::try_lock() {
+rdma::Task<Result<bool>> McsLock::trying() {
     const auto free = [&lanes = lanes_, line = line_](ptr<Place> place) {
         return release(lanes, line, place);
     };
     return detail::hold<bool>(lanes_, take_free(lanes_, line_), free, place_, held_);
 }
 
-rdma::Task<Result<>> McsLock::lock() {
+rdma::Task<Result<>> McsLock::locking() {
     const auto free = [&lanes = lanes_, line = line_](ptr<Place> place) {
         return release(lanes, line, place);
     };
     return detail::hold<void>(lanes_, take(lanes_, line_), free, place_, held_);
 }
 
-rdma::Task<Result<>> McsLock::unlock() {
+rdma::Task<Result<>> McsLock::unlocking() {
     if (!std::exchange(held_, false)) return not_held();
     return finish(lanes_, release(lanes_, line_, place_));
 }

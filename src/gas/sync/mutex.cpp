@@ -27,13 +27,13 @@ Guard::~Guard() {
     if (!lanes.loop().in_round()) lanes.flush();
 }
 
-rdma::Task<Result<>> Guard::release() {
+rdma::Task<Result<>> Guard::releasing() {
     Mutex* mutex = std::exchange(mutex_, nullptr);
     if (mutex == nullptr) co_return Result<>();
     co_return co_await mutex->unlock();
 }
 
-rdma::Task<Result<Guard>> Mutex::guard() {
+rdma::Task<Result<Guard>> Mutex::guarding() {
     const Result<> locked = co_await lock();
     if (!locked) co_return locked.error();
     co_return Guard(*this);
@@ -49,7 +49,7 @@ rdma::Task<Result<>> Mutex::not_held() {
     co_return Error(EPERM, "this handle does not hold the lock");
 }
 
-rdma::Task<Result<bool>> Mutex::lock_until(Instant deadline) {
+rdma::Task<Result<bool>> Mutex::locking_until(Instant deadline) {
     Backoff backoff(lanes_);
     for (;;) {
         const Result<bool> got = co_await try_lock();

@@ -26,7 +26,7 @@ rdma::Task<Result<bool>> RwLock::enter(Lanes& lanes, ptr<Line> line) {
     co_return false;
 }
 
-rdma::Task<Result<bool>> RwLock::try_lock_shared() {
+rdma::Task<Result<bool>> RwLock::trying_shared() {
     const auto undo = [&lanes = lanes_, line = line_](bool entered) -> rdma::Task<void> {
         if (entered) static_cast<void>(co_await add(lanes, line, kOneLess));
     };
@@ -34,10 +34,10 @@ rdma::Task<Result<bool>> RwLock::try_lock_shared() {
     co_return co_await attempt;
 }
 
-rdma::Task<Result<>> RwLock::lock_shared() {
+rdma::Task<Result<>> RwLock::locking_shared() {
     Backoff backoff(lanes_);
     for (;;) {
-        const auto got = co_await try_lock_shared();
+        const auto got = co_await trying_shared();
         if (!got) co_return got.error();
         if (*got) co_return Result<>();
         for (bool writing = true; writing;) {  // Reads, so as not to disturb the writer's wait.
@@ -49,7 +49,7 @@ rdma::Task<Result<>> RwLock::lock_shared() {
     }
 }
 
-rdma::Task<Result<>> RwLock::unlock_shared() {
+rdma::Task<Result<>> RwLock::unlocking_shared() {
     rdma::Shelter left(lanes_.shelter(), add(lanes_, line_, kOneLess), rdma::NoUndo{});
     left.shield();
     co_return co_await left;
@@ -89,13 +89,13 @@ private:
     bool won_ = false;
 };
 
-rdma::Task<Result<bool>> RwLock::try_lock() {
+rdma::Task<Result<bool>> RwLock::trying() {
     const auto before = co_await sheltered_claim(0);
     if (!before) co_return before.error();
     co_return *before == 0;
 }
 
-rdma::Task<Result<>> RwLock::lock() {
+rdma::Task<Result<>> RwLock::locking() {
     Backoff backoff(lanes_);
     std::uint64_t readers = 0;
     for (;;) {  // First keep out other writers, and readers that come.
@@ -118,7 +118,7 @@ rdma::Task<Result<>> RwLock::lock() {
 }
 
 // A fetch-add: readers that come and go change the rest of the word meanwhile.
-rdma::Task<Result<>> RwLock::unlock() {
+rdma::Task<Result<>> RwLock::unlocking() {
     rdma::Shelter freed(lanes_.shelter(), add(lanes_, line_, kWriter), rdma::NoUndo{});
     freed.shield();
     co_return co_await freed;
@@ -138,7 +138,7 @@ rdma::Task<Result<bool>> Semaphore::take(Lanes& lanes, ptr<Line> line) {
     co_return false;
 }
 
-rdma::Task<Result<bool>> Semaphore::try_acquire() {
+rdma::Task<Result<bool>> Semaphore::trying() {
     const auto undo = [&lanes = lanes_, line = line_](bool taken) -> rdma::Task<void> {
         if (taken) static_cast<void>(co_await give(lanes, line, 1));
     };
@@ -146,17 +146,17 @@ rdma::Task<Result<bool>> Semaphore::try_acquire() {
     co_return co_await attempt;
 }
 
-rdma::Task<Result<>> Semaphore::acquire() {
+rdma::Task<Result<>> Semaphore::acquiring() {
     Backoff backoff(lanes_);
     for (;;) {
-        const auto got = co_await try_acquire();
+        const auto got = co_await trying();
         if (!got) co_return got.error();
         if (*got) co_return Result<>();
         if (const auto paused = co_await backoff.pause(); !paused) co_return paused.error();
     }
 }
 
-rdma::Task<Result<>> Semaphore::release(std::int64_t count) {
+rdma::Task<Result<>> Semaphore::releasing(std::int64_t count) {
     rdma::Shelter given(lanes_.shelter(), give(lanes_, line_, count), rdma::NoUndo{});
     given.shield();
     co_return co_await given;

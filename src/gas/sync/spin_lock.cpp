@@ -15,7 +15,7 @@ rdma::Task<Result<>> SpinLock::give(Lanes& lanes, ptr<Line> line) {
     co_return co_await lanes.write(line.field<&Line::held>(), 0);
 }
 
-rdma::Task<Result<bool>> SpinLock::try_lock() {
+rdma::Task<Result<bool>> SpinLock::trying() {
     const auto undo = [&lanes = lanes_, line = line_](bool taken) -> rdma::Task<void> {
         if (taken) static_cast<void>(co_await give(lanes, line));
     };
@@ -26,17 +26,17 @@ rdma::Task<Result<bool>> SpinLock::try_lock() {
     co_return taken;
 }
 
-rdma::Task<Result<>> SpinLock::lock() {
+rdma::Task<Result<>> SpinLock::locking() {
     Backoff backoff(lanes_);
     for (;;) {
-        const auto taken = co_await try_lock();
+        const auto taken = co_await trying();
         if (!taken) co_return taken.error();
         if (*taken) co_return Result<>();
         if (const auto paused = co_await backoff.pause(); !paused) co_return paused.error();
     }
 }
 
-rdma::Task<Result<>> SpinLock::unlock() {
+rdma::Task<Result<>> SpinLock::unlocking() {
     if (!std::exchange(held_, false)) return not_held();
     return finish(lanes_, give(lanes_, line_));
 }
@@ -75,21 +75,21 @@ rdma::Task<Result<>> TicketLock::pass_on(Lanes& lanes, ptr<Line> line, Ticket ti
     co_return co_await lanes.write(line.field<&Line::owner>(), ticket + 1);
 }
 
-rdma::Task<Result<>> TicketLock::lock() {
+rdma::Task<Result<>> TicketLock::locking() {
     const auto release = [&lanes = lanes_, line = line_](Ticket ticket) {
         return pass_on(lanes, line, ticket);
     };
     return detail::hold<void>(lanes_, take(lanes_, line_), release, ticket_, held_);
 }
 
-rdma::Task<Result<bool>> TicketLock::try_lock() {
+rdma::Task<Result<bool>> TicketLock::trying() {
     const auto release = [&lanes = lanes_, line = line_](Ticket ticket) {
         return pass_on(lanes, line, ticket);
     };
     return detail::hold<bool>(lanes_, take_free(lanes_, line_), release, ticket_, held_);
 }
 
-rdma::Task<Result<>> TicketLock::unlock() {
+rdma::Task<Result<>> TicketLock::unlocking() {
     if (!std::exchange(held_, false)) return not_held();
     return finish(lanes_, pass_on(lanes_, line_, ticket_));
 }

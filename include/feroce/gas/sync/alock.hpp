@@ -93,11 +93,12 @@ public:
     ALock(Lanes& lanes, ptr<Line> line) : ALock(lanes, line, Options()) {}
     ALock(Lanes& lanes, ptr<Line> line, Options options)
         : Mutex(lanes), turn_{&lanes, line, options, lanes.local(line)} {}
-    rdma::Task<Result<>> lock() override;
-    rdma::Task<Result<bool>> try_lock() override;
-    rdma::Task<Result<>> unlock() override;
 
 private:
+    rdma::Task<Result<>> locking() override;
+    rdma::Task<Result<bool>> trying() override;
+    rdma::Task<Result<>> unlocking() override;
+
     static rdma::Task<Result<Turn>> take(Turn turn);
     static rdma::Task<Result<std::optional<Turn>>> take_free(Turn turn);
     static rdma::Task<Result<>> release(Turn turn);
@@ -114,11 +115,12 @@ public:
           turn_{&lanes, line, {.local_budget = 0, .remote_budget = 0}, lanes.local(line)} {
         turn_.wants_line = true;
     }
-    rdma::Task<Result<>> lock() override;
-    rdma::Task<Result<bool>> try_lock() override;
-    rdma::Task<Result<>> unlock() override;
 
 private:
+    rdma::Task<Result<>> locking() override;
+    rdma::Task<Result<bool>> trying() override;
+    rdma::Task<Result<>> unlocking() override;
+
     using Turn = ALock::Turn;
 
     static rdma::Task<Result<Turn>> take(Turn turn);

@@ -27,11 +27,13 @@ public:
     // ECANCELED, which come late by as long as it takes to get it. After another error it is not
     // held: a home node is lost. A wait whose coroutine is destroyed keeps its number, and a
     // notify_one may be spent on it.
-    rdma::Task<Result<>> wait();
-    rdma::Task<Result<>> notify_one();
-    rdma::Task<Result<>> notify_all();
+    Call<> wait() { return {loop(), waiting()}; }
+    Call<> notify_one() { return {loop(), wake(1).shielded()}; }
+    Call<> notify_all() { return {loop(), wake(~std::uint64_t{0}).shielded()}; }
 
 private:
+    rdma::Loop& loop() const { return mutex_.lanes().loop(); }
+    rdma::Task<Result<>> waiting();
     rdma::Task<Result<std::uint64_t>> draw_number();
     rdma::Task<Result<>> await_turn(std::uint64_t number);
     rdma::Task<Result<>> give_up(std::uint64_t number, Error why);
@@ -48,11 +50,12 @@ public:
     };
 
     Event(Lanes& lanes, ptr<Line> line) : lanes_(lanes), line_(line) {}
-    rdma::Task<Result<>> set() { return put(1); }
-    rdma::Task<Result<>> reset() { return put(0); }
-    rdma::Task<Result<>> wait();
+    Call<> set() { return {lanes_.loop(), put(1)}; }
+    Call<> reset() { return {lanes_.loop(), put(0)}; }
+    Call<> wait() { return {lanes_.loop(), waiting()}; }
 
 private:
+    rdma::Task<Result<>> waiting();
     rdma::Task<Result<>> put(std::uint64_t open);
 
     Lanes& lanes_;

@@ -22,20 +22,22 @@ public:
     };
 
     LeaseLock(Lanes& lanes, ptr<Line> line) : Mutex(lanes), line_(line) {}
-    rdma::Task<Result<>> lock() override;
-    // Takes it over, too, if its holder died.
-    rdma::Task<Result<bool>> lock_until(Instant deadline) override;
-    // False if somebody has it, dead or alive.
-    rdma::Task<Result<bool>> try_lock() override;
-    // ESTALE: the lease had ended, and another has the lock or has had it since.
-    rdma::Task<Result<>> unlock() override;
-    rdma::Task<Result<>> renew();
+    // As of every Mutex, but that lock_until() takes it over, too, if its holder died, and that
+    // try_lock() is false if somebody has it, dead or alive. unlock() and renew(): ESTALE if the
+    // lease had ended, and another has the lock or has had it since.
+    Call<> renew() { return {lanes_.loop(), renewing()}; }
 
     bool held() { return word_ != 0 && lanes_.loop().now() < until_; }
     // Larger than that of every holder before. 0 if it is not held.
     std::uint64_t token() const { return word_ >> kTokenShift; }
 
 private:
+    rdma::Task<Result<>> locking() override;
+    rdma::Task<Result<bool>> locking_until(Instant deadline) override;
+    rdma::Task<Result<bool>> trying() override;
+    rdma::Task<Result<>> unlocking() override;
+    rdma::Task<Result<>> renewing();
+
     static constexpr unsigned kTokenShift = 24;
     static constexpr unsigned kBeatShift = 16;
 

@@ -17,11 +17,12 @@ public:
     };
 
     McsLock(Lanes& lanes, ptr<Line> line) : Mutex(lanes), line_(line) {}
-    rdma::Task<Result<>> lock() override;
-    rdma::Task<Result<bool>> try_lock() override;
-    rdma::Task<Result<>> unlock() override;
 
 private:
+    rdma::Task<Result<>> locking() override;
+    rdma::Task<Result<bool>> trying() override;
+    rdma::Task<Result<>> unlocking() override;
+
     static Result<ptr<Place>> take_place(Lanes& lanes, NodeId home);
     static rdma::Task<Result<ptr<Place>>> take(Lanes& lanes, ptr<Line> line);
     static rdma::Task<Result<>> wait_in_queue(Lanes& lanes, ptr<Line> line, ptr<Place> place);

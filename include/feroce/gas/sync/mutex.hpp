@@ -2,8 +2,8 @@
 // is one thread's handle on it, cheap to make, for one thread and one lock, and holds it at most
 // once. Several handles may be held at a time (nesting), each with its place in a queue.
 //
-//   auto guard = co_await mutex.guard();          // Or mutex.guard() under loop.run: blocking.
-//   if (!guard) return guard.error();
+//   auto guard = co_await mutex.guard();          // Or blocking: mutex.guard().wait().
+//   if (!guard) co_return guard.error();
 //   ...                                           // Released when the guard is destroyed.
 //
 // Who holds a lock sees what earlier holders wrote, if they waited for their writes or chained them
@@ -18,6 +18,7 @@
 #include <memory>
 #include <utility>
 
+#include "feroce/gas/call.hpp"
 #include "feroce/gas/lanes.hpp"
 #include "feroce/loop.hpp"
 #include "feroce/shelter.hpp"
@@ -31,16 +32,21 @@ class Mutex;
 // starts to release it and lets the thread's loop do the rest, which needs nothing of the handle.
 class [[nodiscard]] Guard {
 public:
-    explicit Guard(Mutex& mutex) : mutex_(&mutex) {}
-    Guard(Guard&& other) noexcept : mutex_(std::exchange(other.mutex_, nullptr)) {}
+    explicit Guard(Mutex& mutex);
+    Guard(Guard&& other) noexcept
+        : loop_(other.loop_), mutex_(std::exchange(other.mutex_, nullptr)) {}
     Guard& operator=(Guard&& other) noexcept {
+        std::swap(loop_, other.loop_);
         std::swap(mutex_, other.mutex_);
         return *this;
     }
     ~Guard();
-    rdma::Task<Result<>> release();
+    Call<> release() { return {*loop_, releasing()}; }
 
 private:
+    rdma::Task<Result<>> releasing();
+
+    rdma::Loop* loop_;
     Mutex* mutex_;
 };
 
@@ -53,28 +59,40 @@ public:
 
     // After ETIMEDOUT or ECANCELED it is not held, and others get it. After another error it is not
     // known whether it was taken: its home node is lost.
-    virtual rdma::Task<Result<>> lock() = 0;
+    Call<> lock() { return {loop(), locking()}; }
     // False if somebody holds it or waits for it.
-    virtual rdma::Task<Result<bool>> try_lock() = 0;
+    Call<bool> try_lock() { return {loop(), trying()}; }
     // Ignores limits. The task needs nothing of the handle, which may be destroyed before it has
     // ended. EPERM: the handle does not hold the lock.
-    virtual rdma::Task<Result<>> unlock() = 0;
+    Call<> unlock() { return {loop(), unlocking()}; }
 
     // Tries until then; false if it was never free. Does not stand in a queue: nobody waits for a
     // turn that is passed on.
-    virtual rdma::Task<Result<bool>> lock_until(Instant deadline);
-    rdma::Task<Result<Guard>> guard();
+    Call<bool> lock_until(Instant deadline) { return {loop(), locking_until(deadline)}; }
+    Call<Guard> guard() { return {loop(), guarding()}; }
 
     Lanes& lanes() { return lanes_; }
 
 protected:
+    // What lock() and its like do, in the way of each kind of lock.
+    virtual rdma::Task<Result<>> locking() = 0;
+    virtual rdma::Task<Result<bool>> trying() = 0;
+    virtual rdma::Task<Result<>> unlocking() = 0;
+    virtual rdma::Task<Result<bool>> locking_until(Instant deadline);
+
     // What unlock() gives: the release is finished whatever happens to the task.
     static rdma::Task<Result<>> finish(Lanes& lanes, rdma::Task<Result<>> release);
     static rdma::Task<Result<>> not_held();
 
     Lanes& lanes_;
     bool held_ = false;  // By this handle.
+
+private:
+    rdma::Loop& loop() const { return lanes_.loop(); }
+    rdma::Task<Result<Guard>> guarding();
 };
+
+inline Guard::Guard(Mutex& mutex) : loop_(&mutex.lanes().loop()), mutex_(&mutex) {}
 
 // Waiting for a word to change: a few looks at once, then with growing pauses, drawn at random so
 // that those who wait do not keep step; after half a millisecond with pauses of an eighth of the

@@ -16,14 +16,24 @@ public:
     };
 
     RwLock(Lanes& lanes, ptr<Line> line) : lanes_(lanes), line_(line) {}
-    rdma::Task<Result<>> lock_shared();
-    rdma::Task<Result<>> unlock_shared();
-    rdma::Task<Result<>> lock();
-    rdma::Task<Result<>> unlock();
-    rdma::Task<Result<bool>> try_lock();         // False if anybody is inside.
-    rdma::Task<Result<bool>> try_lock_shared();  // False if a writer is, or waits.
+    Call<> lock_shared() { return {loop(), locking_shared()}; }
+    Call<> unlock_shared() { return {loop(), unlocking_shared()}; }
+    Call<> lock() { return {loop(), locking()}; }
+    Call<> unlock() { return {loop(), unlocking()}; }
+    // False if anybody is inside.
+    Call<bool> try_lock() { return {loop(), trying()}; }
+    // False if a writer is, or waits.
+    Call<bool> try_lock_shared() { return {loop(), trying_shared()}; }
 
 private:
+    rdma::Loop& loop() const { return lanes_.loop(); }
+    rdma::Task<Result<>> locking_shared();
+    rdma::Task<Result<>> unlocking_shared();
+    rdma::Task<Result<>> locking();
+    rdma::Task<Result<>> unlocking();
+    rdma::Task<Result<bool>> trying();
+    rdma::Task<Result<bool>> trying_shared();
+
     class Claim;
     static rdma::Task<Result<bool>> enter(Lanes& lanes, ptr<Line> line);
     static rdma::Task<Result<std::uint64_t>> claim(Lanes& lanes, ptr<Line> line,
@@ -42,11 +52,16 @@ public:
     };
 
     Semaphore(Lanes& lanes, ptr<Line> line) : lanes_(lanes), line_(line) {}
-    rdma::Task<Result<>> acquire();
-    rdma::Task<Result<bool>> try_acquire();  // False if it saw none.
-    rdma::Task<Result<>> release(std::int64_t count = 1);
+    Call<> acquire() { return {loop(), acquiring()}; }
+    Call<bool> try_acquire() { return {loop(), trying()}; }  // False if it saw none.
+    Call<> release(std::int64_t count = 1) { return {loop(), releasing(count)}; }
 
 private:
+    rdma::Loop& loop() const { return lanes_.loop(); }
+    rdma::Task<Result<>> acquiring();
+    rdma::Task<Result<bool>> trying();
+    rdma::Task<Result<>> releasing(std::int64_t count);
+
     static rdma::Task<Result<bool>> take(Lanes& lanes, ptr<Line> line);
     static rdma::Task<Result<>> give(Lanes& lanes, ptr<Line> line, std::int64_t count);
 

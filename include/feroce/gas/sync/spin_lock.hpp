@@ -17,11 +17,12 @@ public:
     };
 
     SpinLock(Lanes& lanes, ptr<Line> line) : Mutex(lanes), line_(line) {}
-    rdma::Task<Result<>> lock() override;
-    rdma::Task<Result<bool>> try_lock() override;
-    rdma::Task<Result<>> unlock() override;
 
 private:
+    rdma::Task<Result<>> locking() override;
+    rdma::Task<Result<bool>> trying() override;
+    rdma::Task<Result<>> unlocking() override;
+
     static rdma::Task<Result<bool>> take(Lanes& lanes, ptr<Line> line);
     static rdma::Task<Result<>> give(Lanes& lanes, ptr<Line> line);
 
@@ -36,11 +37,12 @@ public:
     };
 
     TicketLock(Lanes& lanes, ptr<Line> line) : Mutex(lanes), line_(line) {}
-    rdma::Task<Result<>> lock() override;
-    rdma::Task<Result<bool>> try_lock() override;
-    rdma::Task<Result<>> unlock() override;
 
 private:
+    rdma::Task<Result<>> locking() override;
+    rdma::Task<Result<bool>> trying() override;
+    rdma::Task<Result<>> unlocking() override;
+
     using Ticket = std::uint64_t;
 
     static rdma::Task<Result<Ticket>> take(Lanes& lanes, ptr<Line> line);

@@ -3,6 +3,9 @@
 // when a writer dies.
 #pragma once
 
+#include <utility>
+
+#include "feroce/gas/call.hpp"
 #include "feroce/gas/sync/guarded.hpp"
 
 namespace feroce::gas {
@@ -12,18 +15,24 @@ class Versioned {
 public:
     using Cell = typename Guarded<T>::Block;
 
-    Versioned(Lanes& lanes, ptr<Cell> cell) : guarded_(lanes), cell_(cell) {}
+    Versioned(Lanes& lanes, ptr<Cell> cell) : lanes_(&lanes), guarded_(lanes), cell_(cell) {}
 
-    rdma::Task<Result<T>> read() {
+    Call<T> read() { return {lanes_->loop(), reading()}; }
+    // Replaces the value by what the function makes of it.
+    template <class Change>
+    Call<T> update(Change change) {
+        return {lanes_->loop(), updating(std::move(change))};
+    }
+
+private:
+    rdma::Task<Result<T>> reading() {
         T value{};
         const auto version = co_await guarded_.read(cell_, value);
         if (!version) co_return version.error();
         co_return value;
     }
-
-    // Replaces the value by what the function makes of it.
     template <class Change>
-    rdma::Task<Result<T>> update(Change change) {
+    rdma::Task<Result<T>> updating(Change change) {
         T value{};
         auto hold = co_await guarded_.lock(cell_, value);
         if (!hold) co_return hold.error();
@@ -34,7 +43,7 @@ public:
         co_return value;
     }
 
-private:
+    Lanes* lanes_;
     Guarded<T> guarded_;
     ptr<Cell> cell_;
 };
