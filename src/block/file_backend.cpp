@@ -4,9 +4,10 @@
 //
 // Linux tells a descriptor once that pages could not be written. So that no report is taken by
 // another caller, syncs have a descriptor of their own and are made one after the other; each
-// serves all who waited when it began. So that no report is lost with a killed server, they and
-// writes with FUA are marked, and made by threads: to set the mark may block. A write with FUA that
-// fails by itself is judged by a sync: its descriptor may have been told of a loss all the same.
+// serves all requests that waited when it began. So that no report is lost with a killed server,
+// they and writes with FUA are marked, and made by threads: to set the mark may block. A write with
+// FUA that fails by itself is judged by a sync: its descriptor may have been told of a loss all the
+// same.
 #include <fcntl.h>
 #include <linux/falloc.h>
 #include <sys/uio.h>
@@ -32,7 +33,16 @@ namespace {
 
 constexpr std::size_t kZeroes = 64 << 10;
 
+// Where a request is, from which its next call follows at any time: a ring that gives up asks for
+// it again. Only advance() and what it calls go on to another step.
 enum class Step : std::uint8_t { SyncBefore, Main, Fill, SyncAfter, Judge };
+
+Step step_of(const BackendRequest& request) {
+    return static_cast<Step>(request.step);
+}
+void go_to(BackendRequest& request, Step step) {
+    request.step = static_cast<std::uint8_t>(step);
+}
 
 alignas(kDirectAlignment) std::array<std::byte, kZeroes> zeroes{};
 
@@ -123,7 +133,7 @@ void FileBackend::submit(BackendRequest& request) {
     if (const int error = borrow_aligned(request); error != 0) return request.done(request, error);
     ++in_flight_;
     const bool first = request.preflush && request.kind != IoKind::Flush && !syncs_nothing;
-    request.step = static_cast<std::uint8_t>(first ? Step::SyncBefore : Step::Main);
+    go_to(request, first ? Step::SyncBefore : Step::Main);
     call(request);
 }
 
@@ -142,7 +152,7 @@ int FileBackend::borrow_aligned(BackendRequest& request) const {
 }
 
 bool FileBackend::syncs(const BackendRequest& request) const {
-    const auto step = static_cast<Step>(request.step);
+    const auto step = step_of(request);
     return (step != Step::Main && step != Step::Fill) || request.kind == IoKind::Flush;
 }
 
@@ -166,7 +176,7 @@ void FileBackend::begin_sync() {
     syncing_ = true;
     left_marks_ = 0;
     while (BackendRequest* const request = want_sync_.pop_front()) {
-        if (static_cast<Step>(request->step) == Step::Judge) ++left_marks_;
+        if (step_of(*request) == Step::Judge) ++left_marks_;
         synced_.push_back(*request);
     }
     call_by_thread(sync_);
@@ -179,7 +189,7 @@ void FileBackend::end_sync(int result) {
     told.splice(synced_);
     syncing_ = false;
     if (!want_sync_.empty()) begin_sync();
-    // Those who are told may submit more, and have the back end destroyed with the last.
+    // Requests that are told may submit more, and have the back end destroyed with the last.
     while (BackendRequest* const request = told.pop_front())
         if (advance(*request, result)) call(*request);
 }
@@ -195,7 +205,7 @@ FileCall FileBackend::next_call(const BackendRequest& request) const {
                         .mark = file_->mark(),
                         .left_marks = left_marks_};
     if (&request == &sync_) return sync;
-    switch (static_cast<Step>(request.step)) {
+    switch (step_of(request)) {
         case Step::Main:
             return main_call(request);
         case Step::Fill: {
@@ -238,7 +248,7 @@ FileCall FileBackend::main_call(const BackendRequest& request) const {
 }
 
 bool FileBackend::advance(BackendRequest& request, int result) {
-    const auto step = static_cast<Step>(request.step);
+    const auto step = step_of(request);
     const bool is_marked = step == Step::Main && request.fua && request.kind == IoKind::Write;
     if (is_marked && file_->mark() != nullptr && result < 0)
         return after_failed_fua(request, result);
@@ -247,7 +257,7 @@ bool FileBackend::advance(BackendRequest& request, int result) {
         case Step::SyncBefore:
             request.lost = result < 0;
             if (result < 0) return finish(request, -result);
-            request.step = static_cast<std::uint8_t>(Step::Main);
+            go_to(request, Step::Main);
             return true;
         case Step::SyncAfter:
             request.lost = result < 0;
@@ -256,7 +266,7 @@ bool FileBackend::advance(BackendRequest& request, int result) {
             request.lost = result < 0;
             if (result < 0) return finish(request, -result);
             if (request.own_error != EINTR) return finish(request, request.own_error);
-            request.step = static_cast<std::uint8_t>(Step::Main);
+            go_to(request, Step::Main);
             return true;
         case Step::Main:
         case Step::Fill:
@@ -268,7 +278,7 @@ bool FileBackend::advance(BackendRequest& request, int result) {
 bool FileBackend::after_failed_fua(BackendRequest& request, int result) {
     if (is_own_error(result)) {
         request.own_error = -result;
-        request.step = static_cast<std::uint8_t>(Step::Judge);
+        go_to(request, Step::Judge);
         return true;
     }
     request.lost = true;
@@ -277,9 +287,9 @@ bool FileBackend::after_failed_fua(BackendRequest& request, int result) {
 }
 
 bool FileBackend::after_main(BackendRequest& request, int result) {
-    const bool fills = request.step == static_cast<std::uint8_t>(Step::Fill);
+    const bool fills = step_of(request) == Step::Fill;
     if (result == -EOPNOTSUPP && request.kind == IoKind::WriteZeroes && !fills) {
-        request.step = static_cast<std::uint8_t>(Step::Fill);
+        go_to(request, Step::Fill);
         return true;
     }
     // The drive could not be flushed: what it had in its cache may be gone.
@@ -294,7 +304,7 @@ bool FileBackend::after_main(BackendRequest& request, int result) {
     }
     const bool unmaps = request.kind == IoKind::Discard || request.kind == IoKind::WriteZeroes;
     if (!request.fua || !unmaps) return finish(request, 0);
-    request.step = static_cast<std::uint8_t>(Step::SyncAfter);
+    go_to(request, Step::SyncAfter);
     return true;
 }
 
