@@ -54,12 +54,12 @@ private:
 struct CmEvent {
     rdma_cm_event_type type = RDMA_CM_EVENT_ADDR_RESOLVED;
     int status = 0;            // An errno, negative or not, or the reason of a rejection.
-    rdma_cm_id* id = nullptr;  // For a request: the new one, owned by who gets the event.
+    rdma_cm_id* id = nullptr;  // For a request: the new one, owned by the handler of the event.
     rdma_conn_param parameters{};
     PrivateData data;
 };
 
-// The context of an rdma_cm_id that stands on a loop's channel.
+// The context of an rdma_cm_id on a loop's channel.
 class CmHandler {
 public:
     virtual void on_cm_event(const CmEvent& event) = 0;

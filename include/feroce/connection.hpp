@@ -1,5 +1,5 @@
 // Connection: a reliable connection to a peer, made by rdma_cm. What it can do is in transfer.hpp
-// as awaitables, and here as raw posts for who brings operations of his own.
+// as awaitables, and here as raw posts for callers with operations of their own.
 //
 // A connection closes for good: when an end disconnects, when an operation fails, and when one is
 // given up (timeout or stop), because the device still holds its memory until then. Everything that
@@ -38,7 +38,7 @@ struct ConnectionOptions {
     SharedReceives* shared_receives = nullptr;  // Of the same domain. Null: receives of its own.
     std::uint32_t sge = 4;                      // Regions of one work request.
     std::uint32_t inline_bytes = 64;
-    std::uint8_t reads = 255;  // READs and atomics under way; 255: what goes.
+    std::uint8_t reads = 255;  // READs and atomics in flight; 255: what goes.
     std::uint8_t retry_count = 7;
     std::uint8_t rnr_retry_count = 7;  // 7: without end.
     // How long the device waits for an acknowledgement before it repeats what it sent, rounded up

@@ -17,7 +17,7 @@
 namespace feroce::rdma {
 
 // Fails only with ETIMEDOUT or ECANCELED; the function runs even then. What it throws is thrown to
-// who awaits it, and its value ends on the thread of `here`. Awaited on that thread; both loops
+// the caller, and its value ends on the thread of `here`. Awaited on that thread; both loops
 // outlive the call. GCC 12 ends temporaries of an awaiting expression twice: a lambda that captures
 // more than plain values must have a name and be moved in.
 template <class Function>

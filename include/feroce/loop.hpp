@@ -27,7 +27,7 @@ class TaskGroup;
 // its own, such as io_uring.
 class Source {
 public:
-    virtual bool poll() = 0;         // Tells who waits for what has come; true if there was any.
+    virtual bool poll() = 0;         // Tells waiters of what has come; true if there was any.
     virtual void arm() = 0;          // Called before the loop waits, and poll() once more then:
     virtual int fd() const = 0;      // what comes later makes this readable,
     virtual void take_events() = 0;  // until this.
@@ -91,7 +91,8 @@ public:
     void on_exception(std::function<void(std::exception_ptr)> handler) {
         on_exception_ = std::move(handler);
     }
-    // Whoever asks is called by a round: what is put off to its end is not put off for long.
+    // True: the caller is called by a round, and what is put off to its end is not put off for
+    // long.
     bool in_round() const { return in_round_; }
     // A round that waits, at most until then, if there is nothing to do.
     void poll_or_wait(Instant until = kNever);
@@ -107,7 +108,7 @@ public:
     // Any thread, also a signal's handler. Before run(): that returns at once.
     void stop() noexcept;
     // This thread has polled, saw in memory what it waited for, and may not poll again soon: what
-    // arrives meanwhile must not wait for it. A soft device serves others by whoever polls.
+    // arrives meanwhile must not wait for it. A soft device serves others by the threads that poll.
     void rest();
     // Runs beside everything, at most as long as the loop.
     void spawn(Task<void> task);
@@ -173,7 +174,8 @@ private:
     std::atomic<Message*> mail_ = nullptr;
     List<Message> inbox_;       // Taken off mail_, oldest first.
     List<Message> delivering_;  // Of the round; a member for the same reason.
-    // Sequentially consistent with mail_: either who posts sees the sleeper, or it sees the mail.
+    // Sequentially consistent with mail_: either the poster sees the sleeper, or the sleeper the
+    // mail.
     std::atomic<bool> sleeping_ = false;
     // Threads that are posting. They touch the loop even after their message was delivered, which
     // may be what lets the loop end. Up before the message is pushed (its release), down with
@@ -183,7 +185,7 @@ private:
     rdma_event_channel* cm_channel_ = nullptr;
     Instant next_cm_look_{};
     Instant idle_since_ = kNever;
-    bool in_round_ = false;          // Whoever is called now need not wait long for its end.
+    bool in_round_ = false;          // What is called now need not wait long for its end.
     Instant round_time_ = kNever;    // kNever: not read yet.
     Duration spin_ = options_.spin;  // As it has grown.
     std::vector<std::pair<ibv_context*, std::unique_ptr<CompletionQueue>>> common_queues_;

@@ -102,8 +102,8 @@ private:
     MemoryRegion region_;  // Ends before its memory.
 };
 
-// A key of its own for a part of a region, made and taken back without registering anew. Type 1:
-// good for all connections of its domain.
+// A key of its own for a part of a region, made and taken back without another registration. Type
+// 1: good for all connections of its domain.
 class MemoryWindow {
 public:
     static Result<MemoryWindow> create(ibv_pd* domain);

@@ -1,4 +1,4 @@
-// Operation: who is told of a completion. A work request carries its address as wr_id, so nothing
+// Operation: what is told of a completion. A work request carries its address as wr_id, so nothing
 // is allocated or looked up per operation. It must live until it has completed; work requests
 // without one (wr_id 0) are told to nobody.
 #pragma once

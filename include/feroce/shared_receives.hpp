@@ -3,7 +3,7 @@
 // ConnectionOptions::shared_receives; it ends after them.
 //
 //     auto queue = SharedReceives::create(domain.raw(), 1024).value();
-//     queue.post(buffer.local(), operation);      // The completion's qp_num tells who sent.
+//     queue.post(buffer.local(), operation);      // The completion's qp_num tells the sender.
 #pragma once
 
 #include <infiniband/verbs.h>

@@ -1,5 +1,5 @@
-// Signal: coroutines of one loop wait for it, first come first served. It carries no state: who
-// waits for a condition looks, waits, and looks again.
+// Signal: coroutines of one loop wait for it, first come first served. It carries no state: a
+// coroutine that waits for a condition looks, waits, and looks again.
 #pragma once
 
 #include <coroutine>

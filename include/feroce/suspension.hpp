@@ -1,6 +1,7 @@
 // Suspension: a coroutine that waits, with its deadline and stop token. What one awaits derives
-// from it: Signal::Wait, Loop::Sleep, Transfer. It stands in the frame of the coroutine, so waiting
-// allocates nothing. It is in one list at a time: of who waits for something, or of who may go on.
+// from it: Signal::Wait, Loop::Sleep, Transfer. It lies in the frame of the coroutine, so waiting
+// allocates nothing. It is in one list at a time: of what waits for something, or of what may go
+// on.
 #pragma once
 
 #include <atomic>
@@ -108,7 +109,7 @@ protected:
     void set_code(int code) { code_ = code; }
 
     // Starts to wait. Returns 0, or ETIMEDOUT or ECANCELED if that is so already: then nothing
-    // watches the limits, and who waits is to finish at once.
+    // watches the limits, and the wait is to finish at once.
     int begin(std::coroutine_handle<> waiting, const Limits* outer);
     bool limited() const { return deadline_.armed() || on_stop_.has_value(); }
     // Waits no more: nothing watches the limits from here on.
@@ -144,7 +145,7 @@ private:
     std::optional<std::stop_callback<OnStop>> on_stop_;  // Ends before stop_, which it posts.
 };
 
-// What co_await makes of a suspension that stands in the awaiting expression and stays there.
+// What co_await makes of a suspension that lies in the awaiting expression and stays there.
 template <class Awaited>
 class Awaiter {
 public:
@@ -161,7 +162,7 @@ private:
     Awaited& awaited_;
 };
 
-// What all that is awaited has in common for who awaits it.
+// What all that is awaited has in common for the caller.
 template <class Self, class Base = Suspension>
 class Limited : public Base {
 public:

@@ -1,4 +1,4 @@
-// Task<T>: a lazy coroutine. It runs when it is awaited, hands its value to who awaits it by
+// Task<T>: a lazy coroutine. It runs when it is awaited, hands its value to its caller by
 // symmetric transfer, and ends with its owner. Start one with Loop::run or TaskGroup::spawn.
 //
 // Limits travel inwards: a task with a deadline or a stop token gives them to everything it awaits,
@@ -131,7 +131,7 @@ public:
         handle_.promise().own_limits().add(stop);
         return std::move(*this);
     }
-    // Before it is started: limits of who awaits it do not reach it; its own do.
+    // Before it is started: limits of the caller do not reach it; its own do.
     Task shielded() && {
         handle_.promise().shield();
         return std::move(*this);

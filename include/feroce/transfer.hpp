@@ -1,10 +1,10 @@
 // What one awaits on a connection:
 //     Result<> done = co_await connection.read(to, from).within(50ms);
 //     Result<> done = connection.read(to, from).wait();      // Blocks, driving the loop.
-// A transfer stands in the frame of who awaits it and allocates nothing. It resumes when the device
-// has let go of its memory. That makes limits strict: a transfer that is given up closes the
-// connection, for a request on its way cannot be taken back otherwise; the Result says which.
-// While the send queue is full, transfers wait their turn.
+// A transfer lies in the frame of the coroutine that awaits it and allocates nothing. It resumes
+// when the device has let go of its memory. That makes limits strict: a transfer that is given up
+// closes the connection, for a request on its way cannot be taken back otherwise; the Result says
+// which. While the send queue is full, transfers wait their turn.
 #pragma once
 
 #include <infiniband/verbs.h>

@@ -1,4 +1,4 @@
-// Desk: where requests of clients are looked at: who asks, for which disk, whether that is
+// Desk: where requests of clients are looked at: which client asks, for which disk, whether that is
 // allowed, and what the back end is to do. No network and no coroutine in it, so that it can be
 // fuzzed as it is.
 //
@@ -125,7 +125,7 @@ private:
     ClientBook book_;
     std::unique_ptr<BookSaver> book_saver_;  // Null: the book ends with the desk.
     std::map<std::uint64_t, Session> sessions_;
-    std::deque<Job> jobs_;  // All there are; grows to the most that were ever under way.
+    std::deque<Job> jobs_;  // All there are; grows to the most that were ever in flight.
     rdma::List<BackendRequest> free_;
     DiskServerStatistics statistics_;
 };

@@ -1,4 +1,4 @@
-// What a desk exports, and to whom: the part of it that its owner changes while it runs.
+// What a desk exports, and to which clients: the part of it that its owner changes while it runs.
 #include <algorithm>
 #include <cerrno>
 #include <utility>

@@ -176,7 +176,7 @@ rdma::Task<rdma::Result<>> DiskCore::ask_to_open() {
     auto done = co_await session_.read(bytes, room).service();
     if (!done) {
         const rdma::Error why = refusal(done.error().code);
-        // It stays so: whoever was granted it since may write until it is opened anew.
+        // It stays so: the session that was granted it since may write until it is opened again.
         if (why.code == ESTALE && life_ > 0) gone_ = why.why;
         co_return why;
     }
@@ -238,7 +238,7 @@ rdma::Result<> DiskCore::check(std::uint64_t offset, std::uint64_t length) const
     if (offset > shape.size || shape.size - offset < length)
         return rdma::Error(ENOSPC, "the disk " + name_ + " ends at byte " +
                                        std::to_string(shape.size) +
-                                       "; if it has grown, ask for its size anew");
+                                       "; if it has grown, ask for its size again");
     if (offset % shape.logical_block != 0 || length % shape.logical_block != 0)
         return rdma::Error(EINVAL, "the disk " + name_ + " is read and written in blocks of " +
                                        std::to_string(shape.logical_block) + " bytes");

@@ -47,7 +47,7 @@ private:
                                                    Grant grant);
     static rdma::Task<void> say_goodbye(rtrs::Session session, std::uint32_t device, Grant grant);
     rdma::Result<> check(std::uint64_t offset, std::uint64_t length) const;
-    // One request; opens the disk anew and tries again while the server does not know it.
+    // One request; opens the disk again and repeats it while the server does not know it.
     rdma::Task<rdma::Result<>> request(IoRequest io, std::span<std::byte> data);
     // One or several, side by side.
     rdma::Task<rdma::Result<>> transfer(IoRequest io, std::uint64_t offset,

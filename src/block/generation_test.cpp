@@ -1,4 +1,5 @@
-// Who may write a disk, and what a flush still promises, over restarts, losses and second clients.
+// Which session may write a disk, and what a flush still promises, over restarts, losses and second
+// clients.
 #include <cerrno>
 #include <cstring>
 #include <stdexcept>

@@ -1,4 +1,4 @@
-// Who may open an export: names of sessions and networks of addresses.
+// The clients that may open an export: names of sessions and networks of addresses.
 #pragma once
 
 #include <array>

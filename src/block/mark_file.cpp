@@ -66,7 +66,7 @@ bool remembers_failures(int fd) {
     return std::find(known.begin(), known.end(), static_cast<long>(system.f_type)) != known.end();
 }
 
-// The kernel tells the first who asks. The other disks of this server that lie on the same file
+// The kernel tells the first that asks. The other disks of this server that lie on the same file
 // system are told by us.
 int ask_once(int fd, const struct stat& status) {
     static std::mutex mutex;

@@ -30,7 +30,7 @@ enum class MessageType : std::uint16_t {
 
 Result<MessageType> message_type(ByteView data);
 
-// Either way: who speaks which version.
+// Either way: the version that each end speaks.
 struct SessionInfo {
     static constexpr std::size_t kSize = 36;
 

@@ -27,7 +27,7 @@ void Epochs::show(Group group) {
 
 Epochs::Pin Epochs::pin() {
     const Instant now = lanes_.loop().now();
-    // All of its pins are over, as check() tells whoever holds one: it hides the younger ones.
+    // All of its pins are over, as check() tells the holder of one: it hides the younger ones.
     if (shown_.pins != 0 && now >= shown_until_) show(std::exchange(young_, Group()));
     if (shown_.pins == 0) {
         show({.number = ++groups_, .pins = 1});

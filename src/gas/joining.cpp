@@ -33,7 +33,7 @@ struct Hello {
     std::uint16_t rank = 0;
     std::uint16_t size = 0;
     std::uint16_t thread = 0;
-    std::uint64_t process = 0;  // Another one for each: who comes again is known by it.
+    std::uint64_t process = 0;  // Another one for each: a process that comes again is known by it.
 };
 
 struct Welcome {

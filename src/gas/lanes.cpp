@@ -56,7 +56,7 @@ void describe(const Step& step, std::uint32_t rkey, ibv_send_wr& wr) {
     }
 }
 
-// What we ask for is within what a node shares, so it refuses who asks: it has fenced this node.
+// What we ask for is within what a node shares, so it refuses this node: it has fenced it.
 bool is_refusal(ibv_wc_status status) {
     return status == IBV_WC_REM_INV_REQ_ERR || status == IBV_WC_REM_ACCESS_ERR;
 }

@@ -34,7 +34,7 @@ inline void copy_from_shared(void* into, std::uint64_t address, std::size_t byte
     }
 }
 
-// release: who sees a word sees the words before it.
+// release: a node that sees a word sees the words before it.
 inline void copy_to_shared(std::uint64_t address, const void* from, std::size_t bytes) {
     const auto* in = static_cast<const std::byte*>(from);
     auto* into = reinterpret_cast<std::byte*>(address);

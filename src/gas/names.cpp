@@ -1,11 +1,11 @@
 // Names of objects, which outlive the node that keeps them. Every node has a table; that of the
 // first node that lives, the keeper, is the one that counts, and that of the next one, its
-// successor, will. Who changes a name locks both by a lease, writes the change to all others, then
-// to the successor, then to the keeper, which makes it valid: what was valid is in every table. Who
-// finds the keeper lost goes on at the successor, and gets its lock when a change that was on its
-// way has been copied. Entries are written whole, in one packet each. A thread that dies in between
-// has made its change or not; what it left in tables that do not count is put right by the next
-// change.
+// successor, will. A node that changes a name locks both by a lease, writes the change to all
+// others, then to the successor, then to the keeper, which makes it valid: what was valid is in
+// every table. A node that finds the keeper lost goes on at the successor, and gets its lock when a
+// change that was on its way has been copied. Entries are written whole, in one packet each. A
+// thread that dies in between has made its change or not; what it left in tables that do not count
+// is put right by the next change.
 #include <cerrno>
 #include <cstring>
 #include <string>
@@ -67,8 +67,8 @@ rdma::Task<Result<>> Node::Core::change_names(EditNames edit) {
         const std::size_t losses_before = count_losses();
         const auto done = co_await change_names_at(*node, edit, again);
         co_await tell_of_all_losses();
-        // All others have it, the successor and the keeper too: whoever dies now, it is kept. A
-        // second time it might undo what another node has done since.
+        // All others have it, the successor and the keeper too: whichever node dies now, it is
+        // kept. A second time it might undo what another node has done since.
         if (done) co_return done;
         // Once more where somebody was lost meanwhile, or this thread was stopped in the middle.
         if (count_losses() != losses_before || is_lost(*node)) continue;

@@ -82,7 +82,7 @@ std::span<plain<std::uint64_t>> Node::Core::arrivals() const {
     return {reinterpret_cast<plain<std::uint64_t>*>(first), size()};
 }
 
-// For a thread, when the directory is complete: who there is, but no connections yet.
+// For a thread, when the directory is complete: the nodes are known, but no connections yet.
 void Node::Core::make_lanes(std::size_t thread) {
     const auto buffers =
         segment().subspan(layout().buffers() + thread * Lanes::buffer_bytes(size()));

@@ -35,7 +35,7 @@ public:
     std::span<detail::DirectoryEntry> directory() const;
     std::span<plain<std::uint64_t>> losses() const;
     std::span<plain<std::uint64_t>> arrivals() const;
-    void make_lanes(std::size_t thread);  // And what stands on them.
+    void make_lanes(std::size_t thread);  // And what is built on them.
 
     ptr<detail::Control> control_of(NodeId node);
 
@@ -48,7 +48,7 @@ public:
     // Of names.cpp.
     rdma::Task<Result<>> publish(std::string_view name, std::uint64_t bits, std::size_t bytes);
     rdma::Task<Result<>> withdraw(std::string_view name);
-    // Waits for the name. Who may make it, if it is this node's turn, gets null bits instead.
+    // Waits for the name. A caller that may make it gets null bits if it is this node's turn.
     rdma::Task<Result<std::uint64_t>> find(std::string_view name, std::size_t bytes, bool may_make);
 
     NodeOptions options;
@@ -86,7 +86,7 @@ private:
     void take_over_losses();  // That others or other threads have written here.
     // Of a thread's lanes: sets the word for it.
     void on_lost(NodeId node);
-    // Before thread 0 posts anything: fences whoever was found lost, and passes it on.
+    // Before thread 0 posts anything: fences the nodes that were found lost, and passes it on.
     void follow_losses();
     // Of a node that cannot be reached. If it has not left, the others are told.
     rdma::Task<void> lose(NodeId node);

@@ -16,7 +16,7 @@ public:
     explicit constexpr PoolHead(std::uint64_t heap_bytes)
         : mask_((std::uint64_t{1} << std::bit_width(heap_bytes / kGranule + 1)) - 1) {}
 
-    // What stands for a block in a head and in the block above it. 0: there is none.
+    // What means a block in a head and in the block above it. 0: there is none.
     constexpr std::uint64_t link_to(std::uint64_t offset) const { return offset / kGranule + 1; }
     constexpr std::uint64_t link(std::uint64_t word) const { return word & mask_; }
     // Of the block on top, which there is.

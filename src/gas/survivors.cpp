@@ -1,9 +1,9 @@
-// Who of a cluster lives, and barriers among those. Nobody decides for the others: a node whose
-// lane to another fails notes that it is lost and writes so to all that it reaches, and whoever
-// waits for a node reads what that one has noted. A loss is final (ADR 0021), so all of them come
-// to know the same losses. Each of them fences the lost one: its device refuses whatever that one
-// asks for. A node that is refused, or reads its own number among the losses of another, knows that
-// it is no longer one of them, and asks nobody for anything any more.
+// Which nodes of a cluster live, and barriers among those. Nobody decides for the others: a node
+// whose lane to another fails notes that it is lost and writes so to all that it reaches, and
+// a node that waits for another reads what that has noted. A loss is final (ADR 0021), so all of
+// them come to know the same losses. Each of them fences the lost one: its device refuses whatever
+// that one asks for. A node that is refused, or reads its own number among the losses of another,
+// knows that it is no longer one of them, and asks nobody for anything any more.
 //
 // While nobody is lost a barrier has log2(n) rounds. From the first loss on what one node heard
 // from another may be missing, so each tells every other one that lives.
@@ -22,7 +22,7 @@ using detail::DirectoryEntry;
 
 namespace {
 
-// While a node waits at a barrier it makes sure that whom it waits for still lives.
+// While a node waits at a barrier it makes sure that the node it waits for still lives.
 constexpr Duration kHeartbeat = std::chrono::milliseconds(100);
 
 }  // namespace
@@ -164,7 +164,7 @@ rdma::Task<Result<bool>> Node::Core::pass_rounds() {
         const auto flags = control_of(to).elements<&Control::barrier>();
         const auto told = co_await lane_set(0).write(flags[round], epoch_);
         if (!told && !cannot_reach(to)) co_return told.error();
-        // Who has left had heard us: only the acknowledgement was lost.
+        // A node that has left had heard us: only the acknowledgement was lost.
         if (!told && !has_left(to)) {
             co_await lose(to);
             co_return false;
@@ -277,7 +277,7 @@ rdma::Task<void> Node::Core::say_goodbye() {
         const ptr<DirectoryEntry> entries(node,
                                           control_of(node).address() + detail::Layout::directory());
         const auto own = entries[static_cast<std::size_t>(id())];
-        // Who cannot hear it has left as well.
+        // A node that cannot hear it has left as well.
         static_cast<void>(co_await lane_set(0).write(own.field<&DirectoryEntry::left>(), 1));
     }
 }

@@ -81,7 +81,7 @@ Result<> Address::check() const {
 }
 
 std::uint16_t Address::port() const {
-    // The port stands at the same place in both kinds.
+    // The port is at the same place in both kinds.
     return ntohs(reinterpret_cast<const sockaddr_in&>(storage_).sin_port);
 }
 

@@ -249,7 +249,7 @@ void ConnectionCore::on_done(std::uint32_t work_requests) {
     }
 }
 
-// A simulated machine that is switched off throws through what waits; who ends cannot care.
+// A simulated machine that is switched off throws through what waits; a destructor cannot care.
 void ConnectionCore::look_or_relax() noexcept {
     try {
         if (!queue_->poll()) loop_.runtime().relax();

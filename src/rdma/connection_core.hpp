@@ -1,4 +1,4 @@
-// ConnectionCore: what stands behind a Connection and stays where it is: the rdma_cm id, how far
+// ConnectionCore: what a Connection refers to and what stays where it is: the rdma_cm id, how far
 // it came, why it closed, and the transfers that wait for room in the send queue.
 #pragma once
 
@@ -45,12 +45,13 @@ public:
     Result<> post_receive(const Regions& into, Operation& operation);
 
     // Transfers.
-    // Of the send queue; who comes new has none while others wait.
+    // Of the send queue; a new transfer has none while others wait.
     bool has_room(std::uint32_t work_requests, bool waited) const;
     bool queue_up(TransferBase& transfer);  // False if none is in flight, whose end makes room.
     void on_posted(std::uint32_t work_requests) { in_flight_ += work_requests; }
     void on_done(std::uint32_t work_requests);
-    // Calls who has completed until this one has; when the device must let go at once.
+    // Calls the operations that have completed until this one has; when the device must let go at
+    // once.
     void flush(const TransferBase& transfer);
     // The same for everything that is posted. The connection is closed.
     void drain();

@@ -146,7 +146,7 @@ TEST_F(Loopback, ARejectionBringsItsData) {
     EXPECT_EQ(made.error().reject_data[0], std::byte{99});
 }
 
-// What the loop fetched for a listener whom nobody asks is as bounded as what it did not.
+// What the loop fetched for a listener that nobody asks is as bounded as what it did not.
 TEST_F(Loopback, RequestsBeyondTheBacklogAreRefused) {
     Listener few = Listener::listen(loop, "127.0.0.1:0", 2).value();
     int refused = 0;

@@ -37,7 +37,7 @@ TEST(Devices, OfALoopbackAddressIsTheOneThatConnectionsUse) {
     }
 }
 
-// A message that came, and for whom.
+// A message that came, and its receiver.
 struct Arrived : Operation {
     Arrived() {
         complete = [](Operation& self, const ibv_wc& wc) {

@@ -51,7 +51,7 @@ public:
     Slot* take() { return arrived_.pop_front(); }
     bool has_news() const { return !arrived_.empty() || posted_ == 0; }
     void wait(Next& next) { waiting_.push_back(next); }
-    // To who waits longest, or to who asks next.
+    // To the coroutine that waits longest, or to the next one that asks.
     void deliver(Slot& slot) {
         Next* next = waiting_.pop_front();
         if (next == nullptr) return arrived_.push_back(slot);
@@ -69,7 +69,7 @@ private:
         --posted_;
         slot.completion = completion;
         if (connection_.judge(completion)) return deliver(slot);
-        // The last flushed receive tells everybody who waits that there will be no more.
+        // The last flushed receive tells every waiter that there will be no more.
         while (posted_ == 0 && !waiting_.empty()) waiting_.pop_front()->finish();
     }
 

@@ -73,7 +73,7 @@ private:
         // The device counts no longer what was fetched from it.
         if (waiting_.size() >= most_) return;
         waiting_.push_back(std::move(request));
-        arrived_.notify_all();  // Who was waiting may be gone when its turn comes.
+        arrived_.notify_all();  // A waiter may be gone when its turn comes.
     }
 
     Loop& loop_;

@@ -19,7 +19,7 @@ constexpr Duration kCmInterval = std::chrono::microseconds(20);
 // Connection events of one round: a flood of them must not hold up the completions of others.
 constexpr int kCmEvents = 64;
 
-// Half a dozen connections of sessions with 512 requests under way.
+// Half a dozen connections of sessions with 512 requests in flight.
 constexpr std::uint32_t kCommonEntries = 16384;
 
 // Ends itself when delivered.

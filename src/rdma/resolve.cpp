@@ -1,5 +1,5 @@
 // See resolve.hpp. A name is asked for in a thread of its own, since nothing can end the resolver's
-// call: whoever stops waiting leaves the thread alone.
+// call: a caller that stops waiting leaves the thread alone.
 #include "feroce/resolve.hpp"
 
 #include <netdb.h>

@@ -70,7 +70,7 @@ TEST(Resolve, ANameWithoutAddressIsASentence) {
         << found.error().why;
 }
 
-// The resolver cannot be stopped, but the one who waits for it can, and the loop may go.
+// The resolver cannot be stopped, but the coroutine that waits for it can, and the loop may go.
 TEST(Resolve, NobodyHasToWaitForTheResolver) {
     resolver_hangs = true;
     {

@@ -72,7 +72,7 @@ bool TransferBase::post_or_queue() {
     return true;
 }
 
-// Who is new goes on at once, who waited in the backlog by the loop.
+// A new transfer goes on at once, one that waited in the backlog by the loop.
 bool TransferBase::refuse(const Error& error) {
     if (state_ == State::Queued) {
         fail(error);
@@ -181,7 +181,7 @@ Result<> Batch::post() {
     std::size_t posted = 0;
     Result<> done = core().post(list_, &posted);
     if (done || posted == 0) return done;
-    // A part is under way, because raw posts took the room. Its end must be seen.
+    // A part is in flight, because raw posts took the room. Its end must be seen.
     core().close(done.error());
     core().drain();
     return done;

@@ -1,4 +1,4 @@
-// Who gets into a server and what is left of those who went or were refused.
+// Which clients get into a server, and what is left of those that went or were refused.
 #include <gtest/gtest.h>
 #include <rdma/rdma_cma.h>
 

@@ -90,7 +90,7 @@ TEST(ChunkTable, AHeldRequestDiesWithItsPath) {
 }
 
 // A client that repeats its requests through ever new paths, at any moment, in any state of the
-// server: each number executes at most once, and whoever is answered gets the result of that.
+// server: each number executes at most once, and every answer is the result of that.
 TEST(ChunkTable, RandomHistoriesExecuteEachRequestOnce) {
     for (std::uint64_t seed = 0; seed < 200; ++seed) {
         Prng random(seed);

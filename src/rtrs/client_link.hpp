@@ -1,6 +1,6 @@
 // ClientLink: one incarnation of a path at the client, from its first connection to its failure:
 // the connections, what the server announced, the keys of its chunks, the heartbeat, and the
-// requests under way. When it ends its queue pairs are gone, so nothing of the server's that still
+// requests in flight. When it ends its queue pairs are gone, so nothing of the server's that still
 // travels through it can touch the caller's memory.
 #pragma once
 

@@ -86,7 +86,7 @@ bool ControlDoor::serve_one() {
     look_ = true;  // There may be more.
     const std::string reply =
         answer_(split(std::string_view(request.data(), static_cast<std::size_t>(size))));
-    // Somebody who does not wait for his answer does not get it.
+    // A caller that does not wait for its answer does not get it.
     (void)::sendto(fd_, reply.data(), reply.size(), MSG_DONTWAIT | MSG_NOSIGNAL,
                    reinterpret_cast<const sockaddr*>(&from), from_size);
     return true;

@@ -1,6 +1,6 @@
 // ControlDoor: where `feroce session` knocks: a unix datagram socket in the user's own directory,
 // one a loop. A datagram is a request, words separated by NUL; its sender gets one datagram back.
-// Who can reach the directory is the user himself, so nobody is asked for his name.
+// Only the user himself can reach the directory, so nobody is asked for a name.
 //
 // A busy loop looks only every so many rounds: a look is a system call.
 #pragma once

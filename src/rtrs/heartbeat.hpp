@@ -37,7 +37,7 @@ private:
     Instant due_;
     Peer peer_;
     Instant sent_{};
-    bool unanswered_ = false;  // A heartbeat is under way, so sent_ is valid.
+    bool unanswered_ = false;  // A heartbeat is in flight, so sent_ is valid.
     unsigned missed_ = 0;
     Duration latency_{};
 };

@@ -98,7 +98,7 @@ protected:
         ASSERT_TRUE(info);
         chunks = info->chunks(kGeometry).value();
     }
-    // Writes a request's end so that its header stands at `offset` of the chunk.
+    // Writes a request's end so that its header is at `offset` of the chunk.
     void send_request(const RequestHeader& header, std::uint16_t chunk, std::uint32_t offset,
                       std::optional<std::uint32_t> immediate = {}) {
         header.emit(memory->bytes());

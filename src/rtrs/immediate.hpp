@@ -1,5 +1,5 @@
 // The 32-bit immediate of every RTRS message: four bits of type, 28 of payload. Values here are in
-// host order; on the wire they are big-endian, which is the business of whoever posts.
+// host order; on the wire they are big-endian, which is the business of the caller that posts.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 namespace feroce::rtrs {
 
 enum class ImmediateType : std::uint8_t {
-    Request = 0,              // Client to server: where in which chunk the header stands.
+    Request = 0,              // Client to server: where in which chunk the header is.
     Response = 1,             // Server to client: errno and chunk.
     ResponseInvalidated = 2,  // As Response, after a SEND WITH INVALIDATE of the client's key.
     Heartbeat = 8,

@@ -4,7 +4,7 @@
 namespace feroce::rtrs {
 namespace {
 
-// Requests that fill-first lets one path have more under way than another: some segmented sends of
+// Requests that fill-first lets one path have more in flight than another: some segmented sends of
 // requests of 4 KiB, of which each holds 15.
 constexpr std::uint32_t kLead = 32;
 

@@ -1,5 +1,5 @@
-// The right to use a chunk of the server: one permit per chunk. Who finds none waits in line and
-// gets the next one that is given back, so nobody is overtaken.
+// The right to use a chunk of the server: one permit per chunk. A request that finds none waits in
+// line and gets the next one that is given back, so nobody is overtaken.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ public:
 
     explicit Permits(std::uint16_t count);
 
-    // True: waiter.permit is its own. False: it stands in line.
+    // True: waiter.permit is its own. False: it waits in line.
     bool take(Waiter& waiter);
     // The waiter that has got the permit in the same moment; nullptr if nobody waits.
     Waiter* give(std::uint16_t permit);

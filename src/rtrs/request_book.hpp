@@ -1,7 +1,7 @@
-// The requests of a client's session and where each stands: waiting for a permit, waiting for a
-// path, under way on one, or in the wreck of one that failed. Decides nothing about the network.
+// The requests of a client's session and where each is: waiting for a permit, waiting for a
+// path, in flight on one, or in the wreck of one that failed. Decides nothing about the network.
 //
-// Every request is done exactly once. Between peers of ours a request that was under way on a path
+// Every request is done exactly once. Between peers of ours a request that was in flight on a path
 // that failed is sent again only after the server has confirmed that the path is dead (a fence): a
 // write that still travels through it could land in the chunk after the chunk was used for
 // something newer. If such a request is given up instead, its permit stays with the wreck until the
@@ -26,7 +26,7 @@
 
 namespace feroce::rtrs {
 
-// The list of requests under way on one incarnation of a path; made by whoever owns that.
+// The list of requests in flight on one incarnation of a path; made by the owner of that.
 using InFlight = rdma::CountedList<Request>;
 
 // How a request ends. The rest is of one that is in flight and that its caller gives up, when
@@ -52,7 +52,7 @@ public:
     // flight, so that its innocent companions are answered before it has used up its attempts.
     Request* next();
     void sent(Request& request, InFlight& path);  // The one that next() gave.
-    // The request with this permit, if it is under way on this path.
+    // The request with this permit, if it is in flight on this path.
     Request* under_way(std::uint16_t permit, const InFlight& path) const;
     // Ends a request wherever it is; one that is done already stays as it is. Its permit stays away
     // as long as the server may use its chunk: if it was sent in vain until that path is fenced, if
@@ -73,7 +73,7 @@ public:
     void fail_waiting(int error, const char* why, Instant now);
 
     // The answer to a request that ended while its path stayed. False if none with this permit is
-    // under way there.
+    // in flight there.
     bool answered_late(std::uint16_t permit, const InFlight& path);
 
     bool waits_for_path() const { return !waiting_.empty(); }
@@ -94,7 +94,7 @@ private:
 
     struct Holder {
         Request* request = nullptr;  // nullptr: nobody, a wreck, or left.
-        // Valid if the request is under way; with no request: of one that its caller has left.
+        // Valid if the request is in flight; with no request: of one that its caller has left.
         InFlight* path = nullptr;
         std::optional<Fence> failed_through = {};  // Where it was last sent in vain: may still run.
     };

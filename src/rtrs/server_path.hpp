@@ -2,7 +2,7 @@
 // session's chunks, its heartbeat. When it has ended its queue pairs and keys are gone, so nothing
 // that still travels through it can touch a chunk: that is what a fence confirms.
 //
-// close() only marks it and tells the owner, who ends it when no completion is being handled.
+// close() only marks it and tells the owner, which ends it when no completion is being handled.
 #pragma once
 
 #include <infiniband/verbs.h>

@@ -116,7 +116,7 @@ void ServerSession::execute(Slot& slot, std::uint32_t header_offset) {
     slot.request.message_ = all.subspan(data_size, header.message_size);
     ++around_.statistics->requests;
     call_handler(slot);
-    // Not for requests that are answered at once: whoever called holds the session meanwhile.
+    // Not for requests that are answered at once: the caller holds the session meanwhile.
     if (running_ != 0 && !self_) self_ = shared_from_this();
 }
 

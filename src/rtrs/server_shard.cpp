@@ -72,7 +72,7 @@ void ServerShard::take(rdma::ConnectionRequest request, const ConnectRequest& as
     arrived_.notify_all();
 }
 
-// One a round: a queue pair and its memory cost more than any request, and whoever is let in
+// One a round: a queue pair and its memory cost more than any request, and a client that is let in
 // already waits for one newcomer at most, however many there are.
 rdma::Task<void> ServerShard::greet() {
     for (;;) {
@@ -140,7 +140,7 @@ Result<ServerPath*> ServerShard::path_for(const ConnectRequest& request, std::st
         if (!newer_incarnation(request.reconnects, old->identity().incarnation))
             return Error{ECONNRESET, "a connection of a path's former life"};
         // The client knows that the old one is dead before we do.
-        old->close("the client connects the path anew");
+        old->close("the client connects the path again");
         end_closed_paths();
     }
     if (request.connection != 0)

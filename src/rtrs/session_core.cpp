@@ -272,7 +272,7 @@ void SessionCore::withdraw(Request& request, int error, const char* why) {
         if (link->extended()) cut_off.fence = link->fence();
         return book_->end(request, cut_off, loop_.now());
     }
-    ASSERT(false && "a request is under way on no path");
+    ASSERT(false && "a request is in flight on no path");
 }
 
 // Requests that are done may submit others, which come here again; one round does for all.

@@ -40,7 +40,7 @@ public:
     bool extended() const { return announced_ && announced_->extension != 0; }
 
     void submit(Request& request);
-    // Gives a request up. If it is under way and the server could still write the caller's memory,
+    // Gives a request up. If it is in flight and the server could still write the caller's memory,
     // or the device read it, its path goes down; else the permit stays away until the answer.
     void cancel(Request& request, int error, const char* why);
     // The same for a request whose owner goes away.
@@ -83,7 +83,7 @@ private:
     ClientPath* choose(const Request& request);
     void ask_fences();
     void refuse(Request& request, int error, const char* why);
-    void withdraw(Request& request, int error, const char* why);  // One that is under way.
+    void withdraw(Request& request, int error, const char* why);  // One that is in flight.
     void tell(LinkEvent event, const ClientPath& path);
     void on_no_path();
 

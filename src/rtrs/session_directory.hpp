@@ -1,4 +1,4 @@
-// SessionDirectory: the client sessions of one loop by their names, and who answers `feroce
+// SessionDirectory: the client sessions of one loop by their names, and what answers `feroce
 // session` about them. Kept by clients and by sessions, so it ends with the last of either.
 #pragma once
 

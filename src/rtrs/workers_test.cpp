@@ -43,7 +43,7 @@ std::vector<std::byte> pattern(std::uint32_t slot, int round) {
 }
 
 // Keeps what is written into slots, which the message names. A slot is used by one client at a time
-// here, so only the note of who serves is shared.
+// here, so only the note of the serving thread is shared.
 class Shelf {
 public:
     void handle(ServerRequest& request) {

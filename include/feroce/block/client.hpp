@@ -7,7 +7,7 @@
 //     co_await disk.flush();
 //     disk.read(0, bytes).within(1s).wait();    // The same, blocking.
 //
-// Requests survive the loss of paths as those of sessions do. When a server was started anew the
+// Requests survive the loss of paths as those of sessions do. When a server was started again the
 // disk is opened again by itself, unless another client was granted it for writing in between: then
 // every request fails with ESTALE. Should the server have lost what was written but not flushed, or
 // a flush have failed, then flushes and writes with FUA or preflush fail with EIO until the disk is

@@ -30,8 +30,8 @@ struct Export {
     std::string name;
     std::shared_ptr<Backend> backend;
     bool read_only = false;
-    // Who may open it. A session's name, which may end in '*'; an address or network such as
-    // 10.0.0.0/8. Empty: all. Every path of a session must come from such an address.
+    // The clients that may open it. A session's name, which may end in '*'; an address or network
+    // such as 10.0.0.0/8. Empty: all. Every path of a session must come from such an address.
     std::vector<std::string> sessions = {};
     std::vector<std::string> addresses = {};
 };

@@ -1,4 +1,4 @@
-// The words of block devices: what is asked of a disk, who may open it how, and what a disk is
+// The words of block devices: what is asked of a disk, how it may be opened, and what a disk is
 // like. The numbers are those of the Linux kernel's RNBD.
 #pragma once
 
@@ -42,7 +42,7 @@ struct Shape {
 // A client of RTRS as its session names itself, also after a reconnect. All zero: none.
 using ClientId = std::array<std::byte, 16>;
 
-// Who may write a disk; kept as long as the disk's content is (docs/adr/0018).
+// The session that may write a disk; kept as long as the disk's content is (docs/adr/0018).
 struct WriterRecord {
     std::uint64_t store = 0;       // Another value: another content.
     std::uint64_t generation = 0;  // Goes up with each new grant for writing.

@@ -175,7 +175,7 @@ private:
     NodeId node_;
     std::array<detail::Step, kChainSteps> steps_;
     std::size_t count_ = 0;
-    detail::Slot* slot_ = nullptr;  // While it is under way.
+    detail::Slot* slot_ = nullptr;  // While it is in flight.
     detail::Fault fault_ = detail::Fault::None;
 };
 

@@ -1,16 +1,17 @@
-// Epochs: when memory that others may still look at can be used again. Who walks through shared
-// objects pins first; who has unlinked an object retires it instead of freeing it. The object is
-// freed once everybody who was pinned then has let go.
+// Epochs: when memory that others may still look at can be used again. A thread that walks through
+// shared objects pins first; one that has unlinked an object retires it instead of freeing it. The
+// object is freed once every thread that was pinned then has let go.
 //
 // A pin is a word on the pinning thread's own node, another one for each pin, so it costs no round
-// trip. Who has retired objects reads the pins of all threads, after the objects were unlinked, and
-// frees them when each of those pins has ended. Nothing of this is kept in one place: no node is
-// needed but those that live.
+// trip. A thread that has retired objects reads the pins of all threads, after the objects were
+// unlinked, and frees them when each of those pins has ended. Nothing of this is kept in one place:
+// no node is needed but those that live.
 //
 // A pin lasts as long as a lease (NodeOptions::lease): a thread that is pinned for longer, or whose
-// node is lost, is no longer waited for once the lease and its grace are over, by the clock of who
-// collects. So a thread that died does not stop reclamation for ever, and one that was only stopped
-// finds by Pin::check() that what it had found may be gone, before it changes anything.
+// node is lost, is no longer waited for once the lease and its grace are over, by the clock of the
+// thread that collects. So a thread that died does not stop reclamation for ever, and one that was
+// only stopped finds by Pin::check() that what it had found may be gone, before it changes
+// anything.
 #pragma once
 
 #include <cstddef>

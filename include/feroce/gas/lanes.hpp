@@ -1,6 +1,6 @@
 // Lanes: what one thread reaches the memory of a cluster by: a queue pair of its own to every
 // memory node, one completion queue, one loop. Nothing is shared with other threads and nothing is
-// allocated per operation; at most kSlots chains are under way, the next one waits for its turn.
+// allocated per operation; at most kSlots chains are in flight, the next one waits for its turn.
 // Chains that the tasks of a loop start in one of its rounds leave together, by one doorbell for
 // each node that is asked, the first steps of all before the second ones: sixteen tasks cost hardly
 // more system calls than one, and the fences of all chains have one wait in common.
@@ -38,7 +38,7 @@ struct Traffic {
 };
 
 // How long a lock that can be taken over is held at most, and how long what its holder has posted
-// may still be under way after that. All nodes of a cluster must have the same.
+// may still be in flight after that. All nodes of a cluster must have the same.
 struct Lease {
     Duration time = std::chrono::seconds(5);
     Duration grace = std::chrono::seconds(5);
@@ -98,7 +98,7 @@ public:
                (!is_local(node) && setup_.losses != nullptr && setup_.losses[index].load() != 0);
     }
     std::optional<Error> loss_of(NodeId node) const;  // Of another node that is_lost().
-    // Ends all connections: what is under way fails.
+    // Ends all connections: what is in flight fails.
     void close();
     // Lets leave what waits for the end of the round.
     void flush();
@@ -109,8 +109,8 @@ public:
     NodeId self() const { return setup_.self; }
     const Traffic& traffic() const { return traffic_; }
     const Lease& lease() const { return setup_.lease; }
-    // A word that nobody in the cluster has made before, for 2^40 times: who holds what, since
-    // when.
+    // A word that nobody in the cluster has made before, for 2^40 times: the holder of something,
+    // since when.
     std::uint64_t new_claim() {
         return (static_cast<std::uint64_t>(setup_.self) + 1) << 48 |
                static_cast<std::uint64_t>(setup_.thread & 0xff) << 40 |

@@ -34,7 +34,7 @@ struct NodeOptions {
     // meanwhile is repeated and waits: a network that fails for a shorter time delays, no more.
     Duration silence = std::chrono::seconds(4);
     // How long a thread that waits polls before it sleeps. A round trip between processes that
-    // share their cores with others takes 10 to 60 us, and who has slept is late.
+    // share their cores with others takes 10 to 60 us, and a thread that has slept is late.
     Duration spin = std::chrono::microseconds(100);
     // False: atomics on words of the own node go through the device, as on NICs.
     bool trust_global_atomics = true;
@@ -166,7 +166,7 @@ public:
             if (const Result<> freed = free(there); !freed) return freed.error();
         return out;
     }
-    // Blocks of this node's memory that were allocated and not freed, by whomever; counted if it
+    // Blocks of this node's memory that any node allocated and none has freed; counted if it
     // joined with check_memory, else 0.
     std::uint64_t blocks_in_use() const;
     // A last barrier; then nothing is left between this node and the others.

@@ -23,9 +23,9 @@ inline constexpr std::uint16_t kDefaultPort = 1234;
 // Which path a request takes.
 enum class PathPolicy : std::uint8_t {
     RoundRobin,   // Every path in its turn.
-    MinInflight,  // The path with the fewest requests under way.
+    MinInflight,  // The path with the fewest requests in flight.
     MinLatency,   // The path whose last heartbeat came back soonest.
-    // One path until it has a batch more under way than another: small requests are cheap in large
+    // One path until it has a batch more in flight than another: small requests are cheap in large
     // batches, which the other policies cut into as many pieces as there are paths.
     FillFirst,
 };
@@ -81,7 +81,7 @@ struct SessionOptions {
     std::function<void(LinkEvent event, std::size_t path)> on_link = {};
 };
 
-// Who comes in by a path.
+// The client that comes in by a path.
 struct Visitor {
     std::uint64_t session = 0;  // As ServerRequest::session() tells; never used again.
     std::string name;           // Of the session, as its client calls it.
@@ -96,7 +96,7 @@ struct Visitor {
 struct ServerOptions {
     std::string address = {};  // Or a name of this machine; empty: all of it.
     std::uint16_t port = kDefaultPort;
-    std::uint16_t queue_depth = 512;       // Requests of a session under way at a time.
+    std::uint16_t queue_depth = 512;       // Requests of a session in flight at a time.
     std::uint32_t chunk_size = 128 << 10;  // Data, message and header of one request.
     std::uint32_t header_size = 4096;      // The part of a chunk that is not for data.
     // Takes the client's right to write a chunk away while its request is worked on. Costs a

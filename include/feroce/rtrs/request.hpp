@@ -1,4 +1,4 @@
-// A request of a client while it is under way. It lives in its caller, usually as the awaitable in
+// A request of a client while it is in flight. It lives in its caller, usually as the awaitable in
 // the caller's coroutine, so that no request allocates; the session links it into its lists.
 #pragma once
 

@@ -144,7 +144,7 @@ private:
 };
 
 // Where sessions are found by their names. Outlives none of them: they go on without it. `feroce
-// session` shows them to the user who runs the program.
+// session` shows them to the user that runs the program.
 class Client {
 public:
     explicit Client(rdma::Loop& loop);

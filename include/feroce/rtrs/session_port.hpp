@@ -1,5 +1,5 @@
 // A session as another thread uses it: requests are handed to the session's loop and their
-// completions come back to the loop of who made them. Nothing is locked and nothing allocated: a
+// completions come back to the loop of the caller. Nothing is locked and nothing allocated: a
 // request travels in the awaiting expression.
 //
 //     rtrs::SessionPort port(session, worker_loop);            // In the session's thread,

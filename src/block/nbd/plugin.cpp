@@ -307,7 +307,7 @@ nbdkit_plugin describe() {
     out.config_help =
         "server=ADDRESS      (required, may be repeated) A path to the server.\n"
         "disk=NAME           (required) The disk, as the server calls it.\n"
-        "session=NAME        (required) Who this client is to the server.\n"
+        "session=NAME        (required) The name of this client at the server.\n"
         "port=PORT           Of the server.\n"
         "access=ro|rw|migration\n"
         "patience=SECONDS    How long requests wait while no path is up.";

@@ -98,8 +98,8 @@ rdma::Task<Result<>> ALock::Turn::wait_in_queue(ptr<Place> before) {
     co_return Result<>();
 }
 
-// A place cannot be left: whoever has one goes on to the end. After an error the place is not used
-// again, since others of the queue may still write it.
+// A place cannot be left: a thread that has one goes on to the end. After an error the place is not
+// used again, since others of the queue may still write it.
 rdma::Task<Result<>> ALock::Turn::lock() {
     if (const auto taken = take_place(); !taken) co_return taken.error();
     Entry entry;
@@ -142,7 +142,7 @@ rdma::Task<Result<bool>> ALock::Turn::try_lock() {
     own().budget.store(whole_budget());
     if (!other) co_return true;
     // Head of our queue, but the other side wants it too. Leaving is like unlocking, only that
-    // whoever comes next has to play.
+    // the next thread has to play.
     own().budget.store(0);
     if (const auto left = co_await unlock(); !left) co_return left.error();
     co_return false;
@@ -167,7 +167,7 @@ rdma::Task<Result<>> ALock::Turn::unlock() {
     co_return co_await hand_on();
 }
 
-// Somebody stands behind us, or has the tail already and is about to say so.
+// Somebody waits behind us, or has the tail already and is about to say so.
 rdma::Task<Result<>> ALock::Turn::hand_on() {
     Backoff backoff(*lanes);
     while (!own().next.load())

@@ -27,8 +27,8 @@ rdma::Task<Result<ptr<McsLock::Place>>> McsLock::take_free(Lanes& lanes, ptr<Lin
     co_return ptr<Place>();
 }
 
-// A place cannot be left: whoever has one waits for its turn. After an error the place is not used
-// again, since others of the queue may still write it.
+// A place cannot be left: a thread that has one waits for its turn. After an error the place is not
+// used again, since others of the queue may still write it.
 rdma::Task<Result<ptr<McsLock::Place>>> McsLock::take(Lanes& lanes, ptr<Line> line) {
     const auto place = take_place(lanes, line.node());
     if (!place) co_return place.error();

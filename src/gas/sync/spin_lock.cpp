@@ -41,7 +41,7 @@ rdma::Task<Result<>> SpinLock::unlocking() {
     return finish(lanes_, give(lanes_, line_));
 }
 
-// A ticket cannot be given back: whoever has drawn one waits for its turn.
+// A ticket cannot be given back: a thread that has drawn one waits for its turn.
 rdma::Task<Result<TicketLock::Ticket>> TicketLock::take(Lanes& lanes, ptr<Line> line) {
     Ticket ticket = 0, owner = 0;
     auto both = lanes.chain(line.node());

@@ -1,6 +1,7 @@
 // ListSet<K>: a sorted linked list of keys, without locks (Harris and Michael). The lowest bit of
-// an item's link says that the item is removed; whoever comes by unlinks it. An operation costs a
-// round trip per item that it passes on another node: for small sets, and to compare with.
+// an item's link says that the item is removed; the next operation that passes unlinks it. An
+// operation costs a round trip per item that it passes on another node: for small sets, and to
+// compare with.
 //
 // Every operation is linearizable, and a thread that dies in the middle of one leaves a whole list.
 // A change that fails with ETIMEDOUT or ECANCELED was not made. Any number of tasks of the thread
@@ -81,7 +82,8 @@ private:
                                    .shielded();
             if (!found) co_return found.error();
             if (*found != spot->next) continue;
-            // From here on it is not in the set. Who does not succeed leaves it to the next.
+            // From here on it is not in the set. An operation that does not succeed leaves it to
+            // the next.
             static_cast<void>(co_await unlink(*spot, spot->next, pin));
             co_return true;
         }
@@ -141,7 +143,7 @@ private:
         }
         co_return true;
     }
-    // Whoever unlinks an item retires it.
+    // The operation that unlinks an item retires it.
     rdma::Task<Result<bool>> unlink(Spot spot, std::uint64_t next, const Epochs::Pin& pin) {
         if (const auto held = pin.check(); !held) co_return held.error();
         const auto found = co_await lanes_->compare_exchange(spot.link, spot.here, next).shielded();

@@ -21,7 +21,7 @@ public:
         std::uint64_t found = 0;  // In its place.
     };
 
-    // The word says who asks the threads of its node to wait; 0: nobody.
+    // The word says which claim asks the threads of its node to wait; 0: none.
     Turnstile(Lanes& lanes, ptr<nic<std::uint64_t>> word)
         : lanes_(&lanes), word_(word), home_(lanes.local(word)) {}
 

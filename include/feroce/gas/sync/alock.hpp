@@ -8,7 +8,7 @@
 // other behind it; if the home node's queue was empty then, Peterson can be skipped.
 //
 // FairLock: the same queues guard only the drawing of a ticket, and the ticket's turn is waited
-// for, so that whoever comes first is served first, whichever side it is on.
+// for, so that the first caller is served first, whichever side it is on.
 #pragma once
 
 #include <optional>

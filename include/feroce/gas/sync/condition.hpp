@@ -1,8 +1,8 @@
 // Condition: threads that hold a mutex wait until another one says that something has changed.
-// First come, first woken. Notifying is for who holds the mutex: then nothing gets lost. As with
-// every condition, who is woken looks again whether it is what it waited for.
-// Event: a gate that is open or closed; who waits passes when it is open.
-// Who waits looks at the line again and again, with growing pauses.
+// First come, first woken. Notifying is for the holder of the mutex: then nothing gets lost. As
+// with every condition, a woken waiter looks again whether it is what it waited for. Event: a gate
+// that is open or closed; waiters pass when it is open. A waiter looks at the line again and again,
+// with growing pauses.
 #pragma once
 
 #include "feroce/gas/sync/mutex.hpp"
@@ -15,8 +15,8 @@ public:
     static constexpr std::uint64_t kWindow = kLeftWords * 64;
     struct alignas(64) Line {
         // All change under the mutex.
-        plain<std::uint64_t> waiting;  // Numbers given to who waits.
-        plain<std::uint64_t> woken;    // Whoever has a smaller number may go.
+        plain<std::uint64_t> waiting;  // Numbers given to waiters.
+        plain<std::uint64_t> woken;    // Waiters with smaller numbers may go.
         // A bit for each of the numbers from `woken` on, modulo kWindow: its waiter has given up.
         plain<std::uint64_t> left[kLeftWords];
     };

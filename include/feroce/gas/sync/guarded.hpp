@@ -3,11 +3,11 @@
 // writes and unlocks. The version is odd while the content changes; readers look at it before and
 // after, as three READs done in this order, since the words of one READ come in any order.
 //
-// A lock is a lease. A writer that dies leaves it behind, and whoever has seen the same claim on it
-// for as long as a lease and its grace takes it over. A change is one WRITE of at most one packet
-// on usual networks, so the content is then the old one or the new one, and only the version has to
-// be made even. A writer that is late gives up by itself (ESTALE): it looks at the clock before it
-// writes, and the grace is for what is in flight then.
+// A lock is a lease. A writer that dies leaves it behind, and a writer that has seen the same claim
+// on it for as long as a lease and its grace takes it over. A change is one WRITE of at most one
+// packet on usual networks, so the content is then the old one or the new one, and only the version
+// has to be made even. A writer that is late gives up by itself (ESTALE): it looks at the clock
+// before it writes, and the grace is for what is in flight then.
 //
 // Limits of the caller end the wait for a lock. A lock that was asked for is waited for, and one
 // that was taken is given back: neither is left behind because a deadline passed (limits.hpp), nor
@@ -64,7 +64,7 @@ template <Shareable Content>
 class Guarded {
 public:
     struct alignas(64) Block {
-        nic<std::uint64_t> locked;     // By whom; 0: nobody.
+        nic<std::uint64_t> locked;     // By which claim; 0: none.
         plain<std::uint64_t> version;  // Odd while the content changes.
         Content content{};
     };
@@ -139,7 +139,7 @@ public:
         hold.claim.disarm();
         co_return done;
     }
-    // For who cannot go on: unlocks, and gives the reason back.
+    // For a writer that cannot go on: unlocks, and gives the reason back.
     rdma::Task<Error> give_up(Hold hold, Error why) {
         // Fails where the lock is no longer ours.
         static_cast<void>(co_await unlock(std::move(hold)));

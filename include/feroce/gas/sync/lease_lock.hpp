@@ -1,13 +1,13 @@
 // LeaseLock: a mutex that survives its holder. A holder has it for the time of a lease and renews
-// it before that ends; whoever waits and has seen the same word for as long as a lease and its
+// it before that ends; a waiter that has seen the same word for as long as a lease and its
 // grace takes it over. One round trip to take, to renew and to release; not fair.
 //
 // What is promised: while held() is true nobody else holds the lock, if clocks run at the same
 // speed (they are never compared) and what was posted while it was true arrives within the grace or
 // never. RDMA has no conditional write, so a program that was stopped between its look at held()
 // and its write for longer than the grace can still write late. Where that matters, commit by
-// compare-and-swap, or give token() along: it grows with every holder, and who checks it can refuse
-// an older one.
+// compare-and-swap, or give token() along: it grows with every holder, and a receiver that checks
+// it can refuse an older one.
 #pragma once
 
 #include "feroce/gas/sync/mutex.hpp"

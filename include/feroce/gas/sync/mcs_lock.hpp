@@ -1,4 +1,4 @@
-// McsLock: a queue through the memory of those who wait. Each waits on a word of its own node, so
+// McsLock: a queue through the memory of the waiters. Each waits on a word of its own node, so
 // waiting causes no traffic; first come, first served. One round trip when free.
 #pragma once
 

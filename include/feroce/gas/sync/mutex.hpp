@@ -6,9 +6,9 @@
 //   if (!guard) co_return guard.error();
 //   ...                                           // Released when the guard is destroyed.
 //
-// Who holds a lock sees what earlier holders wrote, if they waited for their writes or chained them
-// before the unlock. A lock whose home node is lost fails. A LeaseLock survives its holder, the
-// others do not.
+// The holder of a lock sees what earlier holders wrote, if they waited for their writes or chained
+// them before the unlock. A lock whose home node is lost fails. A LeaseLock survives its holder,
+// the others do not.
 //
 // A caller may give up at any point (a deadline, a stop, a coroutine that is destroyed): it does
 // not hold the lock then. A place that it had in a queue keeps its turn and passes it on, and a
@@ -95,7 +95,7 @@ private:
 inline Guard::Guard(Mutex& mutex) : loop_(&mutex.lanes().loop()), mutex_(&mutex) {}
 
 // Waiting for a word to change: a few looks at once, then with growing pauses, drawn at random so
-// that those who wait do not keep step; after half a millisecond with pauses of an eighth of the
+// that waiters do not keep step; after half a millisecond with pauses of an eighth of the
 // time waited so far. Others of the loop run between two looks.
 class Backoff {
 public:
@@ -115,7 +115,7 @@ private:
 };
 
 // Waiting for a lock whose holder may have died: whether the same claim has stood for as long as a
-// lease and its grace, by the clock of who waits. Clocks of different nodes are never compared.
+// lease and its grace, by the clock of the waiter. Clocks of different nodes are never compared.
 class Watch {
 public:
     explicit Watch(Lanes& lanes) : lanes_(lanes) {}

@@ -1,8 +1,8 @@
 // RwLock: many readers or one writer. Readers cost one fetch-add each way; a writer announces
 // itself first, so readers that come later let it pass (writers come first, and may starve
-// readers). Semaphore: a number of permits. Nobody queues; who finds none comes back after a pause.
-// A caller that gives up has changed nothing in the end: what it had taken is given back by tasks
-// of the thread's Lanes. Unlocking and releasing ignore limits.
+// readers). Semaphore: a number of permits. Nobody queues; a caller that finds none comes back
+// after a pause. A caller that gives up has changed nothing in the end: what it had taken is given
+// back by tasks of the thread's Lanes. Unlocking and releasing ignore limits.
 #pragma once
 
 #include "feroce/gas/sync/mutex.hpp"
@@ -48,7 +48,8 @@ private:
 class Semaphore {
 public:
     struct alignas(64) Line {
-        nic<std::int64_t> permits;  // Negative for moments, while who found none gives back.
+        // Negative for moments, while callers that found none give back.
+        nic<std::int64_t> permits;
     };
 
     Semaphore(Lanes& lanes, ptr<Line> line) : lanes_(lanes), line_(line) {}

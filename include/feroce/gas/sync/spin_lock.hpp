@@ -33,7 +33,7 @@ class TicketLock final : public Mutex {
 public:
     struct alignas(64) Line {
         nic<std::uint64_t> next;     // The next ticket.
-        plain<std::uint64_t> owner;  // Who may hold it; written by the holder alone.
+        plain<std::uint64_t> owner;  // The ticket that may hold it; written by the holder alone.
     };
 
     TicketLock(Lanes& lanes, ptr<Line> line) : Mutex(lanes), line_(line) {}
