@@ -19,9 +19,11 @@
 #pragma once
 
 #include <array>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include "feroce/error.hpp"
 #include "feroce/gas/ptr.hpp"
@@ -178,5 +180,14 @@ private:
     detail::Slot* slot_ = nullptr;  // While it is in flight.
     detail::Fault fault_ = detail::Fault::None;
 };
+
+#if defined(__GNUC__) && !defined(__clang__) && __GNUC__ < 12
+// g++ 11 compiles no `co_await` of a variable that is made in a loop, but of what a function gives.
+template <class Awaited>
+requires std::derived_from<std::remove_reference_t<Awaited>, Chain>
+auto operator co_await(Awaited&& chain) {
+    return detail::Forward<std::remove_reference_t<Awaited>>(chain);
+}
+#endif
 
 }  // namespace feroce::gas
