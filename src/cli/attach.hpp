@@ -1,9 +1,11 @@
 // `feroce attach` and `feroce detach`: a disk of a server as a block device of this machine, where
-// its kernel has ublk and lets us, else as an NBD socket, served by nbdkit with our plugin.
+// its kernel has ublk and lets us, else as an NBD socket.
 #pragma once
 
 #include <cstdint>
 #include <string>
+
+#include "block/disk_wish.hpp"
 
 namespace feroce::cli {
 
@@ -18,6 +20,8 @@ struct AttachOptions {
     unsigned patience = 30;
     bool foreground = false;
 };
+
+block::DiskWish disk_wish(const AttachOptions& options);
 
 // Prints the device or the NBD URI when the disk is open. The exit status.
 int attach(AttachOptions options);

@@ -199,7 +199,7 @@ ROWS = [
      Built("c++ -std=c++17 -Wall -o {folder}/gloo_pair {here}/gloo_pair.cpp -lgloo",
            "{folder}/gloo_pair {folder} 0", "{folder}/gloo_pair {folder} 1",
            success="every sum is right")),
-    ("nbdkit, libnbd, qemu-img", "nbdkit",
+    ("libnbd, qemu-img", "libnbd-bin",
      "nbdinfo, nbdcopy and qemu-img on a disk of feroce attach",
      Tests(r"^block\.(info|copies)$")),
 ]

@@ -100,12 +100,12 @@ read_by_nbd() {
     local servers uri attach
     servers=$(IFS=,; echo "${addresses[*]}")
     place client "$FEROCE" attach "$servers" data --port "$port" --socket "$scratch/nbd" \
-        --foreground >"$scratch/attach" 2>"$scratch/nbdkit" &
+        --foreground >"$scratch/attach" 2>"$scratch/attach.err" &
     attach=$!
     attached() { [[ -s $scratch/attach ]] || ! kill -0 "$attach" 2>/dev/null; }
     await "feroce attach" attached
     uri=$(<"$scratch/attach")
-    [[ -n $uri ]] || fail "$(<"$scratch/nbdkit")"
+    [[ -n $uri ]] || fail "$(<"$scratch/attach.err")"
     echo "feroce attach $servers data"
     if command -v nbdcopy >/dev/null; then
         # Without --size it calls file(1), which a bare system has not.

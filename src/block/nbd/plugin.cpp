@@ -19,7 +19,9 @@
 #include <thread>
 #include <vector>
 
+#include "block/nbd/words.hpp"
 #include "block/patient_open.hpp"
+#include "block/renew.hpp"
 #include "feroce/block/client.hpp"
 
 #define THREAD_MODEL NBDKIT_THREAD_MODEL_PARALLEL
@@ -60,17 +62,9 @@ public:
         what.done.acquire();
         return what.result;
     }
-    // For the first client after a time without any: what was lost or taken away before is not its
-    // concern, so a disk on which nothing can be flushed any more is closed and opened again. It is
-    // closed already (EBADF) if the opening failed for the client before.
-    rdma::Task<rdma::Result<>> renew() {
-        const auto flushed = co_await disk_->flush();
-        const int code = flushed ? 0 : flushed.error().code;
-        if (code != EIO && code != ESTALE && code != EBADF) co_return rdma::Result<>{};
-        (void)co_await disk_->close();
-        auto opened = co_await open();
-        if (!opened) co_return opened.error();
-        disk_ = *std::move(opened);
+    rdma::Task<rdma::Result<>> renew_disk() {
+        const auto renewed = co_await renew(*disk_, [this] { return open(); });
+        if (!renewed) co_return renewed.error();
         co_return rdma::Result<>{};
     }
 
@@ -126,32 +120,11 @@ std::unique_ptr<Worker> worker;
 std::mutex opening;  // Guards the number of connections, and the disk while none is there.
 int connections = 0;
 
-// NBD knows a handful of errors; nbdkit would make EINVAL of any other, which says that the client
-// has asked something wrong.
-int nbd_code(int code) {
-    switch (code) {
-        case EPERM:
-        case EIO:
-        case ENOMEM:
-        case EINVAL:
-        case ENOSPC:
-        case EOPNOTSUPP:
-            return code;
-        case EROFS:
-        case EACCES:
-            return EPERM;
-        case EDQUOT:
-        case EFBIG:
-            return ENOSPC;
-        default:
-            return EIO;  // No path in time, a disk that is gone, a server that does not speak.
-    }
-}
-
 int answer(const rdma::Result<>& result) {
     if (result) return 0;
     nbdkit_error("%s", result.error().why.c_str());
-    nbdkit_set_error(nbd_code(result.error().code));
+    // nbdkit would make EINVAL of any that NBD does not know.
+    nbdkit_set_error(nbd::code_of(result.error().code));
     return -1;
 }
 
@@ -226,7 +199,8 @@ rdma::Task<rdma::Result<>> look(Disk disk, DiskInfo& into) {
 
 void* open_connection(int /*readonly*/) {
     const std::lock_guard lock(opening);
-    if (connections == 0 && answer(worker->call([](const Disk&) { return worker->renew(); })) != 0)
+    if (connections == 0 &&
+        answer(worker->call([](const Disk&) { return worker->renew_disk(); })) != 0)
         return nullptr;
     auto info = std::make_unique<DiskInfo>();
     if (answer(worker->call([&](const Disk& disk) { return look(disk, *info); })) != 0)

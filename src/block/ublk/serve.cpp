@@ -57,7 +57,7 @@ rdma::Result<> serve_device(rdma::Loop& loop, Control& control, const Disk& disk
 
 }  // namespace
 
-rdma::Result<> serve(const Wish& wish, const std::function<void(const std::string&)>& told) {
+rdma::Result<> serve(const DiskWish& wish, const std::function<void(const std::string&)>& told) {
     auto control = Control::open();
     if (!control) return control.error();
     // Short of memory, the kernel must not wait for writes to this very disk. Threads inherit it.
