@@ -22,7 +22,7 @@ rdma::Result<> serve(const DiskWish& wish, const std::string& socket,
                      const std::function<void()>& told) {
     rdma::Loop loop;
     const rdma::StopSignals stops(loop);
-    Client client(loop);
+    DiskClient client(loop);
     const auto open = [&]() -> rdma::Task<rdma::Result<Disk>> {
         return client.open(wish.session, wish.servers, wish.disk, wish.access, wish.options);
     };
