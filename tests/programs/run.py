@@ -226,10 +226,10 @@ def run_row(build, row):
     name, package, what, how = row
     version = version_of(package)
     if not version:
-        return False, f"| {name} | not installed | {what} | not run |"
+        return False, f"| {name} | not installed | {what} | not run | |"
     passed, detail = how.run(build)
     result = f"passes ({detail})" if passed else detail
-    return passed, f"| {name} | {version} | {what} | {result} |"
+    return passed, f"| {name} | {version} | {what} | {result} | {platform.machine()} |"
 
 
 def read_page(path):
@@ -241,12 +241,21 @@ def read_page(path):
     return head, {line.split(" | ")[0][2:]: line for line in lines}, tail
 
 
+def with_machines(line, before):
+    """The row, and the machines on which it was seen before with this version and result."""
+    cells, known = line.split(" | "), before.split(" | ")
+    if known[1:-1] == cells[1:-1]:
+        machines = {*cells[-1].strip(" |").split(", "), *known[-1].strip(" |").split(", ")}
+        cells[-1] = ", ".join(sorted(machines)) + " |"
+    return " | ".join(cells)
+
+
 def write_table(path, lines):
     """Rows that were not run stay as they are."""
     head, rows, tail = read_page(path)
-    rows.update(lines)
-    table = [f"Debian {release()}, {platform.machine()}:", "",
-             "| Program | Version | What was run | Result |", "|---|---|---|---|",
+    rows.update({name: with_machines(line, rows.get(name, "")) for name, line in lines.items()})
+    table = [f"Debian {release()}:", "",
+             "| Program | Version | What was run | Result | Seen on |", "|---|---|---|---|---|",
              *(rows[row[0]] for row in ROWS if row[0] in rows)]
     with open(path, "w", encoding="utf-8") as page:
         page.write(head + BEGIN + "\n" + "\n".join(table) + "\n" + END + tail)
