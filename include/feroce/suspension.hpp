@@ -5,10 +5,12 @@
 #pragma once
 
 #include <atomic>
+#include <concepts>
 #include <coroutine>
 #include <cstddef>
 #include <optional>
 #include <stop_token>
+#include <type_traits>
 
 #include "feroce/list.hpp"
 #include "feroce/task.hpp"
@@ -144,6 +146,39 @@ private:
     Stop stop_;
     std::optional<std::stop_callback<OnStop>> on_stop_;  // Ends before stop_, which it posts.
 };
+
+namespace detail {
+
+// g++ 12 copies what a function returns a reference to and is awaited; this it may copy.
+template <class Awaited>
+class [[nodiscard]] Forward {
+public:
+    explicit Forward(Awaited& awaited) : awaited_(awaited) {}
+
+    bool await_ready() { return awaited_.await_ready(); }
+    template <class Promise>
+    auto await_suspend(std::coroutine_handle<Promise> handle) {
+        return awaited_.await_suspend(handle);
+    }
+    auto await_resume() { return awaited_.await_resume(); }
+
+private:
+    Awaited& awaited_;
+};
+
+}  // namespace detail
+
+#if defined(__GNUC__) && !defined(__clang__) && __GNUC__ < 12
+// g++ 11 refuses some variables that are their own awaiters, and takes what this gives of them.
+template <class Awaited>
+requires std::derived_from<std::remove_reference_t<Awaited>, Suspension> &&
+    requires(Awaited&& awaited) {
+    awaited.await_ready();
+}
+auto operator co_await(Awaited&& awaited) {
+    return detail::Forward<std::remove_reference_t<Awaited>>(awaited);
+}
+#endif
 
 // What co_await makes of a suspension that lies in the awaiting expression and stays there.
 template <class Awaited>

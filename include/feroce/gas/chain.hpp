@@ -19,11 +19,9 @@
 #pragma once
 
 #include <array>
-#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <type_traits>
 
 #include "feroce/error.hpp"
 #include "feroce/gas/ptr.hpp"
@@ -72,22 +70,7 @@ enum class Fault : std::uint8_t {
     Canceled,
 };
 
-// g++ 12 copies what a function returns a reference to and is awaited; this it may copy.
-template <class Awaited>
-class [[nodiscard]] Forward {
-public:
-    explicit Forward(Awaited& awaited) : awaited_(awaited) {}
-
-    bool await_ready() { return awaited_.await_ready(); }
-    template <class Promise>
-    bool await_suspend(std::coroutine_handle<Promise> handle) {
-        return awaited_.await_suspend(handle);
-    }
-    auto await_resume() { return awaited_.await_resume(); }
-
-private:
-    Awaited& awaited_;
-};
+using rdma::detail::Forward;
 
 }  // namespace detail
 
@@ -180,14 +163,5 @@ private:
     detail::Slot* slot_ = nullptr;  // While it is in flight.
     detail::Fault fault_ = detail::Fault::None;
 };
-
-#if defined(__GNUC__) && !defined(__clang__) && __GNUC__ < 12
-// g++ 11 compiles no `co_await` of a variable that is made in a loop, but of what a function gives.
-template <class Awaited>
-requires std::derived_from<std::remove_reference_t<Awaited>, Chain>
-auto operator co_await(Awaited&& chain) {
-    return detail::Forward<std::remove_reference_t<Awaited>>(chain);
-}
-#endif
 
 }  // namespace feroce::gas
