@@ -41,6 +41,7 @@ stages=(
     "full|function|fuzz20|a processor's 20 s of libFuzzer a target under ASan and UBSan"
     "soak|function|interop|the kernel in a virtual machine as peer: programs, sessions, iSER"
     "soak|function|chroot|bare Debian 12 and 13: README, packages, everyday tests, namespaces"
+    "soak|function|compilers|the product by Ubuntu's compilers, g++ 11 and 13, in bare Debians"
     "soak|function|dist|the archive of ./feroce dist: glibc 2.31 suffices; in bare Debian 11 to 13"
     "soak|function|distother|the other architecture's archive: checked, and run in an emulator"
     "soak|function|image|OCI images of the archive by buildah, run by podman, used by COPY --from"
@@ -594,6 +595,12 @@ stage_web() {
     python3 "$root/tests/cli/web_page_test.py" "$build/bin"
 }
 
+stage_compilers() {
+    local try=(python3 "$root/tests/chroot/run.py" --work "$root/build-chroot" --suite)
+    set_up chroot
+    "${try[@]}" bookworm gxx11
+    "${try[@]}" trixie gxx13
+}
 stage_dist() {
     local archive
     set_up product dist-tools chroot

@@ -8,8 +8,11 @@ packages  dpkg-buildpackage; its packages in another bare system, used by an ord
 container the steps of Containerfile, then its user without capabilities, under seccomp
 tests     ./feroce test (the everyday tests)
 userns    the same as an ordinary user in user and network namespaces of his own
+gxx11     the product built by g++ 11, the compiler of Ubuntu 22.04, and run (bookworm has it)
+gxx13     the same by g++ 13, that of Ubuntu 24.04 (trixie has it)
 """
 import argparse
+import functools
 import os
 import pathlib
 import re
@@ -138,6 +141,24 @@ def userns(work, suite):
                        user=USER, patience=5400)[-3000:])
 
 
+def other_compiler(work, suite, version):
+    """With the C++ library of that compiler, and every warning an error."""
+    with rooms.Room(work, suite) as room:
+        bring_source(room)
+        room.install(f"g++-{version} $(sed 's/#.*//; /^g++$/d' /feroce/.ci/packages/product.txt)")
+        room.run("cd /feroce && cmake --preset release -DFEROCE_TESTS=OFF -DFEROCE_TRAIN=OFF "
+                 f"-DCMAKE_C_COMPILER=gcc-{version} -DCMAKE_CXX_COMPILER=g++-{version}")
+        room.run("ninja -C /feroce/build product", patience=5400)
+        expect_bandwidth(room.run(PAIR.format(prefix="/feroce/build/bin/feroce run --"), user=USER))
+        launch = "cd /feroce/build && bin/feroce launch -n 3 -- examples/gas/gas_"
+        counted = room.run(launch + "counter", user=USER)
+        if counted.count("all are 3") != 3:
+            sys.exit(f"chroot: three nodes of gas_counter printed {counted}")
+        mapped = room.run(launch + "shared_map", user=USER)
+        if mapped.count("50 keys counted by 3 nodes: 150") != 3:
+            sys.exit(f"chroot: three nodes of gas_shared_map printed {mapped}")
+
+
 def container_image(work, suite):
     image = container.Image(work, suite, ROOT / "Containerfile", bring_source)
     try:
@@ -149,7 +170,9 @@ def container_image(work, suite):
 
 
 PARTS = {"readme": readme, "packages": packages, "container": container_image, "tests": tests,
-         "userns": userns}
+         "userns": userns, "gxx11": functools.partial(other_compiler, version=11),
+         "gxx13": functools.partial(other_compiler, version=13)}
+EACH_SUITE = ["readme", "packages", "container", "tests", "userns"]
 
 
 def main():
@@ -162,7 +185,7 @@ def main():
     if os.geteuid() != 0:
         sys.exit("chroot: only root can make Debian systems; use sudo")
     options.work.mkdir(parents=True, exist_ok=True)
-    for part in options.parts or PARTS:
+    for part in options.parts or EACH_SUITE:
         given = [options.packages] if part == "packages" else []
         PARTS[part](options.work, options.suite, *given)
         rooms.say(f"{options.suite}: {part} passed")
