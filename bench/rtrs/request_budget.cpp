@@ -63,7 +63,7 @@ void serve(const Channel& parent) {
     rtrs::ServerOptions options;
     options.port = 0;
     options.queue_depth = kQueueDepth;
-    options.chunk_size = 8192;
+    options.chunk_size = (128 << 10) + 4096;
     rtrs::Server server = rtrs::Server::open(loop, options, [](rtrs::ServerRequest& request) {
                               request.respond();
                           }).value();

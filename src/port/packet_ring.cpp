@@ -52,12 +52,25 @@ std::optional<std::uint32_t> RingWriter::path(const RingPath& path) {
     return last_path_ = paths_++;
 }
 
+// Where the next lap begins, if this one may end here and the reader is far enough.
+std::optional<std::uint64_t> RingWriter::next_lap(std::uint32_t size) {
+    const std::size_t whole = area_.bytes.size();
+    const std::uint64_t at = bytes_placed_ + (whole - area_.offset(bytes_placed_));
+    if (at + size - bytes_read_ > whole)
+        bytes_read_ = area_.read->bytes.load(std::memory_order_acquire);
+    if (at + size - bytes_read_ > whole) return std::nullopt;
+    return at;
+}
+
 std::optional<std::uint64_t> RingWriter::bytes_for(std::uint32_t size) {
     if (size > area_.bytes.size()) return std::nullopt;
+    if (area_.offset(bytes_placed_) >= lap_) [[unlikely]]
+        if (const auto at = next_lap(size)) return at;
     const std::uint64_t at = beginning(area_, bytes_placed_, size);
     if (at + size - bytes_read_ <= area_.bytes.size()) return at;
     bytes_read_ = area_.read->bytes.load(std::memory_order_acquire);
     if (at + size - bytes_read_ <= area_.bytes.size()) return at;
+    lap_ = area_.bytes.size();
     return std::nullopt;
 }
 
@@ -94,6 +107,7 @@ ByteSpan RingWriter::place(std::uint32_t path, std::uint32_t size, std::uint32_t
     slot.size = size;
     slot.path = static_cast<std::uint16_t>(path);
     slot.packets = static_cast<std::uint16_t>(packets);
+    slot.skipped = static_cast<std::uint32_t>(*at - bytes_placed_);
     bytes_placed_before_ = bytes_placed_;
     if (fits) return ByteSpan(slot.bytes).first(size);
     bytes_placed_ = *at + rounded(size);
@@ -106,6 +120,7 @@ void RingWriter::grow() {
     slot(placed_++).size = kGrown;
     publish();
     area_ = RingArea::large(ring_);
+    lap_ = detail::kRingLap;
     placed_ = published_ = read_ = 0;
     bytes_placed_ = bytes_placed_before_ = bytes_read_ = 0;
 }
@@ -156,15 +171,16 @@ std::optional<RingReader::Packet> RingReader::next() {
         return *static_cast<const volatile std::remove_cvref_t<decltype(word)>*>(&word);
     };
     const std::uint32_t size = once(slot.size), path = once(slot.path),
-                        packets = once(slot.packets);
+                        packets = once(slot.packets), skipped = once(slot.skipped);
     if (size == kGrown && area_.is_small()) [[unlikely]] {
         follow();
         out = next();
         return out;
     }
     const bool fits = size <= kInline;
+    const std::uint64_t at = bytes_taken_ + skipped;
     dead_ = size == 0 || size > kRingPacketMax || path >= kRingPaths || packets == 0 ||
-            (!fits && rounded(size) > area_.bytes.size());
+            (!fits && area_.offset(at) + rounded(size) > area_.bytes.size());
     if (dead_) return out;
     Packet& packet = out.emplace();
     packet.path = ring_.paths[path];
@@ -172,7 +188,6 @@ std::optional<RingReader::Packet> RingReader::next() {
     if (fits) {
         packet.bytes = ByteView(slot.bytes).first(size);
     } else {
-        const std::uint64_t at = beginning(area_, bytes_taken_, rounded(size));
         packet.bytes = ByteView(area_.bytes).subspan(area_.offset(at), size);
         bytes_taken_ = at + rounded(size);
     }

@@ -4,13 +4,14 @@
 // memory is no network.
 //
 // A slot is a line of its own for each packet, with its bytes if they are few; larger ones lie in a
-// byte area behind the slots, one after the other and each in one piece, so that both sides know
-// where. A ring begins in a *small* area, of few slots and bytes; its writer goes on in the large
-// one behind it when the small one is full and the process may have the memory, and never comes
-// back. So a ring that carries little takes few pages. A slot counts once its stamp says the lap of
-// the writer, so a writer that dies in the middle leaves nothing that could be taken for a packet,
-// and bytes of a packet are never where a stamp is looked for. The reader tells how far it has
-// read, so that the writer knows its room.
+// byte area behind the slots, one after the other and each in one piece; a slot says how much was
+// passed over. A lap ends early where the beginning is free again: the less of the area is used,
+// the more of a processor's cache is left to programs. A ring begins in a *small* area, of few
+// slots and bytes; its writer goes on in the large one behind it when the small one is full and the
+// process may have the memory, and never comes back. So a ring that carries little takes few pages.
+// A slot counts once its stamp says the lap of the writer, so a writer that dies in the middle
+// leaves nothing that could be taken for a packet, and bytes of a packet are never where a stamp is
+// looked for. The reader tells how far it has read, so that the writer knows its room.
 //
 // Both sides are processes of one user. The reader believes nothing all the same: it reads
 // each word once and bounds it before use, and a ring that makes no sense is dead for good.
@@ -47,12 +48,16 @@ struct alignas(kRingLine) RingSlot {
     std::uint32_t size;
     std::uint16_t path;
     std::uint16_t packets;  // That it stands for.
-    std::array<std::byte, 116> bytes;
+    std::uint32_t skipped;  // Bytes of the area that were passed over before it.
+    std::array<std::byte, 112> bytes;
 };
 static_assert(sizeof(RingSlot) == kRingLine);
 
 inline constexpr std::uint32_t kRingSlots = 2048;
 inline constexpr std::uint32_t kRingBytes = 1 << 20;
+// Where a lap may end early: beyond what a window of fixed size has in flight, with the last wide
+// packet that begins within it (transport/send_window.hpp).
+inline constexpr std::uint32_t kRingLap = 640 * 1024;
 inline constexpr std::uint32_t kSmallRingSlots = 32;
 inline constexpr std::uint32_t kSmallRingBytes = 32 * 1024;
 // One member talks to another between few addresses of their machine. A further path takes the
@@ -119,7 +124,7 @@ public:
     std::optional<std::uint32_t> path(const RingPath& path);
     bool has_room_for(const RingPath& path) const;           // path() would find it a number.
     bool has_room(std::uint32_t size);                       // place() would find some.
-    bool has_room(std::uint32_t size, std::uint32_t count);  // So many times.
+    bool has_room(std::uint32_t size, std::uint32_t count);  // So many times; of a small one.
     // Room for one more packet, empty if there is none. What it holds is the caller's to write
     // until publish(). `packets`: more than 1 for a wide one.
     ByteSpan place(std::uint32_t path, std::uint32_t size, std::uint32_t packets = 1);
@@ -130,6 +135,7 @@ public:
 private:
     detail::RingSlot& slot(std::uint64_t number) const;
     std::optional<std::uint64_t> bytes_for(std::uint32_t size);
+    std::optional<std::uint64_t> next_lap(std::uint32_t size);
     bool has_slot();
 
     detail::RingMemory& ring_;
@@ -145,6 +151,8 @@ private:
     std::uint64_t bytes_placed_ = 0;
     std::uint64_t bytes_placed_before_ = 0;  // The last packet.
     std::uint64_t bytes_read_ = 0;
+    // Where a lap may end early; the whole area once there was more in flight than that.
+    std::size_t lap_ = area_.bytes.size();
 };
 
 class RingReader {

@@ -112,13 +112,65 @@ TEST_F(PacketRing, RoomThatIsPromisedIsThere) {
 }
 
 TEST_F(PacketRing, SizesAroundTheLimits) {
-    constexpr std::uint32_t kSizes[] = {1, 115, 116, 117, 4096, 65535, kRingPacketMax};
+    constexpr std::uint32_t kSizes[] = {1, 111, 112, 113, 4096, 65535, kRingPacketMax};
     for (std::uint64_t lap = 0; lap < 40; ++lap) {
         for (const std::uint32_t size : kSizes) ASSERT_TRUE(send(lap, size)) << size;
         writer.publish();
         for (const std::uint32_t size : kSizes) expect(lap, size);
         reader.release();
     }
+}
+
+TEST_F(PacketRing, OnlyTheBeginningIsUsedWhileTheReaderKeepsUp) {
+    writer.grow();
+    std::size_t most = 0;
+    for (std::uint64_t i = 0; i < 4096; ++i) {
+        ASSERT_TRUE(send(i, 4096));
+        writer.publish();
+        const auto packet = reader.next();
+        ASSERT_TRUE(packet);
+        const auto at = static_cast<std::size_t>(packet->bytes.data() - memory->bytes.data());
+        most = std::max(most, at + packet->bytes.size());
+        ASSERT_EQ(packet->bytes[5], pattern(i, 5));
+        reader.release();
+    }
+    EXPECT_EQ(most, detail::kRingLap);
+}
+
+// With a reader that is behind by what a window of fixed size lets be in flight, nothing is refused
+// because laps end early; nor is anything later, when more was in flight for once.
+TEST_F(PacketRing, EarlyLapsRefuseNothingThatAWindowLetsPass) {
+    constexpr std::size_t kWindow = 448 * 1024;
+    writer.grow();
+    Prng random(3);
+    std::vector<std::pair<std::uint64_t, std::uint32_t>> sent;
+    std::size_t taken = 0, in_flight = 0;
+    const auto take = [&] {
+        const auto [number, size] = sent[taken++];
+        expect(number, size);
+        in_flight -= size;
+        reader.release();
+    };
+    for (std::uint64_t i = 0; i < 1000; ++i) {
+        const bool wide = random.below(4) == 0;
+        const auto size = wide ? kRingPacketMax : 4096 + static_cast<std::uint32_t>(i % 64);
+        while (in_flight >= kWindow || (in_flight > 0 && random.below(8) == 0)) take();
+        ASSERT_TRUE(send(i, size)) << "packet " << i << ", in flight " << in_flight;
+        writer.publish();
+        sent.emplace_back(i, size);
+        in_flight += size;
+        if (i != 700) continue;
+        std::uint64_t number = i;
+        while (send(++number, 4096)) {
+            sent.emplace_back(number, 4096);
+            in_flight += 4096;
+        }
+        writer.publish();
+        EXPECT_GT(in_flight, 512 * 1024);
+    }
+    while (taken < sent.size()) take();
+    EXPECT_FALSE(reader.next());
+    EXPECT_FALSE(reader.dead());
 }
 
 TEST_F(PacketRing, AFullRingTakesNothingUntilItIsRead) {

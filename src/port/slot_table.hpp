@@ -136,7 +136,7 @@ private:
     };
     static constexpr std::memory_order kRelaxed = std::memory_order_relaxed;
     // What a reader understands. 3: rings that begin small (packet_ring.hpp).
-    static constexpr std::uint32_t kRingFormat = 3;
+    static constexpr std::uint32_t kRingFormat = 4;
     static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
     struct alignas(64) Head {
         std::atomic<std::uint32_t> chunks;
