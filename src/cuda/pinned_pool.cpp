@@ -46,11 +46,12 @@ PinnedPool::PinnedPool(const Driver& driver, const Size& size, std::byte* start,
     : driver_(driver),
       start_(start),
       bytes_(bytes),
-      first_large_(start + std::size_t{size.small_pieces} * kSmallBytes) {
+      first_large_(start + std::size_t{size.small_pieces} * kSmallBytes),
+      large_(size.pieces) {
     for (std::uint32_t i = 0; i < size.small_pieces; ++i)
         small_.push_back(start_ + std::size_t{i} * kSmallBytes);
     for (std::uint32_t i = 0; i < size.pieces; ++i)
-        large_.push_back(first_large_ + std::size_t{i} * kPiece);
+        large_.push(first_large_ + std::size_t{i} * kPiece);
 }
 
 PinnedPool::~PinnedPool() {
@@ -61,16 +62,23 @@ PinnedPool::~PinnedPool() {
 std::byte* PinnedPool::take(std::uint32_t size) {
     ASSERT(size <= kPiece);
     const std::lock_guard hold(mutex_);
-    std::vector<std::byte*>& pieces = size <= kSmallBytes && !small_.empty() ? small_ : large_;
-    if (pieces.empty()) return nullptr;
-    std::byte* piece = pieces.back();
-    pieces.pop_back();
+    std::byte* piece = nullptr;
+    if (size <= kSmallBytes && !small_.empty()) {
+        piece = small_.back();
+        small_.pop_back();
+    } else if (!large_.empty()) {
+        piece = large_.front();
+        large_.pop();
+    }
     return piece;
 }
 
 void PinnedPool::give(std::byte* piece) {
     const std::lock_guard hold(mutex_);
-    (piece < first_large_ ? small_ : large_).push_back(piece);  // It had room for all of them.
+    if (piece < first_large_)
+        small_.push_back(piece);  // It had room for all of them.
+    else
+        large_.push(piece);
 }
 
 std::unique_ptr<mem::Staging> PinnedPool::stage(std::uint32_t size) {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/result.hpp"
+#include "base/ring.hpp"
 #include "cuda/driver.hpp"
 #include "mem/far_memory.hpp"
 
@@ -47,7 +48,9 @@ private:
     std::byte* const first_large_;
     std::mutex mutex_;  // Guards the next two, for a few instructions.
     std::vector<std::byte*> small_;
-    std::vector<std::byte*> large_;
+    // In turns: the caches hold what was read from the last one, and the GPU would have to take it
+    // from there before it writes the next bytes.
+    Ring<std::byte*> large_;
 };
 
 }  // namespace feroce::cuda

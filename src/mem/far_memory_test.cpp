@@ -3,7 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <vector>
 
 #include "mem/memory.hpp"
 #include "mem/scatter.hpp"
@@ -140,6 +142,28 @@ TEST_F(FarMemoryTest, IsToldWhenAWindowIsFreed) {
 
 TEST(HeapStaging, IsAsLargeAsAsked) {
     EXPECT_EQ(heap_staging(1000)->bytes().size(), 1000u);
+}
+
+// Small and large, at any place of a line, and nothing beside them.
+TEST(FillStaging, TakesEveryByteAndNoOther) {
+    constexpr std::size_t kMost = 128 * 1024, kMargin = 128;
+    std::vector<std::byte> from(kMost + kMargin), to(kMost + 2 * kMargin);
+    for (std::size_t i = 0; i < from.size(); ++i) from[i] = static_cast<std::byte>(i * 7 + i / 251);
+    for (const std::size_t size :
+         {std::size_t{0}, std::size_t{1}, std::size_t{4096}, std::size_t{16383}, std::size_t{16384},
+          std::size_t{16500}, std::size_t{65537}, kMost}) {
+        for (std::size_t shift = 0; shift < 64; shift += shift < 4 ? 1 : 15) {
+            std::fill(to.begin(), to.end(), std::byte{0xee});
+            const ByteView bytes = ByteView(from).subspan(63 - shift, size);
+            fill_staging(ByteSpan(to).subspan(kMargin + shift, size), bytes);
+            const auto begin = to.begin() + static_cast<std::ptrdiff_t>(kMargin + shift);
+            const auto end = begin + static_cast<std::ptrdiff_t>(size);
+            ASSERT_TRUE(std::equal(bytes.begin(), bytes.end(), begin)) << size << " at " << shift;
+            const auto is_blank = [](std::byte b) { return b == std::byte{0xee}; };
+            ASSERT_TRUE(std::all_of(to.begin(), begin, is_blank)) << size << " at " << shift;
+            ASSERT_TRUE(std::all_of(end, to.end(), is_blank)) << size << " at " << shift;
+        }
+    }
 }
 
 }  // namespace far_memory_test

@@ -154,6 +154,15 @@ TEST_F(CopierTest, HeapStagingIsNeverCopiedFrom) {
     far->close();
 }
 
+// What the last one held is in the caches, from where the GPU's next write would have to take it.
+TEST_F(CopierTest, PiecesOfStagingTakeTurns) {
+    const DeviceBuffer buffer(1 << 20);
+    const auto far = memory(buffer);
+    const std::byte* const first = far->stage(100'000)->bytes().data();
+    EXPECT_NE(far->stage(100'000)->bytes().data(), first);
+    far->close();
+}
+
 TEST_F(CopierTest, AKernelThatSpinsHoldsNothingUp) {
     const DeviceBuffer buffer(1 << 20);
     const auto far = memory(buffer);

@@ -77,8 +77,8 @@ mem::Fault Requester::add_to_landings(std::uint64_t index, std::uint64_t offset,
         if (fault != mem::Fault::None) return fault;
         const std::size_t size =
             std::min<std::size_t>(bytes.size(), landing->capacity - landing->filled);
-        std::copy_n(bytes.begin(), size,
-                    landing->group->bytes().begin() + static_cast<std::ptrdiff_t>(landing->filled));
+        mem::fill_staging(landing->group->bytes().subspan(landing->filled, size),
+                          bytes.first(size));
         landing->filled += static_cast<std::uint32_t>(size);
         offset += size;
         bytes = bytes.subspan(size);

@@ -198,8 +198,7 @@ mem::Fault Responder::add_to_pieces(const wire::Packet& packet) {
         if (fault != mem::Fault::None) return fault;
         const std::size_t size =
             std::min<std::size_t>(rest.size(), piece->capacity - piece->filled);
-        std::copy_n(rest.begin(), size,
-                    piece->group->bytes().begin() + static_cast<std::ptrdiff_t>(piece->filled));
+        mem::fill_staging(piece->group->bytes().subspan(piece->filled, size), rest.first(size));
         piece->filled += static_cast<std::uint32_t>(size);
         offset += size;
         rest = rest.subspan(size);
