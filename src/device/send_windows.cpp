@@ -58,7 +58,8 @@ void Windows::drop_unblocked() {
 
 Instant Windows::next_pacing(Instant now) const {
     Instant first = kNever;
-    for (const Entry* entry : blocked_) first = std::min(first, entry->blocked_until(now));
+    for (const Entry* entry : blocked_)
+        first = std::min(first, is_open(now, *entry) ? now : entry->blocked_until(now));
     return first;
 }
 

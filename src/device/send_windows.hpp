@@ -36,15 +36,16 @@ public:
     void remove_waiter(transport::QueuePair& qp);  // Before its window is released.
     bool has_waiters() const { return !blocked_.empty(); }
 
-    // Takes waiters off, oldest first, for as long as their window may send, and calls f(qp). `f`
-    // may send and may add waiters (a waiter is woken once at most), but not remove or release.
+    // Takes waiters off, oldest first, for as long as their window lets them send, and calls f(qp).
+    // `f` may send and may add waiters (a waiter is woken once at most), but not remove or release.
     template <class F>
     void wake(Instant now, F&& f) {
         const std::size_t count = blocked_.size();
         for (std::size_t i = 0; i < count; ++i) wake_one(now, *blocked_[i], f);
         drop_unblocked();
     }
-    // When the first window with waiters opens by itself; kNever if acknowledgements must come.
+    // When the first window with waiters opens by itself, which one by a ring may have done
+    // already; kNever if acknowledgements must come.
     Instant next_pacing(Instant now) const;
 
 private:
@@ -60,9 +61,14 @@ private:
 
     static Entry& entry_of(transport::SendWindow& window) { return static_cast<Entry&>(window); }
 
+    // For the oldest waiter.
+    static bool is_open(Instant now, const Entry& entry) {
+        return entry.may_send(now) ||
+               (entry.may_run_ahead() && !entry.waiters.front()->machine().waits_for_window(now));
+    }
     template <class F>
     void wake_one(Instant now, Entry& entry, F& f) {
-        for (std::size_t n = entry.waiters.size(); n > 0 && entry.may_send(now); --n) {
+        for (std::size_t n = entry.waiters.size(); n > 0 && is_open(now, entry); --n) {
             transport::QueuePair& qp = *entry.waiters.front();
             entry.waiters.pop();
             qp.device().waits_for_window = false;

@@ -11,7 +11,7 @@ namespace feroce::device::send_windows_test {
 namespace {
 
 constexpr Instant kNow = Instant(Duration(1'000'000'000));
-constexpr transport::SendWindow::Limits kLimits{4096, 4096, 64 * 1024};
+constexpr transport::SendWindow::Limits kLimits{4096, 4096, 64 * 1024, 8192};
 const Gid kPeer = Gid::from_v4(0x0a000001);
 const Gid kOther = Gid::from_v4(0x0a000002);
 
@@ -105,6 +105,21 @@ TEST_F(WindowsTest, StopsWhenTheWokenOneFillsTheWindow) {
     EXPECT_EQ(woken, (Woken{&a, &b})) << "whoever sent last waits longest";
     empty(*a.window());
     EXPECT_EQ(wake(), (Woken{&a, &b}));
+}
+
+// Its machine says that it need not wait for the window any more.
+TEST_F(WindowsTest, ByARingOneThatRunsAheadIsWoken) {
+    auto& a = new_qp(kPeer, 0x01'0007);
+    a.window()->set_by_ring(true);
+    a.window()->on_sent(kNow, kLimits.ring_bytes);
+    windows_.add_waiter(a);
+    EXPECT_EQ(windows_.next_pacing(later_), later_);
+    EXPECT_EQ(wake(), Woken{&a});
+    a.window()->on_sent(kNow, kLimits.bytes_max);
+    windows_.add_waiter(a);
+    EXPECT_EQ(windows_.next_pacing(later_), kNever);
+    EXPECT_EQ(wake(), Woken{});
+    windows_.remove_waiter(a);
 }
 
 TEST_F(WindowsTest, AWokenOneThatWaitsAgainIsNotWokenTwice) {

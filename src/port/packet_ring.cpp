@@ -114,6 +114,12 @@ ByteSpan RingWriter::place(std::uint32_t path, std::uint32_t size, std::uint32_t
     return area_.bytes.subspan(area_.offset(*at), size);
 }
 
+transport::RunSink::Unread RingWriter::unread() {
+    read_ = area_.read->packets.load(std::memory_order_acquire);
+    bytes_read_ = area_.read->bytes.load(std::memory_order_acquire);
+    return {placed_ - read_, bytes_placed_ - bytes_read_};
+}
+
 // The slot for it is always there.
 void RingWriter::grow() {
     ASSERT(is_small());

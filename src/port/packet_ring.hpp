@@ -27,6 +27,7 @@
 
 #include "base/bytes.hpp"
 #include "base/gid.hpp"
+#include "transport/transmit_batch.hpp"
 
 namespace feroce::port {
 
@@ -128,7 +129,8 @@ public:
     // Room for one more packet, empty if there is none. What it holds is the caller's to write
     // until publish(). `packets`: more than 1 for a wide one.
     ByteSpan place(std::uint32_t path, std::uint32_t size, std::uint32_t packets = 1);
-    void take_back();  // What was placed last, and is not published.
+    void take_back();                     // What was placed last, and is not published.
+    transport::RunSink::Unread unread();  // Of what was placed.
     // Shows the reader all that was placed. False if there was nothing.
     bool publish();
 

@@ -67,6 +67,21 @@ TEST_F(PacketRing, WhatIsTakenBackIsNeverSeen) {
     }
 }
 
+TEST_F(PacketRing, TheWriterSeesWhatIsUnread) {
+    writer.grow();
+    EXPECT_EQ(writer.unread().packets, 0U);
+    ASSERT_TRUE(send(1, 4096));
+    ASSERT_TRUE(send(2, 4096));
+    writer.publish();
+    EXPECT_EQ(writer.unread().packets, 2U);
+    EXPECT_EQ(writer.unread().bytes, 2 * 4096U);
+    ASSERT_TRUE(reader.next());  // That it has grown, and the first.
+    EXPECT_EQ(writer.unread().packets, 2U) << "until it is let go of";
+    reader.release();
+    EXPECT_EQ(writer.unread().packets, 1U);
+    EXPECT_EQ(writer.unread().bytes, 4096U);
+}
+
 TEST_F(PacketRing, ASmallOneIsFullSoonerAndGrowsInOrder) {
     EXPECT_TRUE(writer.is_small());
     EXPECT_FALSE(writer.has_room(kRingPacketMax));

@@ -139,6 +139,14 @@ void RingSender::take_back() {
     --sent_;
 }
 
+std::optional<transport::RunSink::Unread> RingSender::unread(SlotNumber slot) {
+    if (!is_member_slot(slot)) return std::nullopt;
+    Link& link = links_[slot];
+    if (link.stage != Stage::Accepted || link.overflow != 0 || link.writer->is_small())
+        return std::nullopt;
+    return link.writer->unread();
+}
+
 std::uint32_t RingSender::put(Link& link, std::uint32_t path, const TransmitRun& run) {
     std::uint32_t count = 0;
     for (ByteSpan rest = run.bytes; !rest.empty(); ++count) {

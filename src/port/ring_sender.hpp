@@ -43,6 +43,8 @@ public:
     bool has_room(const transport::Path& path, SlotNumber slot, std::uint32_t size);
     ByteSpan place(SlotNumber slot, std::uint32_t size, std::uint32_t packets);
     void take_back();
+    // See transport::RunSink. Not of a small ring, nor of one that was full.
+    std::optional<transport::RunSink::Unread> unread(SlotNumber slot);
     // Shows the readers what send() and place() have put there, and wakes those that sleep.
     void publish();
     // The answer to an offer, with the reader's bell.

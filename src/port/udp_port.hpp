@@ -59,6 +59,7 @@ public:
     ByteSpan place(const transport::Path& path, SlotNumber slot, std::size_t size,
                    std::uint32_t packets) override;
     void take_back() override { ring_sender_.take_back(); }
+    std::optional<Unread> unread(SlotNumber slot) override { return ring_sender_.unread(slot); }
     int send_error(const transport::Path& path) const override { return sender_.send_error(path); }
     bool join_group(const Gid& group) override;
     void leave_group(const Gid& group) override;

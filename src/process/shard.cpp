@@ -121,12 +121,18 @@ void Shard::copies_ended() {
     if (armed_.load()) port_->wake();
 }
 
+bool Shard::take_copies(Instant now) {
+    if (!copies_.pending()) [[likely]]
+        return false;
+    copies_.empty_into(now, *engine_);
+    return true;
+}
+
 bool Shard::receive(Instant now) {
     mem::guard_keep_fresh(now);
-    const bool copied = copies_.pending();
-    if (copied) [[unlikely]]
-        copies_.empty_into(now, *engine_);
+    bool copied = take_copies(now);
     const bool received = port_->poll(now, *engine_);
+    copied |= take_copies(now);  // What they let us say leaves with what the packets do.
     if (received && engine_->has_work()) policy_.arrived(now);
     return received || copied;
 }

@@ -121,6 +121,7 @@ private:
     bool delivers_before(mem::CopyToken& end);
     bool drive_locked(device::CompletionQueue& cq);  // True: the caller should give up its core.
     bool receive(Instant now);
+    bool take_copies(Instant now);   // That are over.
     void note_arrival(Instant now);  // That the thread took.
     DrivePolicy::Debt debt(Instant now, bool received) const;
     void send_pending(Instant now);

@@ -42,6 +42,10 @@ public:
     ByteSpan place(const transport::Path& path, SlotNumber slot, std::size_t size,
                    std::uint32_t packets) override;
     void take_back() override { placed_.reset(); }
+    // What is sent leaves the memory at once.
+    std::optional<Unread> unread(SlotNumber) override {
+        return rings_ == nullptr ? std::nullopt : std::optional(Unread{});
+    }
 
     std::uint64_t packets_sent() const { return packets_sent_; }
 

@@ -25,9 +25,14 @@ mem::Fault GatherAhead::fill(std::uint64_t index, std::uint64_t offset, ByteSpan
     return done == into.size() ? mem::Fault::None : mem::Fault::Far;
 }
 
+void GatherAhead::forget_first() {
+    bytes_ -= sources_.front().size;
+    sources_.pop_front();
+}
+
 void GatherAhead::plan(QueuePair& qp, std::uint64_t index, std::uint64_t offset) {
     offset -= offset % mem::FarMemory::kPieceBytes;
-    while (!sources_.empty() && !sources_.front().has(index, offset)) sources_.pop_front();
+    while (!sources_.empty() && !sources_.front().has(index, offset)) forget_first();
     const SendQueue& queue = qp.send_queue();
     std::uint64_t at = index, next = offset;
     if (!sources_.empty()) {
@@ -43,7 +48,7 @@ void GatherAhead::plan(QueuePair& qp, std::uint64_t index, std::uint64_t offset)
             !has_far(qp.services().memory, qp.init().pd, queue.sges(at), {}))
             continue;
         while (next < wqe.length) {
-            if (sources_.size() == kAhead) return;
+            if (sources_.size() == kAheadPieces || bytes_ >= kAheadBytes) return;
             begin(qp, at, next);
             next += sources_.back().size;
         }
@@ -62,6 +67,7 @@ void GatherAhead::begin(QueuePair& qp, std::uint64_t index, std::uint64_t offset
     if (source.fault == mem::Fault::None)
         source.fault = start_gather(qp, list, offset, source.size, source.group);
     if (source.fault != mem::Fault::None) source.group = nullptr;
+    bytes_ += source.size;
     sources_.push_back(std::move(source));
 }
 

@@ -13,8 +13,10 @@ namespace feroce::transport {
 
 class GatherAhead {
 public:
-    // How many pieces are gathered before they are sent.
-    static constexpr std::size_t kAhead = 4;
+    // What is gathered before it is sent: as much as hides a copy behind what is sent meanwhile,
+    // also of short messages, each of which is a piece.
+    static constexpr std::size_t kAheadBytes = 1024 * 1024;
+    static constexpr std::size_t kAheadPieces = 16;
 
     // Begins copies for what is sent next, from this byte of this request on, and forgets what lies
     // before it. May throw std::bad_alloc.
@@ -37,8 +39,10 @@ private:
         bool is_over() const { return group == nullptr || group->is_over(); }
     };
     void begin(QueuePair& qp, std::uint64_t index, std::uint64_t offset);
+    void forget_first();
 
     std::deque<Source> sources_;  // In the order of sending.
+    std::size_t bytes_ = 0;       // Of all of them.
 };
 
 }  // namespace feroce::transport

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -42,7 +43,9 @@ public:
     void qp_event(QueuePair&, AsyncEventType type) override { events.push_back(type); }
     void srq_event(ReceiveQueue&, AsyncEventType type) override { events.push_back(type); }
     XrcTarget find_xrc_srq(SrqNumber, std::uint32_t) override { return {}; }
+    std::optional<Unread> unread(SlotNumber) override { return unread_now; }
 
+    std::optional<Unread> unread_now;
     std::vector<SentPacket> packets;
     std::vector<AsyncEventType> events;
 };

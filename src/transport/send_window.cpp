@@ -78,6 +78,18 @@ std::uint32_t SendWindow::available() const {
     return in_flight_ < size() ? size() - in_flight_ : 0;
 }
 
+bool SendWindow::may_ask(Instant now) {
+    const bool may = may_send(now);
+    if (!may) asked_in_vain_ = true;
+    return may;
+}
+
+void SendWindow::take_off(std::uint32_t bytes) {
+    ASSERT(bytes <= in_flight_);
+    in_flight_ -= bytes;
+    if (in_flight_ < size()) asked_in_vain_ = false;
+}
+
 // Never in the start phase: there the window must find out what the path can take.
 bool SendWindow::is_pacing(Instant now) const {
     if (!has_decreased_ || by_ring_) return false;
@@ -119,10 +131,9 @@ void SendWindow::on_sent(Instant now, std::uint32_t bytes) {
 }
 
 void SendWindow::on_acked(Instant now, std::uint32_t bytes) {
-    ASSERT(bytes <= in_flight_);
     // A window that is not used proves nothing and does not grow.
     const bool is_limited = in_flight_ >= window_bytes_ / 2;
-    in_flight_ -= bytes;
+    take_off(bytes);
     if (by_ring_) return;
     round_bytes_ += bytes;
     if (now - round_start_ >= smoothed_rtt_) end_round(now);
@@ -136,8 +147,7 @@ void SendWindow::on_acked(Instant now, std::uint32_t bytes) {
 }
 
 void SendWindow::on_forgotten(std::uint32_t bytes) {
-    ASSERT(bytes <= in_flight_);
-    in_flight_ -= bytes;
+    take_off(bytes);
 }
 
 void SendWindow::on_rtt(Instant now, Duration sample) {

@@ -34,6 +34,17 @@ public:
     bool is_by_ring() const { return by_ring_; }
 
     bool may_send(Instant now) const;  // At least one more packet.
+    // The same, for what is answered by the peer's packets. In vain, nobody runs ahead until the
+    // window has opened again.
+    bool may_ask(Instant now);
+    // By a ring the peer may have read what it does not acknowledge yet, because its memory takes a
+    // while (ADR 27). Then messages go on, as long as no more is unread than a ring has room for.
+    bool may_run_ahead() const {
+        return by_ring_ && !asked_in_vain_ && in_flight_ < limits_.bytes_max;
+    }
+    bool may_run_ahead(std::uint64_t unread) const {
+        return may_run_ahead() && unread < limits_.ring_bytes;
+    }
     // When may_send can turn true by itself (pacing); kNever if only an acknowledgement helps.
     Instant blocked_until(Instant now) const;
     std::uint32_t available() const;  // Bytes that fit now.
@@ -52,6 +63,7 @@ public:
     void on_congestion_mark(Instant now);  // ECN echo (CNP).
 
 private:
+    void take_off(std::uint32_t bytes);
     void note_base(Instant now, Duration sample);
     void end_round(Instant now);
     void decrease(Instant now, double factor, double floor_bytes);
@@ -66,6 +78,7 @@ private:
 
     Limits limits_;
     bool by_ring_ = false;
+    bool asked_in_vain_ = false;
     double window_bytes_;
     std::uint32_t in_flight_ = 0;
     std::uint32_t packet_bytes_ = 1024;        // The largest sent recently: the unit of growth.

@@ -349,6 +349,31 @@ TEST_F(Driven, CountsBytes) {
     EXPECT_EQ(window.size(), 65536U);
 }
 
+// What the peer has read and not acknowledged, as its memory takes a while.
+TEST_F(Driven, ByARingMessagesRunAheadOfAcknowledgements) {
+    const SendWindow::Limits limits;
+    EXPECT_FALSE(window.may_run_ahead()) << "not on a network";
+    window.set_by_ring(true);
+    window.on_sent(now, limits.ring_bytes);
+    EXPECT_FALSE(window.may_send(now));
+    EXPECT_TRUE(window.may_run_ahead(limits.ring_bytes - 1));
+    EXPECT_FALSE(window.may_run_ahead(limits.ring_bytes)) << "the ring would be full";
+    window.on_sent(now, limits.bytes_max - limits.ring_bytes);
+    EXPECT_FALSE(window.may_run_ahead(0)) << "not without end";
+}
+
+TEST_F(Driven, WhatAsksIsNotHeldUpByThoseThatRunAhead) {
+    const SendWindow::Limits limits;
+    window.set_by_ring(true);
+    window.on_sent(now, limits.ring_bytes);
+    EXPECT_FALSE(window.may_ask(now));
+    EXPECT_FALSE(window.may_run_ahead(0)) << "else the window would not open for long";
+    window.on_acked(now, 1);
+    EXPECT_TRUE(window.may_ask(now));
+    window.on_sent(now, 1);
+    EXPECT_TRUE(window.may_run_ahead(0));
+}
+
 TEST_F(Driven, UnusedWindowDoesNotGrow) {
     for (int i = 0; i < 10; ++i) {
         window.on_sent(now, 1024);

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -42,6 +43,13 @@ public:
         return {};
     }
     virtual void take_back() {}
+    // What the owner of that slot has still to read of the memory that packets are built in. None:
+    // there is no such memory, or not enough for what a window lets out.
+    struct Unread {
+        std::uint64_t packets = 0;
+        std::uint64_t bytes = 0;
+    };
+    virtual std::optional<Unread> unread(SlotNumber) { return std::nullopt; }
 };
 
 class TransmitBatch {
@@ -63,6 +71,9 @@ public:
     void retract(std::size_t size);
     void flush();
     int send_error(const Path& path) const { return sink_.send_error(path); }
+    std::optional<RunSink::Unread> unread(Qpn destination) const {
+        return sink_.unread(slot_of(destination));
+    }
     std::uint64_t packets_sent() const { return packets_sent_; }
     std::uint64_t bytes_sent() const { return bytes_sent_; }
 

@@ -49,8 +49,8 @@ struct World {
     std::map<std::uint64_t, Allocation> allocations;
     std::map<std::uintptr_t, std::size_t> pinned;
     std::uint64_t next_id = 1;
-    bool spins = false;
-    std::condition_variable spin_ends;
+    bool spins = false, pauses = false;
+    std::condition_variable spin_ends, pause_ends;
     unsigned least_us = 0, most_us = 0, fail_calls = 0, fail_copies = 0, violations = 0;
     std::string last_violation;
     std::mt19937 chance{1};
@@ -152,7 +152,8 @@ private:
         unsigned wait_us = 0;
         {
             World& w = world();
-            const std::lock_guard hold(w.mutex);
+            std::unique_lock hold(w.mutex);
+            w.pause_ends.wait(hold, [&w] { return !w.pauses; });
             if (w.most_us > 0)
                 wait_us = std::uniform_int_distribution<unsigned>(w.least_us, w.most_us)(w.chance);
         }
@@ -258,6 +259,11 @@ const Controls kControls = {
         const std::lock_guard hold(world().mutex);
         world().least_us = least_us;
         world().most_us = most_us;
+    },
+    [](bool on) {
+        const std::lock_guard hold(world().mutex);
+        world().pauses = on;
+        world().pause_ends.notify_all();
     },
     [](unsigned count) {
         const std::lock_guard hold(world().mutex);

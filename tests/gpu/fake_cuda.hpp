@@ -24,6 +24,8 @@ struct Controls {
     void (*spin)(bool on);
     // Each copy and event waits so long on its stream, by chance between the two.
     void (*delay)(unsigned least_us, unsigned most_us);
+    // Until it is told to go on, no stream carries out anything.
+    void (*pause)(bool on);
     void (*fail_calls)(unsigned count);   // The next copies are refused when they are asked for.
     void (*fail_copies)(unsigned count);  // The next copies fail on their stream.
     // What a driver would have punished: copies of memory that is not pinned, on the default

@@ -69,6 +69,7 @@ protected:
         fake().fail_calls(0);
         fake().fail_copies(0);
         fake().spin(false);
+        fake().pause(false);
         EXPECT_EQ(fake().violations(), violations_) << fake().last_violation();
     }
 

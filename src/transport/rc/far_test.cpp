@@ -25,6 +25,58 @@ TEST_F(FarMemoryUnderRc, AWriteIsAcknowledgedWhenItIsInMemory) {
     expect_same(ByteView(b.far->bytes).first(5000), ByteView(a.bytes).first(5000));
 }
 
+// The peer has read all of it, so there is room where it reads.
+TEST_F(FarMemoryUnderRc, ByARingPacketsRunAheadOfAMessageThatIsCopied) {
+    constexpr std::uint32_t kLength = 60'000, kCount = 8;
+    constexpr std::uint32_t kRing = SendWindow::Limits{}.ring_bytes;
+    a.window.set_by_ring(true);
+    for (std::uint32_t i = 0; i < kCount; ++i)
+        a.send(request(SendOp::Write, i, kBase + i * kLength, b.far_keys.rkey), a.sge(0, kLength));
+    const auto in_flight = [this] { return a.qp.machine().progress().in_flight_bytes; };
+    exchange();
+    EXPECT_LT(in_flight(), kRing + 4096);
+    a.recorder.unread_now = RunSink::Unread{0, kRing};
+    exchange();
+    EXPECT_LT(in_flight(), kRing + 4096) << "nothing was read";
+    a.recorder.unread_now = RunSink::Unread{};
+    exchange();
+    EXPECT_EQ(b.qp.machine().progress().expected, Psn(kCount * packets_for(kLength, 1024)));
+    EXPECT_EQ(b.far->started.size(), kCount);
+    while (!b.far->started.empty()) b.far->finish_one();
+    exchange();
+    EXPECT_EQ(a.sent.list.size(), kCount);
+}
+
+// Their answers come by the peer's ring, of which nobody here knows how full it is.
+TEST_F(FarMemoryUnderRc, ByARingReadsDoNotRunAhead) {
+    a.window.set_by_ring(true);
+    a.recorder.unread_now = RunSink::Unread{};
+    a.window.on_sent(Instant{}, SendWindow::Limits{}.ring_bytes);
+    a.send(request(SendOp::Read, 1, b.address(0), b.keys.rkey), a.sge(0, 1000));
+    EXPECT_TRUE(a.pump().empty());
+    a.window.on_forgotten(SendWindow::Limits{}.ring_bytes);
+    exchange();
+    EXPECT_EQ(a.sent.list.size(), 1u);
+}
+
+TEST_F(FarMemoryUnderRc, WhatIsPostedWhileTheFirstIsFetchedIsFetchedToo) {
+    const auto send = [this](std::uint64_t wr_id, std::uint64_t offset) {
+        a.send(request(SendOp::Write, wr_id, b.address(offset), b.keys.rkey),
+               a.far_sge(offset, 1000));
+        a.qp.machine().pump(Instant{}, 10);  // As the device does after each post.
+    };
+    a.fill_far(3);
+    send(1, 0);
+    EXPECT_EQ(a.far->started.size(), 1u);
+    send(2, 1000);
+    send(3, 2000);
+    EXPECT_EQ(a.far->started.size(), 3u);
+    while (!a.far->started.empty()) a.far->finish_one();
+    exchange();
+    EXPECT_EQ(a.sent.list.size(), 3u);
+    expect_same(ByteView(b.bytes).first(3000), ByteView(a.far->bytes).first(3000));
+}
+
 TEST_F(FarMemoryUnderRc, WhatFollowsInHostMemoryWaits) {
     a.fill(0, 4096, 1);
     write_far(1, 0, 2000);

@@ -168,7 +168,18 @@ bool Requester::waits_for_window(Instant now) const {
 }
 
 bool Requester::window_open(Instant now) const {
-    return is_local(qp_.send_queue().at(position_.index).op) || qp_.window()->may_send(now);
+    const SendOp op = qp_.send_queue().at(position_.index).op;
+    if (is_local(op)) return true;
+    if (needs_response(op)) return qp_.window()->may_ask(now);
+    return qp_.window()->may_send(now) || runs_ahead();
+}
+
+// Not so what is answered: answers fill the peer's ring, of which we do not know what is unread.
+bool Requester::runs_ahead() const {
+    const SendWindow& window = *qp_.window();
+    if (!window.may_run_ahead()) return false;
+    const auto unread = qp_.services().transmit.unread(qp_.attributes().destination_qpn);
+    return unread && window.may_run_ahead(unread->bytes + unread->packets * kPacketOverhead);
 }
 
 bool Requester::may_send_next(Instant now) const {
@@ -259,6 +270,8 @@ std::uint32_t Requester::cost(const SendWqe& wqe, std::uint64_t from, std::uint6
 }
 
 void Requester::pump(Instant now, std::uint32_t packets_max) {
+    if (far_gathers_) [[unlikely]]
+        gather_more();
     for (std::uint32_t i = 0; i < packets_max && wants_to_send(now); ++i) {
         const bool sent = probe_.due     ? send_probe(now)
                           : sends_again_ ? send_missing(now)

@@ -107,6 +107,7 @@ private:
     // Sending (requester.cpp).
     bool may_send_next(Instant now) const;  // But for the window.
     bool window_open(Instant now) const;
+    bool runs_ahead() const;  // Of the window, by a ring.
     bool may_start(const SendWqe& wqe) const;
     bool may_ask() const;  // For one more response.
     bool within_credits(const SendWqe& wqe) const;
@@ -202,6 +203,7 @@ private:
     void stop_far();
     mem::Fault gather_far(std::uint64_t offset, ByteSpan into);
     void wait_for_source();
+    void gather_more();
     mem::Fault land(std::uint64_t index, std::uint64_t offset, ByteView bytes);
     mem::Fault add_to_landings(std::uint64_t index, std::uint64_t offset, ByteView bytes);
     mem::Fault open_landing(std::uint64_t index, std::uint64_t offset, FarOutbound::Landing*& out);

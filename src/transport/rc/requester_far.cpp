@@ -38,6 +38,16 @@ void Requester::wait_for_source() {
     far_gathers_ = true;
 }
 
+// Requests may have been posted since the position began to wait. Where there is no memory they are
+// gathered when their turn comes.
+void Requester::gather_more() {
+    const SendQueue& queue = qp_.send_queue();
+    if (far_work() == nullptr || position_.index == queue.tail()) return;  // Acknowledged late.
+    if (is_local(queue.at(position_.index).op)) return;
+    const std::uint64_t offset = std::uint64_t{position_.packet} * qp_.attributes().path_mtu;
+    (void)with_memory([&] { far_work()->sources.plan(qp_, position_.index, offset); });
+}
+
 // A bind or an invalidation is over when nothing is written through the old key any more. It is
 // executed first, so that a peer that goes on writing does not hold it up: from then on no copy
 // starts by that key.
