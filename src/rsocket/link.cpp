@@ -12,6 +12,11 @@ namespace {
 
 // Receives beyond the credits that the peer gets: its control messages take receives and no credit.
 constexpr std::uint32_t kSpareReceives = 16;
+// Spent receives are posted again so many at a time, by one call.
+constexpr std::uint32_t kReceivesAtOnce = 32;
+constexpr std::uint32_t receives_for(const Options& options) {
+    return options.receive_queue + kSpareReceives + kReceivesAtOnce;
+}
 constexpr std::uint64_t kReceiveTag = ~std::uint64_t{0};
 
 }  // namespace
@@ -43,7 +48,7 @@ Result<void> Link::set_up(const Options& options) {
     config.copied_limit = options.inline_bytes;
     buffers_->describe(config);
     stream_ = std::make_unique<Stream>(config);
-    post_receives(options.receive_queue + kSpareReceives);
+    post_receives(receives_for(options));
     if (stream_->error() != 0) return Error{stream_->error(), "receives cannot be posted"};
     return {};
 }
@@ -52,7 +57,7 @@ Result<void> Link::make_queues(const Options& options) {
     channel_ = ibv_create_comp_channel(id_->verbs);
     if (channel_ == nullptr) return Error{errno, "no completion channel"};
     if (::fcntl(channel_->fd, F_SETFL, O_NONBLOCK) != 0) return Error{errno, "channel cannot poll"};
-    const std::uint32_t receives = options.receive_queue + kSpareReceives;
+    const std::uint32_t receives = receives_for(options);
     cq_ = ibv_create_cq(id_->verbs, static_cast<int>(options.send_queue + receives), nullptr,
                         channel_, 0);
     if (cq_ == nullptr) return Error{errno, "no completion queue"};
@@ -97,11 +102,16 @@ void Link::post(const Send& send) {
 
 // Receives without memory: only their completions are wanted.
 void Link::post_receives(std::uint32_t count) {
-    for (; count != 0; --count) {
-        ibv_recv_wr wr{};
-        wr.wr_id = kReceiveTag;
+    std::array<ibv_recv_wr, kReceivesAtOnce> list{};
+    while (count != 0) {
+        const std::uint32_t length = std::min(count, kReceivesAtOnce);
+        for (std::uint32_t i = 0; i < length; ++i) {
+            list[i].wr_id = kReceiveTag;
+            list[i].next = i + 1 < length ? &list[i + 1] : nullptr;
+        }
         ibv_recv_wr* bad = nullptr;
-        if (ibv_post_recv(id_->qp, &wr, &bad) != 0) return stream_->fail(ECONNRESET);
+        if (ibv_post_recv(id_->qp, list.data(), &bad) != 0) return stream_->fail(ECONNRESET);
+        count -= length;
     }
 }
 
@@ -116,7 +126,8 @@ bool Link::progress() {
     } while (count == static_cast<int>(completions.size()));
     if (count < 0) stream_->fail(EIO);
     if (!any) return false;
-    if (stream_->error() == 0) post_receives(std::exchange(spent_receives_, 0));
+    if (stream_->error() == 0 && spent_receives_ >= kReceivesAtOnce)
+        post_receives(std::exchange(spent_receives_, 0));
     stream_->flush(*this);
     return true;
 }

@@ -15,8 +15,11 @@ namespace feroce::rsockets {
 
 struct Options {
     // How a connection is built.
-    std::size_t send_buffer = 1 << 17;
-    std::size_t receive_buffer = 1 << 17;
+    // A sender waits until the peer has read half a buffer. With the 128 KiB of rdma-core either
+    // side waits for the other after every 64 KiB; with more than these they leave the nearer
+    // caches.
+    std::size_t send_buffer = 1 << 18;
+    std::size_t receive_buffer = 1 << 18;
     std::uint32_t send_queue = 384;
     std::uint32_t receive_queue = 384;
     std::uint32_t inline_bytes = 64;
@@ -25,7 +28,9 @@ struct Options {
     // How calls wait. No time: for ever.
     std::chrono::microseconds send_timeout{0};
     std::chrono::microseconds receive_timeout{0};
-    std::chrono::microseconds polling_time{10};  // A call polls for so long before it sleeps.
+    // A call polls for so long before it sleeps: as long as a peer needs to read half a buffer, and
+    // about what falling asleep and being woken take.
+    std::chrono::microseconds polling_time{30};
 
     bool reuse_address = false;
     bool keep_alive = false;

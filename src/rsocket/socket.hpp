@@ -97,6 +97,13 @@ private:
     void say_farewell(Lock& lock);
     std::optional<std::uint32_t> free_mapping_index() const;
 
+    // A call has something to do without a look at what is new, which costs as much as a message.
+    // Not many in a row, since the peer waits for acknowledgements, and not after a pause, since it
+    // may be gone.
+    bool has_unread();
+    bool has_room();
+    bool may_go_on();
+
     // What a call waits for; each is also true when it would wait in vain.
     bool is_settled() const;
     bool has_request() const;
@@ -106,6 +113,8 @@ private:
     bool is_quiet() const;
 
     std::uint32_t looks_ = 0;
+    std::uint32_t calls_ = 0;
+    std::int64_t looked_at_ = 0;
 
     rdma_event_channel* channel_;
     rdma_cm_id* id_ = nullptr;

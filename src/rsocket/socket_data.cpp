@@ -23,7 +23,8 @@ Result<std::size_t> Socket::send(Places from, int flags, const Destination&) {
     const Deadline deadline = deadline_of(options_.send_timeout);
     std::size_t sent = 0;
     do {
-        if (const int code = wait(lock, blocking, deadline, &Socket::can_write); code != 0)
+        const int code = has_room() ? 0 : wait(lock, blocking, deadline, &Socket::can_write);
+        if (code != 0)
             return sent != 0 ? Result<std::size_t>(sent) : Error{code, "no room to send"};
         Error why{failure(), "the connection has failed"};
         if (why.code == 0 && !link_->stream().is_writable())
@@ -53,7 +54,7 @@ Result<std::size_t> Socket::receive_bytes(std::span<const iovec> to, int flags) 
         ByteSpan room(static_cast<std::byte*>(place.iov_base), place.iov_len);
         while (!room.empty()) {
             if (got != 0 && (flags & MSG_WAITALL) == 0 && !link_->stream().has_data()) return got;
-            const int code = wait(lock, blocking, deadline, &Socket::can_read);
+            const int code = has_unread() ? 0 : wait(lock, blocking, deadline, &Socket::can_read);
             if (code != 0)
                 return got != 0 ? Result<std::size_t>(got) : Error{code, "nothing has arrived"};
             if (link_ == nullptr || !link_->stream().has_data()) {  // The end, good or bad.

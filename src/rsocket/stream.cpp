@@ -10,8 +10,10 @@
 namespace feroce::rsockets {
 namespace {
 
-// A first chunk leaves early, so that it travels while the next is copied; later ones are larger.
-constexpr std::size_t kFirstChunk = 2048;
+// Where nothing travels yet, a first chunk leaves early, so that it travels while the next is
+// copied. Every message has a cost of its own, that of copying some KiB on each side: so chunks are
+// not small, grow, and leave no small rest behind.
+constexpr std::size_t kFirstChunk = 8 * 1024;
 constexpr std::size_t kMostChunk = 64 * 1024;
 // With less room in the send ring than this, the program waits: messages do not get tiny.
 constexpr std::size_t kLeastRoom = 2048;
@@ -24,6 +26,12 @@ std::uint32_t native32(std::uint32_t v, std::endian order) {
 }
 std::uint64_t native64(std::uint64_t v, std::endian order) {
     return order == std::endian::native ? v : __builtin_bswap64(v);
+}
+
+// How much of the `left` bytes goes next, where chunks have grown to `chunk`.
+std::size_t next_length(std::size_t left, std::size_t chunk) {
+    if (left <= kMostChunk && left < chunk + chunk / 2) return left;
+    return std::min(left, chunk);
 }
 
 }  // namespace
@@ -115,8 +123,11 @@ bool Stream::can_write_mapped() const {
 }
 
 std::size_t Stream::send(Places from, std::size_t skip, Outlet& out) {
+    std::size_t left = 0;
+    for (const ByteView all : from) left += all.size();
+    left -= std::min(left, skip);
     std::size_t taken = 0;
-    std::size_t chunk = kFirstChunk;
+    std::size_t chunk = first_chunk();
     ByteView place;
     while (place.empty() && !from.empty()) {
         const std::size_t skipped = std::min(skip, from.front().size());
@@ -126,16 +137,19 @@ std::size_t Stream::send(Places from, std::size_t skip, Outlet& out) {
     }
     while (!place.empty() && can_send()) {
         if (!take_target()) break;
-        taken += send_chunk(place, from, chunk, out);
+        taken += send_chunk(place, from, next_length(left - taken, chunk), out);
         chunk = std::min(chunk * 2, kMostChunk);
     }
     return taken;
 }
 
-std::size_t Stream::send_chunk(ByteView& place, Places& rest, std::size_t most, Outlet& out) {
-    std::size_t length = place.size();
-    for (std::size_t i = 0; i < rest.size() && length < most; ++i) length += rest[i].size();
-    length = std::min({length, most, ring_room(), std::size_t{target_.length}});
+std::size_t Stream::first_chunk() const {
+    return data_slots_ == 0 ? kFirstChunk : kMostChunk;
+}
+
+// Sends `wanted` bytes, or as many as there is room for.
+std::size_t Stream::send_chunk(ByteView& place, Places& rest, std::size_t wanted, Outlet& out) {
+    const std::size_t length = std::min({wanted, ring_room(), std::size_t{target_.length}});
     Send send;
     send.immediate = Immediate{Kind::Data, static_cast<std::uint32_t>(length)}.emit();
     send.address = target_.address;
@@ -379,15 +393,15 @@ bool Stream::find_mapping(std::uint64_t offset, Mapping& found) const {
 
 Result<std::size_t> Stream::write_mapped(ByteView from, std::uint64_t offset, Outlet& out) {
     std::size_t written = 0;
-    std::size_t chunk = kFirstChunk;
+    std::size_t chunk = first_chunk();
     while (!from.empty() && can_write_mapped()) {
         Mapping found;
         if (!find_mapping(offset, found) && written != 0) break;
         if (found.target.length == 0)
             return Error{EINVAL, "the peer mapped no memory at this offset"};
         const std::uint64_t inside = offset - found.offset;
-        const std::size_t length =
-            std::min({from.size(), chunk, ring_room(), std::size_t{found.target.length} - inside});
+        const std::size_t length = std::min({next_length(from.size(), chunk), ring_room(),
+                                             std::size_t{found.target.length} - inside});
         Send send;
         send.has_immediate = false;
         send.address = found.target.address + inside;

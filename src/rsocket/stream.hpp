@@ -124,7 +124,8 @@ private:
     bool has_credit() const { return sent_messages_ != credit_limit_; }
     bool take_target();
     std::uint32_t waiting_length(std::size_t index) const;
-    std::size_t send_chunk(ByteView& place, Places& rest, std::size_t most, Outlet& out);
+    std::size_t first_chunk() const;
+    std::size_t send_chunk(ByteView& place, Places& rest, std::size_t wanted, Outlet& out);
     void stage(Send& send, ByteView& place, Places& rest, std::size_t length);
     void post(Send& send, Slot slot, Outlet& out);
     void post_control(Control what, Outlet& out);

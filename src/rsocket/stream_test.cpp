@@ -139,7 +139,7 @@ TEST(RsocketStream, ChunksGrowAndDoNotCrossATarget) {
         next += sent.bytes.size();
         lengths.push_back(sent.bytes.size());
     }
-    EXPECT_EQ(lengths, (std::vector<std::size_t>{2048, 4096, 8192, 16384, 32768, 2048}));
+    EXPECT_EQ(lengths, (std::vector<std::size_t>{8192, 16384, 32768, 8192}));
     EXPECT_FALSE(s.stream.can_send());
     s.give_target(1, {0x50000, 23, 1 << 16}, 384);
     s.complete_all();
@@ -147,6 +147,27 @@ TEST(RsocketStream, ChunksGrowAndDoNotCrossATarget) {
     send_all(s.stream, pattern(10), s.out);
     EXPECT_EQ(s.out.sends[0].send.address, 0x50000U);
     EXPECT_EQ(s.out.sends[0].send.key, 23U);
+}
+
+// Each message costs as much as copying some KiB, on both sides.
+TEST(RsocketStream, MessagesAreFewAndLeaveNoSmallRest) {
+    const auto lengths_of = [](std::size_t count, bool in_flight) {
+        Scripted s;
+        s.take();
+        if (in_flight) send_all(s.stream, pattern(1), s.out);
+        s.out.sends.clear();
+        EXPECT_EQ(send_all(s.stream, pattern(count), s.out), count);
+        std::vector<std::size_t> lengths;
+        for (const Sent& sent : s.out.sends) lengths.push_back(sent.bytes.size());
+        return lengths;
+    };
+    using Lengths = std::vector<std::size_t>;
+    EXPECT_EQ(lengths_of(4096, false), (Lengths{4096}));
+    EXPECT_EQ(lengths_of(12000, false), (Lengths{12000}));
+    EXPECT_EQ(lengths_of(40000, false), (Lengths{8192, 16384, 15424}));
+    // The peer has something to do meanwhile.
+    EXPECT_EQ(lengths_of(40000, true), (Lengths{40000}));
+    EXPECT_EQ(lengths_of(65535, true), (Lengths{65535}));
 }
 
 TEST(RsocketStream, StopsWithoutCreditsAndGoesOnAcrossTheirWrap) {
