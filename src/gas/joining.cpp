@@ -107,27 +107,21 @@ Result<> Joining::run() {
     if (core_.size() == 1 && core_.global_atomics) return {};
     connecting_ = true;
     answer_lanes();
-    return core_.loop().run(connect_all().until(deadline_));
-}
-
-rdma::Task<Result<>> Joining::connect_all() {
-    rdma::TaskGroup others(core_.loop());
-    for (std::size_t i = 1; i < core_.options.threads; ++i) others.spawn(drive(i));
-    if (const auto own = co_await connect_thread(0); !own) co_return own;
-    if (const auto all = co_await others.join(); !all) co_return all;
-    co_return co_await await_lanes();
-}
-
-// The loop of another thread is driven by this one until it is handed over.
-rdma::Task<void> Joining::drive(std::size_t thread) {
-    rdma::Task<Result<>> part = connect_thread(thread).until(deadline_);
-    part.start();
-    Backoff backoff(core_.loop(), std::chrono::microseconds(100));
-    while (!part.done()) {
-        core_.loops[thread]->poll();
-        if (const auto paused = co_await backoff.pause(); !paused) co_return fail(paused.error());
+    // Loops of other threads are driven here until they are handed over.
+    std::vector<rdma::Task<Result<>>> parts;
+    for (std::size_t i = 0; i < core_.options.threads; ++i)
+        parts.push_back(connect_thread(i).until(deadline_));
+    parts.push_back(await_lanes().until(deadline_));
+    for (auto& part : parts) part.start();
+    const auto ended = [](const auto& part) { return part.done(); };
+    while (!std::all_of(parts.begin(), parts.end(), ended)) {
+        for (std::size_t i = 1; i < core_.loops.size(); ++i) core_.loops[i]->poll();
+        const Duration pause = core_.loops.size() > 1 ? Duration(100'000) : Duration(50'000'000);
+        core_.loop().poll_or_wait(core_.loop().after(pause));
     }
-    if (const Result<> done = part.await_resume(); !done) fail(done.error());
+    for (auto& part : parts)
+        if (Result<> done = part.await_resume(); !done) return done;
+    return {};
 }
 
 rdma::Task<Result<>> Joining::meet() {

@@ -41,8 +41,6 @@ private:
     std::size_t expected_lanes() const;
 
     Result<> make_completions();
-    rdma::Task<Result<>> connect_all();  // Step 3.
-    rdma::Task<void> drive(std::size_t thread);
     rdma::Task<Result<>> connect_thread(std::size_t thread);
     rdma::Task<void> connect_lane(std::size_t thread, NodeId node);
     rdma::Task<Result<>> await_lanes();
