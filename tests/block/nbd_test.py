@@ -114,6 +114,46 @@ def test_several(feroce, scratch):
                 beside.does("read -P 5 0 4096", "read 4096/4096")
 
 
+def children(pid):
+    try:
+        with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as listed:
+            return listed.read().split()
+    except FileNotFoundError:
+        return []
+
+
+def test_abandoned(feroce, scratch):
+    """feroce attach is killed before the server has answered: the disk that comes then goes again."""
+    socket = f"{scratch}/s"
+    words = ("127.0.0.1", "m", "--port", PORT)
+    with exported(feroce, "m=memory:2M", "--port", PORT) as server:
+        server.process.send_signal(signal.SIGSTOP)
+        caller = subprocess.Popen([feroce, "attach", *words, "--socket", socket])
+        while not children(caller.pid):
+            equal(caller.poll(), None, "an attach whose server does not answer")
+            time.sleep(0.01)
+        front = int(children(caller.pid)[0])
+        caller.kill()
+        caller.wait()
+        server.process.send_signal(signal.SIGCONT)
+        # Not our child: its end is that it is not there, or waits to be collected.
+        for _ in range(3000):
+            try:
+                with open(f"/proc/{front}/stat", encoding="ascii") as stat:
+                    if stat.read().rsplit(")", 1)[1].split()[0] == "Z":
+                        break
+            except (FileNotFoundError, ProcessLookupError):
+                break
+            time.sleep(0.01)
+        else:
+            fail("the process that nobody knows of stays")
+        equal([os.path.exists(socket), os.path.exists(f"{socket}.pid")], [False, False], "files")
+        with attached(feroce, scratch, *words) as uri:
+            fine, said = qemu_io(uri, "write -P 3 0 4k", "read -P 3 0 4k")
+            if not fine or "failed" in said:
+                fail(said)
+
+
 def test_plugin(feroce, scratch):
     """nbdkit serves a disk by our plugin."""
     source, back, socket = f"{scratch}/source", f"{scratch}/back", f"{scratch}/nbdkit"
