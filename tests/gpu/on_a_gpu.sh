@@ -32,6 +32,7 @@ for what in "${parts[@]}"; do
     case $what in
         doctor) part doctor 20 doctor ;;
         rate)
+            part "bare copies" 20 "$transfers" --rate copies
             part "WRITE rate, rings" 40 "$transfers" --rate both
             part "WRITE rate, UDP" 40 env FEROCE_SAMEHOST=off "$transfers" --rate both
             ;;
@@ -53,6 +54,11 @@ for what in "${parts[@]}"; do
             part "again: rings" 40 over_feroce "${at_64_mib[@]}"
             compare "all-reduce" "again: rings" "again: sockets"
             compare "send-recv" "again: rings" "again: sockets"
+            part "1 MiB at a time: sockets" 40 ranks NCCL_IB_DISABLE=1 \
+                NCCL_P2P_NET_CHUNKSIZE=1048576 COLLECTIVE_SECONDS=1 COLLECTIVE_SIZES=67108864
+            part "1 MiB at a time: rings" 40 over_feroce \
+                NCCL_P2P_NET_CHUNKSIZE=1048576 COLLECTIVE_SECONDS=1 COLLECTIVE_SIZES=67108864
+            compare "send-recv" "1 MiB at a time: rings" "1 MiB at a time: sockets"
             ;;
         mps) beside_mps ;;
         *) echo "no part $what"; exit 2 ;;

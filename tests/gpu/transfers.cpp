@@ -1,11 +1,11 @@
 // Two processes with buffers on a GPU, and verbs between them: random cases of WRITE, READ, SEND
 // and WRITE with immediate, of all sizes, from and to lists that mix host and device memory. Every
-// byte is compared, and those around them. Or rates of 1 MiB WRITEs. With a real driver library, or
-// tests' own.
+// byte is compared, and those around them. Or rates of 1 MiB WRITEs, or of bare copies. With a real
+// driver library, or tests' own.
 //
 // transfers [--driver LIBRARY] [--cases N] [--most BYTES] [--seed N] [--spin] [--seconds N]
 //           [--dmabuf]
-// transfers [--driver LIBRARY] --rate host|gpu|both
+// transfers [--driver LIBRARY] --rate host|gpu|both|copies
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -19,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include "bare_copies.hpp"
 #include "fake_cuda.hpp"
 #include "gpu_calls.hpp"
 #include "transfers_peer.hpp"
@@ -170,7 +171,7 @@ constexpr Way kFromGpu{"gpu to host", true, false};
 double measure(Peer& peer, const Way& way, bool client) {
     constexpr std::uint64_t kBytes = 1 << 20;
     constexpr unsigned kWindow = 8;
-    constexpr auto kTime = std::chrono::seconds(1);
+    constexpr auto kTime = std::chrono::milliseconds(400);
     peer.meet();
     double rate = 0;
     if (client) {
@@ -199,6 +200,25 @@ double measure(Peer& peer, const Way& way, bool client) {
 double middle(std::vector<double> of) {
     std::sort(of.begin(), of.end());
     return of[of.size() / 2];
+}
+
+// One process copies from the GPU and the other to it, as a WRITE has them do: each alone, then
+// both.
+void run_bare_copies(Peer& peer, const Gpu& gpu, bool client) {
+    constexpr std::chrono::milliseconds kTime(300);
+    BareCopies copies(gpu);
+    const auto measure = [&](const char* beside) {
+        std::printf("copies of 256 KiB %s the GPU, %s: %.1f GB/s\n", client ? "from" : "to", beside,
+                    copies.rate(!client, kTime));
+        std::fflush(stdout);
+    };
+    peer.meet();
+    if (client) measure("alone");
+    peer.meet();
+    if (!client) measure("alone");
+    peer.meet();
+    measure("both processes at a time");
+    peer.meet();
 }
 
 // In turns, so that what else the machine does meets all of them.
@@ -246,6 +266,8 @@ int run(const Options& options, int socket, bool client) {
         run_beside_kernel(peer, gpu, options, client);
     else if (options.rate.empty())
         run_cases(peer, options, client);
+    else if (options.rate == "copies")
+        run_bare_copies(peer, gpu, client);
     else
         run_rates(peer, options.rate, client);
     if (gpu.is_fake()) {
