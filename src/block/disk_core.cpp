@@ -119,7 +119,7 @@ rdma::Error DiskCore::refusal(int code) const {
         case ENOSPC:
         case EDQUOT:
             why +=
-                "it has no room to keep the writer record, without which nobody may write; make "
+                "it has no room to keep the writer record, without which no client may write; make "
                 "some there";
             break;
         default:

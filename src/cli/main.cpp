@@ -99,7 +99,7 @@ void add_disk_commands(CLI::App& app, Arguments& arguments, int& status) {
     serve->add_option("--config", arguments.config, "a file with more of them");
     serve->add_option("--address", arguments.exports.address, "to listen on; all if left out");
     serve->add_option("--port", arguments.exports.port, "1234 if left out");
-    serve->add_flag("--writers", arguments.writers, "who may write, of the servers that run");
+    serve->add_flag("--writers", arguments.writers, "sessions that may write, of all servers");
     serve->add_option("--evict", arguments.evicted, "take the right to write this disk away");
     serve->add_flag("--reload", arguments.reload, "have the servers that run read their configs");
     serve->callback([&arguments, &status, serve] {
@@ -119,7 +119,7 @@ void add_disk_commands(CLI::App& app, Arguments& arguments, int& status) {
     take->add_option("server", to.servers, "its address, or several with commas")->required();
     take->add_option("disk", to.disk, "as the server calls it")->required();
     take->add_option("--port", to.port, "1234 if left out");
-    take->add_option("--session", to.session, "who we are to the server");
+    take->add_option("--session", to.session, "the name of the session at the server");
     take->add_option("--access", to.access, "ro, rw or migration; rw if left out");
     take->add_option("--as", to.form, "auto, ublk or nbd; auto if left out")
         ->check(CLI::IsMember({"auto", "ublk", "nbd"}));

@@ -8,7 +8,8 @@ namespace feroce::cm {
 
 Result<ListenerId> ListenerTable::add(const ListenOptions& options) {
     if (by_id_.size() >= capacity_) return Error{ENOMEM, "too many listeners"};
-    if (options.address.is_multicast()) return Error{EINVAL, "nobody connects to a group address"};
+    if (options.address.is_multicast())
+        return Error{EINVAL, "a multicast address cannot be connected to"};
     const Key key{options.service.raw, options.address};
     if (at(options.service, options.address) != nullptr)
         return Error{EADDRINUSE, "something listens for this service on this address already"};

@@ -216,7 +216,7 @@ rdma::Task<Result<std::uint64_t>> Node::Core::find(std::string_view name, std::s
         }
         if (may_make && *node == id()) co_return std::uint64_t{0};
         if (loop().now() >= deadline)
-            co_return Error(ETIMEDOUT, "nobody has published " + std::string(name));
+            co_return Error(ETIMEDOUT, "no node has published " + std::string(name));
         if (const auto paused = co_await backoff.pause(); !paused) co_return paused.error();
     }
 }

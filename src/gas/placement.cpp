@@ -167,7 +167,7 @@ Result<Placement> placement_from_environment(Lookup lookup) {
     if (seed.empty()) {
         if (out->size > 1)
             return Error{EINVAL,
-                         "there are several nodes but nobody says where the first one is: set "
+                         "there are several nodes, but the first one's address is not set: set "
                          "FEROCE_GAS_SEED=HOST:PORT, a name or an address of the machine with "
                          "rank 0"};
         return out;

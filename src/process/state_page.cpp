@@ -43,7 +43,7 @@ Result<std::string> check_directory(const std::string& path, std::uint32_t user)
     struct stat info {};
     if (::lstat(path.c_str(), &info) != 0) return Error{errno, "/dev/shm cannot be read"};
     if (!S_ISDIR(info.st_mode) || info.st_uid != user || (info.st_mode & 0077) != 0)
-        return Error{EPERM, "somebody else has made our directory in /dev/shm"};
+        return Error{EPERM, "our directory in /dev/shm is another user's, or open to others"};
     return path;
 }
 

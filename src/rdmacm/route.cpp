@@ -26,7 +26,7 @@ std::uint32_t scope_of(const sockaddr_storage& address) {
 
 Result<void> bind_to(CmId& id, const Endpoint& local) {
     if (local.address.is_multicast() && !is_wildcard(local.address))
-        return Error{EADDRNOTAVAIL, "a group address is nobody's own"};
+        return Error{EADDRNOTAVAIL, "a multicast address belongs to no interface"};
     const Result<process::PortLease> lease =
         id.service->lease_port(static_cast<wire::PortSpace>(id.base.ps), local.address, local.port);
     TRY(lease);
