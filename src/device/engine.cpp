@@ -344,11 +344,7 @@ void Engine::run(Instant now) {
     if (parts_.port.ring_changes() != ring_changes_) [[unlikely]]
         follow_rings();
     run_timers(now);
-    // Each takes its turn while the window is open; one that finds it closed keeps its place.
-    windows_.wake(now, [this, now](QueuePair& qp) {
-        take_turn(now, qp);
-        seat(now, qp);
-    });
+    windows_.wake(now, [this](QueuePair& qp) { make_ready(qp); });
     run_ready(now);
     transmit_.flush();
     while (QueuePair* qp = held_.release()) fail_overflowed(now, *qp);
@@ -385,19 +381,12 @@ void Engine::run_ready(Instant now) {
         ready_.pop();
         if (!ready_.empty()) ready_.front()->prefetch();
         qp->device().is_ready = false;
-        take_turn(now, *qp);
+        call_machine(now, *qp,
+                     [now](transport::Machine& machine) { machine.pump(now, kTurnPackets); });
         if (turns == 1) transmit_.flush();  // The peer need not wait for what follows.
-        seat(now, *qp);
+        line_up(now, *qp);
+        timers_.update(*qp, qp->machine().deadline());
     }
-}
-
-void Engine::take_turn(Instant now, QueuePair& qp) {
-    call_machine(now, qp, [now](transport::Machine& machine) { machine.pump(now, kTurnPackets); });
-}
-
-void Engine::seat(Instant now, QueuePair& qp) {
-    line_up(now, qp);
-    timers_.update(qp, qp.machine().deadline());
 }
 
 bool Engine::has_work() const {

@@ -165,8 +165,6 @@ private:
     void follow_rings();  // Some have come into use, or out of it.
     void run_timers(Instant now);
     void run_ready(Instant now);
-    void take_turn(Instant now, transport::QueuePair& qp);
-    void seat(Instant now, transport::QueuePair& qp);  // After its turn.
 
     Config config_;
     Parts parts_;

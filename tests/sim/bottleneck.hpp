@@ -24,7 +24,6 @@ struct LineOptions {
     transport::SendOp op = transport::SendOp::Write;
     std::uint32_t depth = 4;  // Messages under way.
     std::uint32_t path_mtu = 1024;
-    bool one_source = false;  // All flows begin at one node, and share its window.
 };
 
 // Keeps messages under way and counts what completes. Data goes from the source to the sink, but

@@ -32,15 +32,6 @@ TEST(Congestion, EightFlowsThatKeepPacketsShareALine) {
     expect_fair(true, 0.9);
 }
 
-// Queue pairs of one node that send to one place share a window. Each has its turn, though every
-// acknowledgement opens the window for less than one of them wants to send.
-TEST(Congestion, FlowsThatShareAWindowTakeTurns) {
-    Bottleneck bottleneck(16, {.depth = 64, .one_source = true});
-    const auto rates = bottleneck.measure();
-    EXPECT_GE(total(rates) / kLineBitsPerSecond, 0.9);
-    EXPECT_GE(jain(rates), 0.95);
-}
-
 // Goodput under random loss, as published. A snapshot: a change of more than a tenth is one to look
 // at, in either direction; write the new table into the file if it is meant.
 TEST(Congestion, GoodputUnderLoss) {
