@@ -35,12 +35,7 @@ if(FEROCE_SANITIZE MATCHES thread AND CMAKE_CXX_COMPILER_ID STREQUAL GNU)
   # TSan does not see fences. Those we have stand before memory that other processes write.
   target_compile_options(feroce_options INTERFACE -Wno-tsan)
 endif()
-# Release builds optimize the drop-in as a whole: a fifth less of our own time a message. Everything
-# else links the same objects the plain way, which is quicker.
 if(CMAKE_BUILD_TYPE STREQUAL Release AND CMAKE_CXX_COMPILER_ID STREQUAL GNU AND NOT FEROCE_SANITIZE)
-  set(FEROCE_WHOLE_OBJECTS -flto -ffat-lto-objects)
-  set(FEROCE_WHOLE_LINK -flto=auto)
-  add_link_options(-fno-lto)
   include(training)
 endif()
 # Programs may put a function of their own before an exported one of ours, so GCC calls even its
@@ -94,7 +89,7 @@ function(feroce_room name)
   if(ROOM_PUBLIC AND NOT ROOM_DROP_IN)
     target_compile_options(feroce_${name} PRIVATE ${FEROCE_PUBLIC_OPTIONS})
     feroce_precompile(feroce_${name} public)
-  elseif(ROOM_DROP_IN AND NOT ROOM_PUBLIC)
+  elseif(ROOM_DROP_IN AND NOT ROOM_PUBLIC AND FEROCE_WHOLE_OBJECTS)
     feroce_precompile(feroce_${name} drop_in)
   elseif(ROOM_COLD AND FEROCE_SANITIZE)
     target_compile_options(feroce_${name} PRIVATE ${FEROCE_TEST_OPTIONS})

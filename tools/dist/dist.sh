@@ -32,7 +32,7 @@ build() {
     # Not trained: that would need a run of the first build, and the archive is for any machine.
     [[ -f $work/build/build.ninja ]] ||
         (cd "$source" && cmake --preset release -B "$work/build" -DFEROCE_TESTS=OFF \
-            -DFEROCE_TRAIN=OFF -DFEROCE_SELF_CONTAINED=ON "${launcher[@]}" \
+            -DFEROCE_TRAIN=whole -DFEROCE_SELF_CONTAINED=ON "${launcher[@]}" \
             -DCMAKE_TOOLCHAIN_FILE="$source/cmake/floor.cmake" "${options[@]}")
     ninja -C "$work/build" -j "$jobs" feroce ibverbs rdmacm feroce_shim nbdkit_feroce \
         feroce_python_shared
