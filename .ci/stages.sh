@@ -505,7 +505,7 @@ stage_udprest() {
 }
 
 stage_demo() {
-    build_product
+    build_product product
     python3 "$root/tests/demo/run.py" "$build"
 }
 

@@ -19,7 +19,8 @@ rule make
   command = cp $in $out
 build lib/libibverbs.so.1: make ../source
 build bin/feroce: make ../program
-build product: phony lib/libibverbs.so.1 bin/feroce
+build commands: phony lib/libibverbs.so.1 bin/feroce
+build product: phony commands
 """
 ORDINARY_USER = 65534
 

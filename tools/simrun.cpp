@@ -1,12 +1,15 @@
 // simrun: runs seeded scenarios of the simulated network, one line a seed. A seed that fails is
 // printed with what the checkers found, the command that runs it again and a capture of its
 // packets.
-#include <CLI/CLI.hpp>
+#include <getopt.h>
+
+#include <cerrno>
 #include <cinttypes>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -97,22 +100,87 @@ std::vector<std::uint64_t> seeds_of(const std::string& path) {
     return seeds;
 }
 
+// By getopt: a parser of templates takes longer to compile than all else here.
+constexpr char kHelp[] =
+    "Usage: simrun [OPTION]...\n"
+    "Runs seeded simulations of the soft NIC with all checkers on.\n"
+    "  --seed N     the first seed; 1\n"
+    "  --runs N     how many seeds, counting up; 1\n"
+    "  --seeds FILE a file of seeds to run before\n"
+    "  --pcap FILE  write a pcapng of all packets sent\n"
+    "  --twice      run every seed twice and compare the trace hashes\n"
+    "  --trace      print every event\n"
+    "  --keep       most nodes keep what follows a lost packet (ADR 34)\n"
+    "  --quiet      print only what fails, and the sum\n"
+    "  --help       this\n";
+
+constexpr int kUsage = 2;
+constexpr option kOptions[] = {
+    {"seed", required_argument, nullptr, 's'},  {"runs", required_argument, nullptr, 'r'},
+    {"seeds", required_argument, nullptr, 'f'}, {"pcap", required_argument, nullptr, 'p'},
+    {"twice", no_argument, nullptr, '2'},       {"trace", no_argument, nullptr, 't'},
+    {"keep", no_argument, nullptr, 'k'},        {"quiet", no_argument, nullptr, 'q'},
+    {"help", no_argument, nullptr, 'h'},        {}};
+
+bool read_number(const char* text, std::uint64_t& to) {
+    char* end = nullptr;
+    errno = 0;
+    to = std::strtoull(text, &end, 0);
+    return errno == 0 && *text >= '0' && *text <= '9' && *end == '\0';
+}
+
+// False: the argument is not what the option takes.
+bool take(Options& options, int which, const char* argument) {
+    switch (which) {
+        case 's':
+            return read_number(argument, options.seed);
+        case 'r':
+            return read_number(argument, options.runs);
+        case 'f':
+            options.seeds = argument;
+            return true;
+        case 'p':
+            options.pcap = argument;
+            return true;
+        case '2':
+            return options.twice = true;
+        case 't':
+            return options.trace = true;
+        case 'k':
+            return options.keep = true;
+        case 'q':
+            return options.quiet = true;
+        case 'h':
+            std::fputs(kHelp, stdout);
+            std::exit(0);
+        default:
+            return false;
+    }
+}
+
+std::optional<Options> parse(int argc, char** argv) {
+    Options options;
+    int which = 0;
+    while ((which = getopt_long(argc, argv, "", kOptions, nullptr)) != -1) {
+        if (take(options, which, optarg)) continue;
+        std::fprintf(stderr, "simrun: this command line makes no sense; try --help\n");
+        return std::nullopt;
+    }
+    if (optind == argc) return options;
+    std::fprintf(stderr, "simrun: what is %s? try --help\n", argv[optind]);
+    return std::nullopt;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
-    Options options;
-    CLI::App app{"Runs seeded simulations of the soft NIC with all checkers on."};
-    app.add_option("--seed", options.seed, "First seed");
-    app.add_option("--runs", options.runs, "How many seeds, counting up");
-    app.add_option("--pcap", options.pcap, "Write a pcapng of all packets sent");
-    app.add_option("--seeds", options.seeds, "A file of seeds to run before")
-        ->check(CLI::ExistingFile);
-    app.add_flag("--twice", options.twice, "Run every seed twice and compare the trace hashes");
-    app.add_flag("--trace", options.trace, "Print every event");
-    app.add_flag("--keep", options.keep, "Most nodes keep what follows a lost packet (ADR 34)");
-    app.add_flag("--quiet", options.quiet, "Print only what fails, and the sum");
-    CLI11_PARSE(app, argc, argv);
-
+    const std::optional<Options> parsed = parse(argc, argv);
+    if (!parsed) return kUsage;
+    const Options& options = *parsed;
+    if (!options.seeds.empty() && !std::ifstream(options.seeds)) {
+        std::fprintf(stderr, "simrun: cannot read %s\n", options.seeds.c_str());
+        return kUsage;
+    }
     std::vector<std::uint64_t> seeds;
     if (!options.seeds.empty()) seeds = seeds_of(options.seeds);
     for (std::uint64_t i = 0; i < options.runs; ++i) seeds.push_back(options.seed + i);

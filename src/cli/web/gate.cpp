@@ -27,8 +27,8 @@ std::string words_of(const void* from, std::size_t count) {
 
 // A program may use IPv4 by a socket of IPv6: all addresses are compared as those of IPv6.
 std::string mapped(std::string_view v4) {
-    constexpr std::array<std::uint8_t, 12> kPrefix{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF};
-    return words_of(kPrefix.data(), 3).append(v4);
+    constexpr std::array<std::uint8_t, 12> kMappedPrefix{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF};
+    return words_of(kMappedPrefix.data(), 3).append(v4);
 }
 
 std::string kernel_text(const sockaddr* address) {
