@@ -123,7 +123,7 @@ def children(pid):
 
 
 def test_abandoned(feroce, scratch):
-    """feroce attach is killed before the server has answered: the disk that comes then goes again."""
+    """feroce attach is killed before the server has answered; the disk that comes then goes."""
     socket = f"{scratch}/s"
     words = ("127.0.0.1", "m", "--port", PORT)
     with exported(feroce, "m=memory:2M", "--port", PORT) as server:
