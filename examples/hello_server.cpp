@@ -6,7 +6,7 @@
 using namespace feroce::rdma;
 
 Task<void> serve(Loop& loop, Listener& listener) {
-    Request request = (co_await listener.next()).value();
+    ConnectionRequest request = (co_await listener.next()).value();
     Connection peer = std::move(request).prepare(loop).value();
     Buffer memory = peer.allocate(64, Access::RemoteRead).value();
     std::strcpy(reinterpret_cast<char*>(memory.data()), "Hello from another process's memory");

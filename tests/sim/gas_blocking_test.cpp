@@ -152,8 +152,8 @@ TEST(GasBlockingCalls, ValuesWordsAndMemory) {
                                     .wait();
             ASSERT_TRUE(turned) << turned.error().why;
             EXPECT_EQ(value.read().within(1s).wait().value().one, turned->one);
-            EXPECT_EQ(node.lanes().exchange(word, 7).within(1s).wait().value(), 0u);
-            EXPECT_EQ(node.lanes().exchange(word, 8).wait().value(), 7u);
+            EXPECT_EQ(node.lanes().exchange(word, std::uint64_t{7}).within(1s).wait().value(), 0u);
+            EXPECT_EQ(node.lanes().exchange(word, std::uint64_t{8}).wait().value(), 7u);
             gas::Allocator& allocator = node.allocator();
             const auto made = allocator.make(NodeId{0}, Pair{3, 4}).wait();
             ASSERT_TRUE(made) << made.error().why;

@@ -35,7 +35,7 @@ Task<void> echo(Connection connection) {
     }
 }
 
-Task<void> admit(Loop& loop, Request request, const Buffer& memory, ibv_pd* domain) {
+Task<void> admit(Loop& loop, ConnectionRequest request, const Buffer& memory, ibv_pd* domain) {
     ConnectionOptions options;
     options.domain = domain;
     Result<Connection> made =
@@ -138,7 +138,7 @@ Task<void> keep(Loop& loop, Listener& listener, Ledger& ledger) {
     {
         TaskGroup echoes(loop);
         for (;;) {
-            Result<Request> request = co_await listener.next();
+            Result<ConnectionRequest> request = co_await listener.next();
             if (!request) break;
             echoes.spawn(admit(loop, *std::move(request), memory, domain.raw()));
         }
