@@ -68,7 +68,19 @@ ByteSpan SimPort::place(const transport::Path& path, SlotNumber, std::size_t siz
 }
 
 void SimPort::send_placed() {
-    if (const auto frame = std::exchange(placed_, nullptr)) send(frame);
+    if (const auto frame = std::exchange(placed_, nullptr)) {
+        send(frame);
+        while (!sent_placed_.empty() && sent_placed_.front().expired()) sent_placed_.pop_front();
+        sent_placed_.push_back(frame);
+    }
+}
+
+std::optional<transport::RunSink::Unread> SimPort::unread(SlotNumber) {
+    if (rings_ == nullptr) return std::nullopt;
+    std::erase_if(sent_placed_, [](const auto& frame) { return frame.expired(); });
+    Unread out{sent_placed_.size(), 0};
+    for (const auto& frame : sent_placed_) out.bytes += frame.lock()->bytes.size();
+    return out;
 }
 
 bool SimPort::join_group(const Gid& group) {

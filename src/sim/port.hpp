@@ -1,11 +1,13 @@
 // SimPort: an engine's way into the simulated network. Does what a real port does with a run: seals
 // it with the ids of a segmented send and puts the packets on the wire one by one. With rings, a
 // packet may be built in the port's memory, unsealed and as large as a ring takes; it meets the
-// faults of the network all the same, which is worse than any ring.
+// faults of the network all the same, which is worse than any ring. It is read when it arrives.
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <memory>
+#include <optional>
 #include <span>
 
 #include "base/random.hpp"
@@ -42,10 +44,8 @@ public:
     ByteSpan place(const transport::Path& path, SlotNumber slot, std::size_t size,
                    std::uint32_t packets) override;
     void take_back() override { placed_.reset(); }
-    // What is sent leaves the memory at once.
-    std::optional<Unread> unread(SlotNumber) override {
-        return rings_ == nullptr ? std::nullopt : std::optional(Unread{});
-    }
+    // What the network still has, to whatever slot.
+    std::optional<Unread> unread(SlotNumber) override;
 
     std::uint64_t packets_sent() const { return packets_sent_; }
 
@@ -61,6 +61,7 @@ private:
     std::uint64_t packets_sent_ = 0;
     Prng* rings_ = nullptr;
     std::shared_ptr<Frame> placed_;
+    std::deque<std::weak_ptr<const Frame>> sent_placed_;
 };
 
 }  // namespace feroce::sim

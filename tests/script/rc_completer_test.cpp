@@ -141,6 +141,22 @@ TEST(RcCompleter, AnswersToOneFlightAreOneRetry) {
     expect_failure(peer, 1, WcStatus::RetryExceededError, Rule::PeerRefused);
 }
 
+// A peer whose responses are lost gets further all the same, as the numbers that it names say.
+TEST(RcCompleter, SequenceNaksThatGetFurtherAreNoRetries) {
+    constexpr std::uint32_t kWrites = 8;
+    ScriptedPeer peer({.retry_count = 1});
+    peer.post(SendOp::Read, 8, 1);
+    for (std::uint32_t i = 0; i < kWrites; ++i) peer.post(SendOp::Write, 8, 2 + i);
+    for (std::uint32_t i = 1; i <= kWrites; ++i) {
+        peer.port.sent.clear();
+        peer.peer_naks(sent(i), NakCode::SequenceError);
+        peer.expect_no_completion();
+        peer.expect_sent(Opcode::RcReadRequest, sent(0));
+    }
+    peer.peer_naks(sent(kWrites), NakCode::SequenceError);
+    expect_failure(peer, 1, WcStatus::RetryExceededError, Rule::PeerRefused);
+}
+
 // The READ before it was not answered: its response, or the READ itself, was lost.
 TEST(RcCompleter, ARefusalPastAReadAsksForTheReadAgain) {
     ScriptedPeer peer;

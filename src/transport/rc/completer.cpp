@@ -122,6 +122,7 @@ void Requester::on_nak(Instant now, PacketNumber number, wire::Syndrome syndrome
     FEROCE_PROBE3(nak, qp_.qpn().raw, syndrome.raw, number.psn().raw());
     const PacketNumber reach = first_unanswered_before(number);
     const bool sequence = syndrome.nak_code() == wire::NakCode::SequenceError;
+    if (sequence) note_taken(number);
     if (sequence && is_being_repaired(now, number)) return go_on_repairing(now, number);
     if (sequence && hears_lists()) return on_named_gap(now, reach, number);
     if (sequence) say_hello();
@@ -147,6 +148,14 @@ void Requester::on_nak(Instant now, PacketNumber number, wire::Syndrome syndrome
         return;
     }
     fail_head(now, Rule::PeerRefused, status_of(syndrome.nak_code()), syndrome.raw);
+}
+
+// The peer has more than it ever had: patience starts again, even if answers of READs before that
+// are missing, so that nothing new is acknowledged.
+void Requester::note_taken(PacketNumber number) {
+    if (number <= flight_.taken) return;
+    flight_.taken = number;
+    retries_left_ = qp_.attributes().retry_count;
 }
 
 void Requester::on_rnr(Instant now, PacketNumber number, std::uint8_t timer) {
@@ -261,7 +270,7 @@ bool Requester::store_response(Instant now, std::uint64_t index, std::uint64_t o
 void Requester::advance(Instant now, PacketNumber to) {
     if (to <= flight_.una) return;
     const PacketNumber sent_before = position_number();
-    if (has_board_ && sample_.packet < to) sample_.running = false;  // It may have waited there.
+    if (has_board_ && sample_.packet < to) sample_.stop();  // It may have waited there.
     const bool is_lost = rest_is_lost(to);
     const Counter cause = probe_.cause;
     if (probe_.is_repair) [[unlikely]]
@@ -319,10 +328,10 @@ void Requester::settle_flight(Instant now, PacketNumber to) {
 }
 
 void Requester::take_sample(Instant now) {
-    if (!sample_.running || flight_.una <= sample_.packet) return;
-    sample_.running = false;
+    if (!sample_.runs() || flight_.una <= sample_.packet) return;
     qp_.window()->on_rtt(now, now - sample_.sent);
     qp_.services().counters.round_trips.add(now - sample_.sent);
+    sample_.stop();
 }
 
 // The peer is there: all patience starts again.
@@ -358,7 +367,8 @@ void Requester::rewind(Counter cause) {
     qp_.window()->on_forgotten(flight_.bytes);
     flight_.bytes = 0;
     flight_.read_ends.clear();
-    sample_.running = far_gathers_ = false;
+    sample_.stop();
+    far_gathers_ = false;
     probe_.due = probe_.of_message = probe_.is_repair = false;
     probe_.repeated = 0;
     drop_board();

@@ -78,10 +78,10 @@ void Requester::mark_kept(Instant now, const SendWqe& wqe, PacketNumber number) 
     if (number == flight_.una) return;
     Scoreboard& board = *qp_.recovery()->board;
     if (board.is_kept(number)) return;
-    if (sample_.running && sample_.packet == number && !needs_response(wqe.op)) {
-        sample_.running = false;
+    if (sample_.runs() && sample_.packet == number && !needs_response(wqe.op)) {
         qp_.window()->on_rtt(now, now - sample_.sent);
         qp_.services().counters.round_trips.add(now - sample_.sent);
+        sample_.stop();
     }
     const std::uint32_t bytes = board.note_kept(number, own_cost(wqe, number));
     flight_.bytes -= bytes;
@@ -101,7 +101,7 @@ void Requester::mark_missing(Instant now, const SendWqe& wqe, PacketNumber numbe
     flight_.bytes -= bytes;
     qp_.window()->on_forgotten(bytes);
     sends_again_ = true;
-    if (sample_.packet == number) sample_.running = false;
+    if (sample_.packet == number) sample_.stop();
 }
 
 // By a NAK. What is before it is acknowledged up to `reach`, where a READ has no answer yet.

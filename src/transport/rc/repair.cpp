@@ -27,7 +27,7 @@ void Requester::repair(Counter cause, std::uint8_t run) {
     probe_.run = run;
     probe_.repeated = 0;
     probe_.of_message = false;
-    sample_.running = false;  // What is in flight waits for the repair.
+    sample_.stop();  // What is in flight waits for the repair.
     tests_peer_ = cause == Counter::ResentBySequence && !qp_.recovery()->peer.is_known();
 }
 

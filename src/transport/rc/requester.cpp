@@ -81,7 +81,8 @@ wire::Opcode message_opcode(SendOp op, bool first, bool last) {
 Requester::Requester(QueuePair& qp, wire::Service service) : qp_(qp), service_(service) {}
 
 void Requester::start() {
-    flight_.una = flight_.fresh = flight_.sent_end = PacketNumber::first(qp_.attributes().send_psn);
+    flight_.una = flight_.fresh = flight_.sent_end = flight_.taken =
+        PacketNumber::first(qp_.attributes().send_psn);
     position_.index = qp_.send_queue().head();
     position_.packet = 0;
     retries_left_ = qp_.attributes().retry_count;
@@ -116,12 +117,13 @@ void Requester::halt() {
     flight_.read_ends.clear();
     retry_deadline_ = rnr_until_ = kNever;
     probe_ = Probe{};
-    sample_.running = gap_reported_ = false;
+    sample_.stop();
+    gap_reported_ = false;
     drop_board();
     drop_held();
     flight_.since_ack_request = 0;
     if (qp_.state() == QpState::Reset)
-        flight_.una = flight_.fresh = flight_.sent_end = PacketNumber();
+        flight_.una = flight_.fresh = flight_.sent_end = flight_.taken = PacketNumber();
 }
 
 bool Requester::idle() const {
@@ -452,8 +454,7 @@ bool Requester::transmit(Instant now, SendWqe& wqe, PacketSpec& spec, std::uint3
         return true;
     }
     if (needs_response(wqe.op)) flight_.read_ends.push(number + packets);
-    if (!sample_.running && !resent && spec.ack_request) {
-        sample_.running = true;
+    if (!sample_.runs() && !resent && spec.ack_request) {
         sample_.packet = number;
         sample_.sent = now;
     }

@@ -86,6 +86,7 @@ private:
         PacketNumber una;                     // The oldest packet not yet acknowledged.
         PacketNumber sent_end;                // One past the highest packet ever sent.
         PacketNumber fresh;                   // First number that no request owns yet.
+        PacketNumber taken;                   // Before it the peer has all, as its NAKs say.
         std::uint32_t bytes = 0;              // This queue pair's share of its window.
         std::uint32_t since_ack_request = 0;  // Bytes sent since an acknowledgement was asked for.
         // One past the last packet of each outstanding READ or atomic: at most read_atomic_max.
@@ -94,8 +95,10 @@ private:
     // One round-trip sample at a time (Karn: never of a resent packet).
     struct RttSample {
         PacketNumber packet;
-        Instant sent;
-        bool running = false;
+        Instant sent = kNever;  // kNever: none runs.
+
+        bool runs() const { return sent != kNever; }
+        void stop() { sent = kNever; }
     };
     // End-to-end credits, if known: messages that take a receive may start below `limit`.
     struct Credits {
@@ -132,6 +135,7 @@ private:
     bool was_sent(PacketNumber number) const;  // And is not yet acknowledged.
     void on_ack(Instant now, PacketNumber number, wire::Aeth aeth);
     void on_nak(Instant now, PacketNumber number, wire::Syndrome syndrome);
+    void note_taken(PacketNumber number);
     void on_rnr(Instant now, PacketNumber number, std::uint8_t timer);
     void take_response(Instant now, const wire::Packet& packet, PacketNumber number,
                        std::uint32_t packets);
