@@ -326,9 +326,12 @@ void Engine::make_ready(QueuePair& qp) {
 
 void Engine::line_up(Instant now, QueuePair& qp) {
     const transport::Machine& machine = qp.machine();
+    // Asked first: by a ring the peer may open the window between the two, as it reads. What it
+    // opens stays open.
+    const bool waits = machine.waits_for_window(now);
     if (machine.wants_to_send(now)) {
         make_ready(qp);
-    } else if (machine.waits_for_window(now)) {
+    } else if (waits) {
         windows_.add_waiter(qp);
     }
 }

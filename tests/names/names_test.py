@@ -19,7 +19,7 @@ TYPE = re.compile(r"(?:class|struct|enum class|enum|union)\s+(?:\[\[\w+\]\]\s+)?
 ALIAS = re.compile(r"(?:using|concept)\s+(\w+)\s*=?")
 TAKEN = re.compile(r"using\s+(?:\w+::)+(\w+);")  # The same thing under a shorter name.
 VALUE = re.compile(r"(?:inline|constexpr|extern|static)\b[^(]*?\b(\w+)\s*(?:=|\{|;)")
-FUNCTION = re.compile(r"[\w\[][^=;]*?\b(\w+|operator\W+)\(")
+FUNCTION = re.compile(r"[\w\[][^=;]*?\b(operator\b[^(]*|\w+)\(")
 # Both are in feroce for the rooms below the waist, with static text; programs mean rdma's.
 TWICE = {"Error", "Result"}
 

@@ -11,6 +11,13 @@ void CapturePort::transmit(std::span<const transport::TransmitRun> runs) {
     }
 }
 
+std::optional<transport::RunSink::Unread> CapturePort::unread(SlotNumber) {
+    if (!looks_until_read) return std::nullopt;
+    if (*looks_until_read == 0) return Unread{};
+    --*looks_until_read;
+    return Unread{0, transport::SendWindow::Limits{}.ring_bytes};
+}
+
 ByteSpan CapturePort::place(const transport::Path&, SlotNumber, std::size_t size, std::uint32_t) {
     record_placed();
     placed.resize(size);

@@ -56,6 +56,7 @@ public:
     }
     ByteSpan place(const transport::Path&, SlotNumber, std::size_t size, std::uint32_t) override;
     void take_back() override { placed.clear(); }
+    std::optional<Unread> unread(SlotNumber) override;
     bool hand_over(const device::Datagram&) override { return hands_over; }
     std::uint64_t ring_changes() const override { return changes; }
     int send_error(const transport::Path&) const override { return refusal; }
@@ -67,9 +68,11 @@ public:
     bool has_ring = false;      // Packets may go by memory,
     bool ring_room = false;     // where there is room.
     std::uint64_t changes = 0;  // Of what goes by memory.
-    bool hands_over = false;    // To another shard or process.
-    std::uint64_t unsent = 0;   // Packets that could not be sent.
-    int refusal = 0;            // Of the kernel, for what was sent last.
+    // After so many more looks at it the peer has read what went by memory. None: not told.
+    std::optional<int> looks_until_read;
+    bool hands_over = false;   // To another shard or process.
+    std::uint64_t unsent = 0;  // Packets that could not be sent.
+    int refusal = 0;           // Of the kernel, for what was sent last.
     std::vector<std::byte> placed;
     int places = 0;                                    // Packets that were built there,
     int places_max = std::numeric_limits<int>::max();  // and may be.

@@ -54,6 +54,33 @@ TEST(WidePacket, APacketOfTheUsualSizeIsBuiltThereToo) {
     peer.expect_ack(kReceivePsn);
 }
 
+// How many of them the window of a ring lets out.
+std::uint32_t count_that_fit(std::uint32_t length) {
+    ScriptedPeer peer(by_ring());
+    std::uint32_t posted = 0;
+    while (peer.port.sent.size() == posted) {
+        peer.post(SendOp::Write, length, ++posted);
+        peer.run();
+    }
+    return posted - 1;
+}
+
+// A full window is looked at more than once: whether there is something to send, whether to wait.
+TEST(WidePacket, WhatThePeerReadsBetweenTwoLooksOpensTheWindow) {
+    constexpr std::uint32_t kLength = 60'000;
+    const std::uint32_t fit = count_that_fit(kLength);
+    for (int looks = 0; looks < 8; ++looks) {
+        ScriptedPeer peer(by_ring());
+        for (std::uint32_t id = 0; id < fit; ++id) peer.post(SendOp::Write, kLength, id);
+        peer.run();
+        ASSERT_EQ(peer.port.sent.size(), fit);
+        peer.port.looks_until_read = looks;
+        peer.post(SendOp::Write, kLength, fit);
+        for (int turn = 0; turn < 8; ++turn) peer.run();
+        EXPECT_EQ(peer.port.sent.size(), fit + 1) << looks;
+    }
+}
+
 TEST(WidePacket, WhatFindsNoRoomFollowsWhatDid) {
     ScriptedPeer peer(by_ring());
     peer.port.places_max = 2;
