@@ -96,7 +96,6 @@ private:
     struct RttSample {
         PacketNumber packet;
         Instant sent = kNever;  // kNever: none runs.
-
         bool runs() const { return sent != kNever; }
         void stop() { sent = kNever; }
     };
