@@ -188,6 +188,7 @@ public:
     void leave() {
         if (socket_ >= 0) ::close(std::exchange(socket_, -1));
     }
+    void shut() { ::shutdown(socket_, SHUT_WR); }
     // Goes on also if the other side does not read: `behind` keeps the rest.
     void send(const Bytes& bytes) {
         Bytes rest = bytes;
@@ -386,6 +387,35 @@ TEST_F(Nbd, ManyRequestsAreAnsweredOnceEach) {
         ASSERT_EQ(nbd.read(kSize), Bytes(begin, begin + kSize)) << nbd.last_cookie;
     }
     EXPECT_EQ(seen.size(), kCount);
+}
+
+TEST_F(Nbd, WhatCameBeforeTheClientShutItsSideIsAnswered) {
+    front("memory");
+    NbdClient nbd(loop, socket);
+    nbd.enter();
+    constexpr std::uint32_t kCount = 2000, kSize = 512;
+    Words all;
+    for (std::uint32_t i = 0; i < kCount; ++i)
+        all.bytes(NbdClient::request(Command::Read, i * kSize, kSize, i));
+    nbd.send(all.out);
+    nbd.shut();
+    constexpr std::size_t kReplies = kCount * (nbd::Reply::kSize + kSize);
+    EXPECT_EQ(nbd.read(kReplies).size(), kReplies);
+    EXPECT_TRUE(nbd.ended());
+}
+
+TEST_F(Nbd, MemoryThatNobodyUsesIsGivenBack) {
+    serve(all_kinds());
+    const Disk disk = open("memory", AccessMode::ReadWrite);
+    nbd::Buffers buffers;
+    buffers.use(disk.session());
+    for (const std::size_t size : {4096, 64 << 10, 1 << 20, 32 << 20}) {
+        std::vector<std::span<std::byte>> out;
+        for (std::size_t all = 0; all < 96 << 20; all += size) out.push_back(buffers.take(size));
+        EXPECT_GE(buffers.held(), 96u << 20);
+        for (const auto& buffer : out) buffers.give_back(buffer);
+        EXPECT_LE(buffers.held(), 64u << 20) << size;
+    }
 }
 
 TEST_F(Nbd, ConnectionsShareTheDisk) {

@@ -5,10 +5,8 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -59,58 +57,64 @@ std::string private_folder() {
     return ours ? folder : std::string();
 }
 
+std::string pid_file(const std::string& socket) {
+    return socket + ".pid";
+}
+
 void forget(const std::string& socket) {
     ::unlink(socket.c_str());
-    ::unlink((socket + ".pid").c_str());
+    ::unlink(pid_file(socket).c_str());
 }
 
-int connect_to(const std::string& path) {
-    sockaddr_un address{};
-    address.sun_family = AF_UNIX;
-    if (path.size() >= sizeof address.sun_path) return -1;
-    std::copy(path.begin(), path.end(), address.sun_path);
-    const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (::connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0) return fd;
+struct flock whole_file() {
+    struct flock out {};
+    out.l_type = F_WRLCK;
+    out.l_whence = SEEK_SET;
+    return out;
+}
+
+// For detach: the number of this process, in a file that it has locked as long as it lives. -1: it
+// has not, as errno says.
+int hold_pid_file(const std::string& socket) {
+    const int fd = ::open(pid_file(socket).c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (fd < 0) return -1;
+    struct flock lock = whole_file();
+    const std::string text = fmt::format("{}\n", ::getpid());
+    if (::fcntl(fd, F_SETLK, &lock) == 0 && ::ftruncate(fd, 0) == 0 &&
+        ::pwrite(fd, text.data(), text.size(), 0) == static_cast<ssize_t>(text.size()))
+        return fd;
+    const int code = errno;
     ::close(fd);
+    errno = code;
     return -1;
 }
 
-// The process that listens there, as a descriptor; -1 if none does, or another than the pid file
+// The process that serves there, as a descriptor; -1 if none does, or another than the pid file
 // says: a pid may be another process's by now, and so may a file that names one.
 int process_of(const std::string& socket, pid_t pid) {
-    const auto listens = [&] {
-        const int fd = connect_to(socket);
-        ucred peer{};
-        socklen_t size = sizeof peer;
-        const bool same = fd >= 0 && ::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 &&
-                          peer.pid == pid;
+    const auto holds = [&] {
+        const int fd = ::open(pid_file(socket).c_str(), O_RDWR | O_CLOEXEC);
+        struct flock lock = whole_file();
+        const bool told = fd >= 0 && ::fcntl(fd, F_GETLK, &lock) == 0;
         if (fd >= 0) ::close(fd);
-        return same;
+        return told && lock.l_type != F_UNLCK && lock.l_pid == pid;
     };
     const int process = static_cast<int>(::syscall(SYS_pidfd_open, pid, 0));
-    // It listens still, so the descriptor is its own.
-    if (process >= 0 && listens()) return process;
+    // It holds the file still, so the descriptor is its own.
+    if (process >= 0 && holds()) return process;
     if (process >= 0) ::close(process);
     return -1;
-}
-
-// Whose socket it is, for detach.
-bool write_pid(const std::string& socket) {
-    std::ofstream out(socket + ".pid");
-    out << ::getpid() << '\n';
-    return static_cast<bool>(out.flush());
 }
 
 rdma::Result<> serve_nbd(const AttachOptions& options,
                          const std::function<void(const std::string&)>& told) {
     const std::string& socket = options.socket;
-    bool owned = false;
-    const auto serves = [&] {
-        owned = write_pid(socket);
-        told(std::string(kUri) + socket);
-    };
-    auto served = block::nbd::serve(disk_wish(options), socket, serves);
-    if (owned) ::unlink((socket + ".pid").c_str());
+    const int held = hold_pid_file(socket);
+    if (held < 0) return rdma::Error{errno, pid_file(socket) + ": " + std::strerror(errno)};
+    auto served =
+        block::nbd::serve(disk_wish(options), socket, [&] { told(std::string(kUri) + socket); });
+    ::unlink(pid_file(socket).c_str());
+    ::close(held);
     return served;
 }
 
@@ -133,7 +137,7 @@ int detach_nbd(const std::string& socket_or_uri) {
     const bool is_uri = socket_or_uri.starts_with(kUri);
     const std::string socket = is_uri ? socket_or_uri.substr(kUri.size()) : socket_or_uri;
     pid_t pid = 0;
-    std::ifstream(socket + ".pid") >> pid;
+    std::ifstream(pid_file(socket)) >> pid;
     if (pid <= 0) return complain(fmt::format("{} is no disk of feroce attach", socket));
     const int process = process_of(socket, pid);
     if (process < 0) {

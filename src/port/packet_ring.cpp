@@ -52,12 +52,22 @@ std::optional<std::uint32_t> RingWriter::path(const RingPath& path) {
     return last_path_ = paths_++;
 }
 
+// What the reader tells never goes back, nor beyond what was placed. So room that was found stays.
+void RingWriter::look_at_packets_read() {
+    const std::uint64_t told = area_.read->packets.load(std::memory_order_acquire);
+    if (told - read_ <= placed_ - read_) read_ = told;
+}
+
+void RingWriter::look_at_bytes_read() {
+    const std::uint64_t told = area_.read->bytes.load(std::memory_order_acquire);
+    if (told - bytes_read_ <= bytes_placed_ - bytes_read_) bytes_read_ = told;
+}
+
 // Where the next lap begins, if this one may end here and the reader is far enough.
 std::optional<std::uint64_t> RingWriter::next_lap(std::uint32_t size) {
     const std::size_t whole = area_.bytes.size();
     const std::uint64_t at = bytes_placed_ + (whole - area_.offset(bytes_placed_));
-    if (at + size - bytes_read_ > whole)
-        bytes_read_ = area_.read->bytes.load(std::memory_order_acquire);
+    if (at + size - bytes_read_ > whole) look_at_bytes_read();
     if (at + size - bytes_read_ > whole) return std::nullopt;
     return at;
 }
@@ -68,7 +78,7 @@ std::optional<std::uint64_t> RingWriter::bytes_for(std::uint32_t size) {
         if (const auto at = next_lap(size)) return at;
     const std::uint64_t at = beginning(area_, bytes_placed_, size);
     if (at + size - bytes_read_ <= area_.bytes.size()) return at;
-    bytes_read_ = area_.read->bytes.load(std::memory_order_acquire);
+    look_at_bytes_read();
     if (at + size - bytes_read_ <= area_.bytes.size()) return at;
     lap_ = area_.bytes.size();
     return std::nullopt;
@@ -76,7 +86,7 @@ std::optional<std::uint64_t> RingWriter::bytes_for(std::uint32_t size) {
 
 bool RingWriter::has_slot() {
     if (placed_ - read_ < slots_of(area_)) return true;
-    read_ = area_.read->packets.load(std::memory_order_acquire);
+    look_at_packets_read();
     return placed_ - read_ < slots_of(area_);
 }
 
@@ -92,8 +102,8 @@ bool RingWriter::has_room(std::uint32_t size, std::uint32_t count) {
                bytes_placed_ + bytes - bytes_read_ <= area_.bytes.size();
     };
     if (fits()) return true;
-    read_ = area_.read->packets.load(std::memory_order_acquire);
-    bytes_read_ = area_.read->bytes.load(std::memory_order_acquire);
+    look_at_packets_read();
+    look_at_bytes_read();
     return fits();
 }
 
@@ -110,14 +120,20 @@ ByteSpan RingWriter::place(std::uint32_t path, std::uint32_t size, std::uint32_t
     slot.skipped = static_cast<std::uint32_t>(*at - bytes_placed_);
     bytes_placed_before_ = bytes_placed_;
     if (fits) return ByteSpan(slot.bytes).first(size);
+    if (*at != bytes_placed_) {
+        skip_begin_ = bytes_placed_;
+        skip_end_ = *at;
+    }
     bytes_placed_ = *at + rounded(size);
     return area_.bytes.subspan(area_.offset(*at), size);
 }
 
 transport::RunSink::Unread RingWriter::unread() {
-    read_ = area_.read->packets.load(std::memory_order_acquire);
-    bytes_read_ = area_.read->bytes.load(std::memory_order_acquire);
-    return {placed_ - read_, bytes_placed_ - bytes_read_};
+    look_at_packets_read();
+    look_at_bytes_read();
+    const std::uint64_t passed_over =
+        bytes_read_ < skip_end_ ? skip_end_ - std::max(skip_begin_, bytes_read_) : 0;
+    return {placed_ - read_, bytes_placed_ - bytes_read_ - passed_over};
 }
 
 // The slot for it is always there.
@@ -128,13 +144,14 @@ void RingWriter::grow() {
     area_ = RingArea::large(ring_);
     lap_ = detail::kRingLap;
     placed_ = published_ = read_ = 0;
-    bytes_placed_ = bytes_placed_before_ = bytes_read_ = 0;
+    bytes_placed_ = bytes_placed_before_ = bytes_read_ = skip_begin_ = skip_end_ = 0;
 }
 
 void RingWriter::take_back() {
     ASSERT(published_ < placed_);
     --placed_;
     bytes_placed_ = bytes_placed_before_;
+    if (skip_end_ > bytes_placed_) skip_begin_ = skip_end_ = 0;
 }
 
 bool RingWriter::publish() {

@@ -139,6 +139,8 @@ private:
     std::optional<std::uint64_t> bytes_for(std::uint32_t size);
     std::optional<std::uint64_t> next_lap(std::uint32_t size);
     bool has_slot();
+    void look_at_packets_read();
+    void look_at_bytes_read();
 
     detail::RingMemory& ring_;
     detail::RingArea area_;
@@ -153,6 +155,7 @@ private:
     std::uint64_t bytes_placed_ = 0;
     std::uint64_t bytes_placed_before_ = 0;  // The last packet.
     std::uint64_t bytes_read_ = 0;
+    std::uint64_t skip_begin_ = 0, skip_end_ = 0;  // What was passed over last.
     // Where a lap may end early; the whole area once there was more in flight than that.
     std::size_t lap_ = area_.bytes.size();
 };

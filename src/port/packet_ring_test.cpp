@@ -82,6 +82,38 @@ TEST_F(PacketRing, TheWriterSeesWhatIsUnread) {
     EXPECT_EQ(writer.unread().bytes, 4096U);
 }
 
+TEST_F(PacketRing, WhatALapPassesOverIsNotUnread) {
+    writer.grow();
+    for (std::uint64_t i = 0; i < 400; ++i) {
+        ASSERT_TRUE(send(i, 60'000));
+        writer.publish();
+        ASSERT_EQ(writer.unread().bytes, 60'032U) << i;
+        ASSERT_TRUE(reader.next());
+        reader.release();
+        ASSERT_EQ(writer.unread().bytes, 0U) << i;
+    }
+}
+
+// The reader is another process, whose words may be anything.
+TEST_F(PacketRing, AReaderThatTakesItsWordBackTakesNoRoom) {
+    writer.grow();
+    for (std::uint64_t i = 0; i < detail::kRingLap / 4096; ++i) {
+        ASSERT_TRUE(send(i, 4096));
+        writer.publish();
+        ASSERT_TRUE(reader.next());
+        reader.release();
+    }
+    ASSERT_EQ(writer.unread().packets, 0U);
+    ASSERT_TRUE(writer.has_room(kRingPacketMax));
+    for (const std::uint64_t word : {std::uint64_t{0}, ~std::uint64_t{0}}) {
+        memory->read.bytes = word;
+        memory->read.packets = word;
+        EXPECT_FALSE(writer.place(path, kRingPacketMax).empty());
+        writer.take_back();
+        EXPECT_EQ(writer.unread().packets, 0U);
+    }
+}
+
 TEST_F(PacketRing, ASmallOneIsFullSoonerAndGrowsInOrder) {
     EXPECT_TRUE(writer.is_small());
     EXPECT_FALSE(writer.has_room(kRingPacketMax));

@@ -67,8 +67,8 @@ void GatherAhead::begin(QueuePair& qp, std::uint64_t index, std::uint64_t offset
     if (source.fault == mem::Fault::None)
         source.fault = start_gather(qp, list, offset, source.size, source.group);
     if (source.fault != mem::Fault::None) source.group = nullptr;
-    bytes_ += source.size;
     sources_.push_back(std::move(source));
+    bytes_ += sources_.back().size;
 }
 
 }  // namespace feroce::transport

@@ -9,6 +9,7 @@ import filecmp
 import json
 import os
 import signal
+import socket as sockets
 import subprocess
 import sys
 import tempfile
@@ -215,6 +216,28 @@ def test_mistakes(feroce, scratch):
             fail("a port that is taken")
     if "is no disk of feroce attach" not in refused(feroce, "detach", f"{scratch}/s"):
         fail("nothing to detach")
+
+
+def test_crowded(feroce, scratch):
+    """feroce detach ends a disk that has more clients than it takes, waiting ones included."""
+    path = f"{scratch}/s"
+    with exported(feroce, "m=memory:1M", "--port", PORT):
+        run(feroce, "attach", "127.0.0.1", "m", "--port", PORT, "--socket", path)
+        clients, deadline = [], time.monotonic() + 30
+        while len(clients) < 64 + 65:  # Those that it takes, and those that the kernel lets wait.
+            client = sockets.socket(sockets.AF_UNIX, sockets.SOCK_STREAM)
+            client.setblocking(False)
+            try:
+                client.connect(path)
+                clients.append(client)
+            except BlockingIOError:
+                client.close()
+            if time.monotonic() > deadline:
+                fail(f"{len(clients)} clients")
+        run(feroce, "detach", path)
+        equal(os.path.exists(path), False, "the socket")
+        for client in clients:
+            client.close()
 
 
 def test_identity(feroce, scratch):

@@ -27,15 +27,27 @@ private:
     static constexpr std::size_t kLeast = 4096;
     static constexpr std::size_t kKinds = 14;  // Up to 32 MiB, the largest request.
     static constexpr std::size_t kPiece = 1 << 20;
-    // What large buffers that nobody uses may keep.
+    // What may be kept though nobody uses it, and what all clients together may have.
     static constexpr std::size_t kKeptMax = 64 << 20;
+    static constexpr std::size_t kHeldMax = 1 << 30;
+
+    // Of the session. Cut into buffers of one kind.
+    struct Piece {
+        rtrs::SessionBuffer memory;
+        std::size_t size = 0;
+        std::size_t out = 0;  // Buffers in use.
+    };
 
     static std::size_t kind_of(std::size_t bytes);
+    bool cut_another(std::size_t kind);
+    Piece& piece_of(const std::byte* buffer);
+    void let_go(std::size_t kind, const std::byte* begin, const Piece& piece);
 
     std::optional<rtrs::Session> session_;
-    std::map<const std::byte*, rtrs::SessionBuffer> pieces_;  // By where they begin.
+    std::map<const std::byte*, Piece> pieces_;  // By where they begin.
     std::array<std::vector<std::byte*>, kKinds> free_;
-    std::size_t held_ = 0;
+    std::array<std::size_t, kKinds> made_{};  // Buffers there are.
+    std::size_t held_ = 0, used_ = 0;
 };
 
 }  // namespace feroce::block::nbd

@@ -51,6 +51,19 @@ bool Connection::over() const {
 }
 
 void Connection::end() {
+    ended_ = true;
+    if (!has_request()) leave();
+}
+
+// One whole one may be in the input, or is.
+bool Connection::has_request() const {
+    if (asking_) return true;
+    const bool begins = filling_ == nullptr && input().size() >= Request::kSize;
+    return begins && negotiation_.state() == Negotiation::State::Requests;
+}
+
+// What is not in work by now is not answered.
+void Connection::leave() {
     reads_ = false;
     if (filling_ == nullptr) return;
     release(*std::exchange(filling_, nullptr));
@@ -58,12 +71,12 @@ void Connection::end() {
 
 void Connection::cut() {
     broken_ = true;
-    end();
+    leave();
     for (; !replies_.empty(); replies_.pop()) release(*replies_.front());
 }
 
 bool Connection::wants_input() const {
-    if (!readable_ || !reads_ || broken_ || asking_) return false;
+    if (!readable_ || !reads_ || ended_ || broken_ || asking_) return false;
     if (filling_ != nullptr && !filling_->buffer.empty()) return true;
     return filled_ - used_ < input_.size();
 }
@@ -76,6 +89,7 @@ bool Connection::work() {
         any = true;
         while (understand()) continue;
     }
+    if (ended_ && reads_ && !has_request()) leave();
     return any;
 }
 
@@ -95,7 +109,7 @@ bool Connection::receive() {
     if (got <= 0) {
         readable_ = false;
         // A client that has shut down its side may still read.
-        if (got == 0) end();
+        if (got == 0) ended_ = true;
         if (got < 0 && is_over(errno)) cut();
         return false;
     }
@@ -117,7 +131,7 @@ bool Connection::negotiate() {
     const std::size_t used = negotiation_.take(input());
     used_ += used;
     flush_.schedule();
-    if (negotiation_.state() == State::Over) end();
+    if (negotiation_.state() == State::Over) leave();
     if (negotiation_.state() == State::Asks) {
         asking_ = true;
         owner_.on_asked(*this);
@@ -135,7 +149,7 @@ void Connection::described(const ExportInfo& disk) {
 void Connection::refused() {
     asking_ = false;
     negotiation_.refuse();
-    if (negotiation_.state() == Negotiation::State::Over) end();
+    if (negotiation_.state() == Negotiation::State::Over) leave();
     flush_.schedule();
 }
 
@@ -150,7 +164,7 @@ bool Connection::begin() {
     }
     used_ += Request::kSize;
     if (request->is(Command::Disconnect)) {
-        end();
+        leave();
         return false;
     }
     Job& job = *idle_.front();

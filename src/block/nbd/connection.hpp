@@ -47,7 +47,7 @@ public:
     bool work();  // Reads what is there; true if there was something.
     void described(const ExportInfo& disk);
     void refused();
-    void end();  // Answers what it has, and ends.
+    void end();  // Answers what it has received, and ends.
     void cut();  // Ends without that.
     // Nothing is worked on, and nothing is left to be sent.
     bool over() const;
@@ -83,6 +83,8 @@ private:
     bool understand();  // False: it needs more bytes, or room.
     bool negotiate();
     bool begin();
+    bool has_request() const;
+    void leave();
     bool fill();
     ByteView input() const { return ByteView(input_).subspan(used_, filled_ - used_); }
     void take_buffer(Job& job);
@@ -102,7 +104,8 @@ private:
     bool readable_ = true;
     bool writable_ = true;
     bool hung_up_ = false;  // Behind what can be read is the end.
-    bool reads_ = true;     // More requests are welcome.
+    bool ended_ = false;    // Nothing more is received.
+    bool reads_ = true;     // What was received is worked on.
     bool broken_ = false;   // The client is gone, or was left.
     bool asking_ = false;   // The owner describes the disk.
     std::vector<std::byte> input_;

@@ -13,6 +13,7 @@
 #include <new>
 #include <utility>
 
+#include "base/rollback.hpp"
 #include "block/renew.hpp"
 
 namespace feroce::block::nbd {
@@ -75,6 +76,7 @@ void Server::stop() {
 bool Server::poll() {
     if (polling_) return false;  // Called again by what a request waits for.
     polling_ = true;
+    const Rollback over([this] { polling_ = false; });
     look();
     bool any = accept_waiting();
     for (Client& client : connections_) {
@@ -85,7 +87,6 @@ bool Server::poll() {
         }
     }
     reap();
-    polling_ = false;
     return any;
 }
 
@@ -167,9 +168,14 @@ rdma::Task<rdma::Result<>> Server::prepare(Connection& connection) {
         if (!renewed) co_return renewed.error();
         if (*renewed) buffers_.use(disk_.session());
     }
-    for (Client& client : connections_)
-        if (client.connection.get() == &connection) client.uses_disk = true;
-    co_return co_await disk_.refresh();  // It may have grown.
+    const auto note = [&](bool used) {
+        for (Client& client : connections_)
+            if (client.connection.get() == &connection) client.uses_disk = used;
+    };
+    note(true);
+    const auto refreshed = co_await disk_.refresh();  // It may have grown.
+    if (!refreshed) note(false);
+    co_return refreshed;
 }
 
 }  // namespace feroce::block::nbd
