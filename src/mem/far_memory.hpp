@@ -58,8 +58,8 @@ private:
 // From the heap. May throw std::bad_alloc.
 std::unique_ptr<Staging> heap_staging(std::size_t size);
 
-// Into staging, for a copy to far memory. Much at once goes past the caches: what reads it is no
-// CPU, and would have to fetch it from the cache of one.
+// Into staging, for a copy to far memory. On amd64 much at once goes past the caches: what reads it
+// is no CPU, and would have to fetch it from the cache of one.
 void fill_staging(ByteSpan staging, ByteView from);  // As large.
 
 struct Copy {
