@@ -74,6 +74,13 @@ void GasCluster::join_and_run(std::size_t index, const Program& program) {
     EXPECT_TRUE(left) << left.error().why;
 }
 
+void GasCluster::meet() {
+    const std::size_t all = options_.nodes * options_.threads;
+    const std::size_t until = met_ - met_ % all + all;
+    ++met_;
+    while (met_ < until) pause();
+}
+
 std::uint64_t GasCluster::run(const Program& program) {
     for (std::size_t i = 0; i < options_.nodes; ++i)
         world_.node(i).start("node " + std::to_string(i), [&, i] { join_and_run(i, program); });

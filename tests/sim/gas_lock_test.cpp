@@ -122,7 +122,7 @@ Outcome run(std::uint64_t seed, const Scenario& scenario) {
             ASSERT_TRUE(made && count);
             line = *made, counter = *count;
         }
-        while (!line || !counter) pause();
+        cluster.meet();
         const auto mutex = scenario.make(node.lanes(thread), line);
         Prng random(seed << 16 | std::uint64_t(node.id()) << 8 | thread);
         for (int i = 0; i < scenario.rounds; ++i) {
@@ -252,13 +252,12 @@ std::unique_ptr<Mutex> make_looking_first(Lanes& lanes, ptr<LockLine> line) {
                                    ALock::Options{.enter_remote = enter_looking_first});
 }
 
-// How many seeds until the witness or the count shows it.
+// By the witness or the count.
 void expect_caught(Factory factory) {
-    for (std::uint64_t seed = 0; seed < 60; ++seed) {
+    expect_found([factory](std::uint64_t seed) {
         const Outcome out = run(seed, {.make = factory, .nodes = 3, .threads = 2, .rounds = 20});
-        if (out.witness.violations > 0 || out.counted != out.expected) return;
-    }
-    FAIL() << "not found in 60 seeds";
+        return out.witness.violations > 0 || out.counted != out.expected;
+    });
 }
 
 TEST(GasLockBug, LookThenTakeIsCaught) {

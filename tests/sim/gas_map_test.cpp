@@ -90,7 +90,7 @@ std::vector<MapCall> history(std::uint64_t seed, int rounds) {
             ASSERT_TRUE(found) << found.error().why;
             root = *found;
         }
-        while (!root) pause();
+        cluster.meet();
         auto opened = test::open(node, root, thread, kOf);
         ASSERT_TRUE(opened) << opened.error().why;
         M map(*std::move(opened));
@@ -119,9 +119,9 @@ TEST(GasMap, ListSetIsLinearizable) {
 }
 
 TEST(GasMap, ACarelessOneIsCaught) {
-    for (std::uint64_t seed = 0; seed < 60; ++seed)
-        if (not_linearizable(history<Careless, Map>(seed, 20))) return;
-    FAIL() << "not found in 60 seeds";
+    expect_found([](std::uint64_t seed) {
+        return bool(not_linearizable(history<Careless, Map>(seed, 20)));
+    });
 }
 
 // Reads and writes in two steps what has to be one: two of these lose an update.
@@ -147,9 +147,9 @@ private:
 };
 
 TEST(GasMap, AnUpdateInTwoStepsIsCaught) {
-    for (std::uint64_t seed = 0; seed < 60; ++seed)
-        if (not_linearizable(history<TwoSteps, Map>(seed, 20))) return;
-    FAIL() << "not found in 60 seeds";
+    expect_found([](std::uint64_t seed) {
+        return bool(not_linearizable(history<TwoSteps, Map>(seed, 20)));
+    });
 }
 
 constexpr std::uint64_t kStaying = 40;
