@@ -8,6 +8,7 @@
 #include <exception>
 #include <functional>
 #include <memory>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -96,6 +97,8 @@ public:
     bool in_round() const { return in_round_; }
     // A round that waits, at most until then, if there is nothing to do.
     void poll_or_wait(Instant until = kNever);
+    // The same for several loops of this thread: waits if none of them has anything to do.
+    static void poll_or_wait_all(std::span<Loop* const> loops);
     // Drives everything until the task has ended: the blocking form of whatever it awaits.
     template <class T>
     T run(Task<T> task) {
@@ -146,6 +149,7 @@ private:
     friend class Timer;
     friend class Message;
     friend class Deferred;
+    class Asleep;
 
     explicit Loop(Runtime* own);
     Loop(std::unique_ptr<Runtime> own, Runtime& runtime, Options options);
@@ -159,7 +163,11 @@ private:
     bool resume_ready();
     void run_deferred();
     void tell_exceptions();
-    void wait_for_news(Instant until);
+    static void wait_for_news(std::span<Loop* const> loops, Instant until);
+    bool arm_sources();  // True if there is news after all.
+    void add_fds(std::vector<int>& fds) const;
+    bool has_work() const;
+    void await_posters() const;
 
     std::unique_ptr<Runtime> own_runtime_;
     Runtime& runtime_;
@@ -174,12 +182,14 @@ private:
     std::atomic<Message*> mail_ = nullptr;
     List<Message> inbox_;       // Taken off mail_, oldest first.
     List<Message> delivering_;  // Of the round; a member for the same reason.
-    // Sequentially consistent with mail_: either the poster sees the sleeper, or the sleeper the
-    // mail.
-    std::atomic<bool> sleeping_ = false;
+    // The runtime in whose wait the loop sleeps: its own, or that of the first of several loops.
+    // Null: it does not. Sequentially consistent with mail_: either the poster sees the sleeper, or
+    // the sleeper the mail.
+    std::atomic<Runtime*> sleeping_in_ = nullptr;
     // Threads that are posting. They touch the loop even after their message was delivered, which
-    // may be what lets the loop end. Up before the message is pushed (its release), down with
-    // release when nothing more is touched.
+    // may be what lets the loop end. Up before the message is pushed, down with release when
+    // nothing more is touched. Sequentially consistent with sleeping_in_: once that is null and
+    // nobody is posting, no thread touches the runtime that it named.
     std::atomic<unsigned> posting_ = 0;
     std::vector<Source*> sources_;
     rdma_event_channel* cm_channel_ = nullptr;

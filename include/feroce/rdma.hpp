@@ -18,4 +18,5 @@
 #include "feroce/stop_signals.hpp"     // IWYU pragma: export
 #include "feroce/task_group.hpp"       // IWYU pragma: export
 #include "feroce/transfer.hpp"         // IWYU pragma: export
+#include "feroce/when_all.hpp"         // IWYU pragma: export
 #include "feroce/workers.hpp"          // IWYU pragma: export

@@ -7,6 +7,7 @@
 
 #include "feroce/gas/sync/mutex.hpp"
 #include "feroce/transfer.hpp"
+#include "feroce/when_all.hpp"
 #include "gas/seed.hpp"
 
 namespace feroce::gas {
@@ -108,20 +109,11 @@ Result<> Joining::run() {
     connecting_ = true;
     answer_lanes();
     // Loops of other threads are driven here until they are handed over.
-    std::vector<rdma::Task<Result<>>> parts;
+    std::vector<rdma::LoopTask> parts;
     for (std::size_t i = 0; i < core_.options.threads; ++i)
-        parts.push_back(connect_thread(i).until(deadline_));
-    parts.push_back(await_lanes().until(deadline_));
-    for (auto& part : parts) part.start();
-    const auto ended = [](const auto& part) { return part.done(); };
-    while (!std::all_of(parts.begin(), parts.end(), ended)) {
-        for (std::size_t i = 1; i < core_.loops.size(); ++i) core_.loops[i]->poll();
-        const Duration pause = core_.loops.size() > 1 ? Duration(100'000) : Duration(50'000'000);
-        core_.loop().poll_or_wait(core_.loop().after(pause));
-    }
-    for (auto& part : parts)
-        if (Result<> done = part.await_resume(); !done) return done;
-    return {};
+        parts.push_back({*core_.loops[i], connect_thread(i).until(deadline_)});
+    parts.push_back({core_.loop(), await_lanes().until(deadline_)});
+    return rdma::when_all(std::move(parts));
 }
 
 rdma::Task<Result<>> Joining::meet() {

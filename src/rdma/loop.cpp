@@ -66,7 +66,7 @@ Loop::Loop(Runtime* own) : Loop(std::unique_ptr<Runtime>(own), *own, Options()) 
 
 Loop::~Loop() {
     background_.reset();
-    while (posting_.load(std::memory_order_acquire) != 0) runtime_.relax();
+    await_posters();
     fetch_mail();
     while (Message* left = inbox_.pop_front()) {
         left->posted_.store(false, std::memory_order_relaxed);
@@ -77,7 +77,7 @@ Loop::~Loop() {
 }
 
 void Loop::spawn(Task<void> task) {
-    // A loop that ends begins nothing more.
+    // A loop that is being destroyed starts no task.
     if (background_) background_->spawn(std::move(task));
 }
 
@@ -86,12 +86,12 @@ void Loop::post(std::function<void()> work) {
 }
 
 void Loop::push(Message& message) {
-    posting_.fetch_add(1, std::memory_order_relaxed);
+    posting_.fetch_add(1, std::memory_order_seq_cst);
     Message* top = mail_.load(std::memory_order_relaxed);
     do message.below_ = top;
     while (!mail_.compare_exchange_weak(top, &message, std::memory_order_seq_cst,
                                         std::memory_order_relaxed));
-    if (sleeping_.load(std::memory_order_seq_cst)) runtime_.wake();
+    if (Runtime* const in = sleeping_in_.load(std::memory_order_seq_cst)) in->wake();
     posting_.fetch_sub(1, std::memory_order_release);
 }
 
@@ -213,7 +213,8 @@ void Loop::poll_or_wait(Instant until) {
     const Instant moment = now();
     idle_since_ = std::min(idle_since_, moment);
     if (moment - idle_since_ < spin_) return runtime_.relax();
-    wait_for_news(std::min(until, timers_.next()));
+    Loop* const self = this;
+    wait_for_news({&self, 1}, std::min(until, timers_.next()));
     const bool worth_it = now() - moment < options_.spin_limit;
     spin_ = worth_it ? std::min(2 * spin_, std::max(options_.spin, options_.spin_limit))
                      : options_.spin;
@@ -223,19 +224,71 @@ void Loop::rest() {
     for (Source* source : sources_) source->arm();
 }
 
-void Loop::wait_for_news(Instant until) {
+void Loop::poll_or_wait_all(std::span<Loop* const> loops) {
+    bool any = false;
+    for (Loop* loop : loops) any |= loop->poll();
+    if (any) return;
+    Instant next = kNever;
+    for (const Loop* loop : loops) next = std::min(next, loop->timers_.next());
+    wait_for_news(loops, next);
+}
+
+bool Loop::arm_sources() {
     for (Source* source : sources_) source->arm();
     // What completed before it was armed makes no event.
-    if (poll_sources()) return;
-    fds_.clear();
-    if (cm_channel_ != nullptr) fds_.push_back(cm_channel_->fd);
-    for (const Source* source : sources_) fds_.push_back(source->fd());
-    sleeping_.store(true, std::memory_order_seq_cst);
-    if (mail_.load(std::memory_order_seq_cst) == nullptr && ready_.empty() && deferred_.empty())
-        runtime_.wait(until, fds_);
-    sleeping_.store(false, std::memory_order_relaxed);
-    for (Source* source : sources_) source->take_events();
-    next_cm_look_ = {};
+    return poll_sources();
+}
+
+void Loop::add_fds(std::vector<int>& fds) const {
+    if (cm_channel_ != nullptr) fds.push_back(cm_channel_->fd);
+    for (const Source* source : sources_) fds.push_back(source->fd());
+}
+
+bool Loop::has_work() const {
+    return mail_.load(std::memory_order_seq_cst) != nullptr || !ready_.empty() ||
+           !deferred_.empty();
+}
+
+// Loops that sleep in the wait of a runtime. It may be destroyed before some of them: no thread
+// that posted to one touches it when this has ended.
+class Loop::Asleep {
+public:
+    Asleep(std::span<Loop* const> loops, Runtime& in) : loops_(loops) {
+        for (Loop* loop : loops_) loop->sleeping_in_.store(&in, std::memory_order_seq_cst);
+    }
+    ~Asleep() {
+        for (Loop* loop : loops_) loop->sleeping_in_.store(nullptr, std::memory_order_seq_cst);
+        for (const Loop* loop : loops_.subspan(1)) loop->await_posters();
+    }
+    Asleep(const Asleep&) = delete;
+    Asleep& operator=(const Asleep&) = delete;
+
+private:
+    std::span<Loop* const> loops_;
+};
+
+// The runtime of the first one waits for all.
+void Loop::wait_for_news(std::span<Loop* const> loops, Instant until) {
+    bool any = false;
+    for (Loop* loop : loops) any |= loop->arm_sources();
+    if (any) return;
+    Loop& first = *loops.front();
+    first.fds_.clear();
+    for (const Loop* loop : loops) loop->add_fds(first.fds_);
+    {
+        const Asleep asleep(loops, first.runtime_);
+        const auto has_work = [](const Loop* loop) { return loop->has_work(); };
+        if (std::none_of(loops.begin(), loops.end(), has_work))
+            first.runtime_.wait(until, first.fds_);
+    }
+    for (Loop* loop : loops) {
+        for (Source* source : loop->sources_) source->take_events();
+        loop->next_cm_look_ = {};
+    }
+}
+
+void Loop::await_posters() const {
+    while (posting_.load(std::memory_order_seq_cst) != 0) runtime_.relax();
 }
 
 Result<rdma_event_channel*> Loop::cm_channel() {
