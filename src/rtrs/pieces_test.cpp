@@ -1,9 +1,12 @@
-// The parts of a session that need no network: permits, policies, heartbeats, back-off, histogram.
+// The parts of a session that need no network: permits, policies, heartbeats, back-off, histogram,
+// the work requests of an answer.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <set>
 
 #include "feroce/rtrs/histogram.hpp"
+#include "rtrs/answer_chain.hpp"
 #include "rtrs/backoff.hpp"
 #include "rtrs/heartbeat.hpp"
 #include "rtrs/path_chooser.hpp"
@@ -76,6 +79,63 @@ TEST(SendCredits, AreAskedForBeforeTheyRunOut) {
         ASSERT_GT(asked, 0u) << "nothing would ever come back";
         for (; asked > 0; --asked) credits.give();
         ASSERT_LE(credits.taken() - credits.given(), 4u) << "what was posted last may not ask";
+    }
+}
+
+constexpr Immediate kSaid{ImmediateType::Response, 5};
+
+TEST(AnswerChain, DataComesFirstAndTheResponseLast) {
+    const RemoteSegment there{.address = 0x1000, .key = 7, .length = 512};
+    AnswerChain chain;
+    chain.add_data(0x2000, 3, there);
+    chain.add_data(0x2200, 3, there);
+    chain.add_invalidate(9);
+    chain.finish_with(kSaid, false);
+    const std::span<ibv_send_wr> all = chain.all();
+    ASSERT_EQ(all.size(), 4u);
+    for (const ibv_send_wr& data : all.first(2)) {
+        EXPECT_EQ(data.opcode, IBV_WR_RDMA_WRITE);
+        EXPECT_EQ(data.wr.rdma.remote_addr, 0x1000u);
+        EXPECT_EQ(data.wr.rdma.rkey, 7u);
+        ASSERT_EQ(data.num_sge, 1);
+        EXPECT_EQ(data.sg_list->length, 512u);
+        EXPECT_EQ(data.sg_list->lkey, 3u);
+    }
+    EXPECT_EQ(all[0].sg_list->addr, 0x2000u);
+    EXPECT_EQ(all[1].sg_list->addr, 0x2200u);
+    EXPECT_EQ(all[2].opcode, IBV_WR_SEND_WITH_INV);
+    EXPECT_EQ(all[2].invalidate_rkey, 9u);
+    EXPECT_EQ(all[2].num_sge, 0);
+    EXPECT_EQ(all[3].opcode, IBV_WR_RDMA_WRITE_WITH_IMM);
+    EXPECT_EQ(be32toh(all[3].imm_data), kSaid.raw());
+    EXPECT_EQ(all[3].num_sge, 0);
+}
+
+TEST(AnswerChain, TheLastOfTheDataMayBeTheResponse) {
+    AnswerChain chain;
+    for (std::uint64_t i = 0; i < kMaxReadSegments; ++i)
+        chain.add_data(i, 3, {.address = i, .key = 7, .length = 1});
+    chain.finish_with(kSaid, true);
+    const std::span<ibv_send_wr> all = chain.all();
+    ASSERT_EQ(all.size(), kMaxReadSegments);
+    EXPECT_EQ(all.back().opcode, IBV_WR_RDMA_WRITE_WITH_IMM);
+    EXPECT_EQ(be32toh(all.back().imm_data), kSaid.raw());
+    EXPECT_EQ(all.back().wr.rdma.remote_addr, kMaxReadSegments - 1);
+    for (const ibv_send_wr& data : all.first(all.size() - 1))
+        EXPECT_EQ(data.opcode, IBV_WR_RDMA_WRITE);
+}
+
+TEST(AnswerChain, WhatHasNoKeyIsCopied) {
+    const std::array<std::byte, 12> note{};
+    for (const std::uint32_t key : {0u, 4u}) {
+        AnswerChain chain;
+        chain.finish_with(kSaid, note, key);
+        ASSERT_EQ(chain.all().size(), 1u);
+        const ibv_send_wr& response = chain.all().front();
+        EXPECT_EQ(response.opcode, IBV_WR_SEND_WITH_IMM);
+        EXPECT_EQ(response.sg_list->addr, address_of(note));
+        EXPECT_EQ(response.sg_list->length, note.size());
+        EXPECT_EQ((response.send_flags & IBV_SEND_INLINE) != 0, key == 0);
     }
 }
 

@@ -1,65 +1,19 @@
 // What a ServerPath sends: INFO, answers in their several forms, confirmations of fences.
-#include <endian.h>
-
 #include <array>
 
-#include "base/assert.hpp"
+#include "rtrs/answer_chain.hpp"
 #include "rtrs/server_path.hpp"
 
 namespace feroce::rtrs {
 
 namespace {
 
-// Data, invalidation, response; a window's bind is posted by itself.
-constexpr std::size_t kMaxChain = kMaxReadSegments + 2;
 constexpr std::size_t kLengthSize = 4;  // Of the note that says how long a read is.
 constexpr std::size_t kMaxInlineNote = KeyResponse::kSize + kLengthSize;
 
 bool sends_data(const Answer& answer) {
     return answer.error == 0 && answer.header.segment_count > 0;
 }
-
-// The work requests of an answer, in their order.
-class AnswerChain {
-public:
-    void write(std::uint64_t from, std::uint32_t key, const RemoteSegment& to) {
-        sges_[count_] = {from, to.length, key};
-        ibv_send_wr& wr = add(IBV_WR_RDMA_WRITE, 1);
-        wr.wr.rdma.remote_addr = to.address;
-        wr.wr.rdma.rkey = to.key;
-    }
-    // Takes the client's key to its own memory back.
-    void invalidate(std::uint32_t key) { add(IBV_WR_SEND_WITH_INV, 0).invalidate_rkey = key; }
-    // The response, by the last of the data if `joined`, else behind all.
-    void finish(Immediate immediate, bool joined) {
-        ibv_send_wr& wr = joined ? chain_[count_ - 1] : add(IBV_WR_RDMA_WRITE_WITH_IMM, 0);
-        wr.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
-        wr.imm_data = htobe32(immediate.raw());
-    }
-    // The response with something beside it. A key of 0: it is copied when it is posted.
-    void finish(Immediate immediate, ByteView beside, std::uint32_t key) {
-        sges_[count_] = {address_of(beside), static_cast<std::uint32_t>(beside.size()), key};
-        ibv_send_wr& wr = add(IBV_WR_SEND_WITH_IMM, 1);
-        wr.imm_data = htobe32(immediate.raw());
-        if (key == 0) wr.send_flags = IBV_SEND_INLINE;
-    }
-    std::span<ibv_send_wr> all() { return std::span(chain_).first(count_); }
-
-private:
-    ibv_send_wr& add(ibv_wr_opcode opcode, int sges) {
-        ibv_send_wr& wr = chain_[count_];
-        wr = {};
-        wr.opcode = opcode;
-        wr.sg_list = &sges_[count_++];
-        wr.num_sge = sges;
-        return wr;
-    }
-
-    // Cleared one by one as they are used: most answers are one of them.
-    std::array<ibv_send_wr, kMaxChain> chain_;
-    std::array<ibv_sge, kMaxChain> sges_;
-    std::size_t count_ = 0;
-};
 
 }  // namespace
 
@@ -139,15 +93,16 @@ void ServerPath::send_answer(Channel& channel, const Answer& answer) {
     const RequestHeader& header = answer.header;
     std::uint64_t from = address_of(session_->chunk(answer.chunk));
     for (std::size_t i = 0; sends_data(answer) && i < header.segment_count; ++i) {
-        chain.write(from, region_->raw()->lkey, header.segments[i]);
+        chain.add_data(from, region_->raw()->lkey, header.segments[i]);
         from += header.segments[i].length;
     }
     const bool invalidates = header.need_invalidate && header.segment_count > 0;
-    if (invalidates) chain.invalidate(header.segments[0].key);
+    if (invalidates) chain.add_invalidate(header.segments[0].key);
     const Immediate response = Response{answer.chunk, answer.error, invalidates}.immediate();
     if (windows_.empty() && !answer.has_note) {
         // Between peers of ours the last of the data says besides that it is the last.
-        chain.finish(response, sends_data(answer) && session_->identity().extended && !invalidates);
+        chain.finish_with(response,
+                          sends_data(answer) && session_->identity().extended && !invalidates);
         return channel.post(chain.all());
     }
     // The fresh key is bound on this queue pair before the response that tells it.
@@ -156,7 +111,7 @@ void ServerPath::send_answer(Channel& channel, const Answer& answer) {
     std::array<std::byte, kMaxInlineNote> room;
     const ByteView beside = beside_immediate(answer, room);
     const bool text = answer.has_note && answer.error != 0;
-    chain.finish(response, beside, text ? region_->raw()->lkey : 0);
+    chain.finish_with(response, beside, text ? region_->raw()->lkey : 0);
     channel.post(chain.all());
 }
 
