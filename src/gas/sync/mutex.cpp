@@ -61,7 +61,7 @@ rdma::Task<Result<bool>> Mutex::locking_until(Instant deadline) {
 rdma::Loop::Sleep Backoff::pause() {
     if (looks_ < kEagerLooks) {
         ++looks_;
-        return loop_.sleep(Duration(0));
+        return loop_.yield();
     }
     const Instant now = loop_.now();
     if (looks_ == kEagerLooks) since_ = now;
