@@ -64,7 +64,7 @@ template <std::size_t size>
 Result<std::span<std::byte, size>> room_for_answer(rtrs::ServerRequest& request) {
     if (request.direction() != rtrs::Direction::Read || request.data().size() < size)
         return Error{EINVAL, "a question leaves no room for its answer"};
-    // What lay there before is nobody's business.
+    // The client must not read what the chunk held before.
     std::fill(request.data().begin(), request.data().end(), std::byte{0});
     return request.data().first<size>();
 }
@@ -78,12 +78,12 @@ std::uint32_t device_number(const std::string& name) {
 }
 
 Desk::~Desk() {
-    ASSERT(under_way() == 0);
+    ASSERT(in_flight() == 0);
 }
 
-std::size_t Desk::under_way() const {
+std::size_t Desk::in_flight() const {
     const bool saves = book_saver_ != nullptr && book_saver_->saving();
-    return statistics_.under_way + keeper_.keeping + (saves ? 1 : 0);
+    return statistics_.in_flight + keeper_.keeping + (saves ? 1 : 0);
 }
 
 DiskServerStatistics Desk::statistics() const {
@@ -381,7 +381,7 @@ void Desk::submit(rtrs::ServerRequest& request, const IoRequest& io,
     job.data = request.data();
     job.request = &request;
     job.device = std::move(device);
-    ++statistics_.under_way;
+    ++statistics_.in_flight;
     try {
         job.device->disk->what().backend->submit(job);
     } catch (...) {
@@ -434,7 +434,7 @@ void Desk::job_done(Job& job, int error) {
     const bool lost = error != 0 && (job.kind == IoKind::Flush || job.lost);
     // The 9 bits of an answer carry any errno of Linux.
     if (error != 0) ++statistics_.failed;
-    --statistics_.under_way;
+    --statistics_.in_flight;
     rtrs::ServerRequest& request = *std::exchange(job.request, nullptr);
     if (!lost) {
         free_.push_back(job);

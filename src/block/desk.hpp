@@ -56,7 +56,7 @@ public:
         keeper_.on_exception = std::move(handler);
     }
 
-    std::size_t under_way() const;
+    std::size_t in_flight() const;
     DiskServerStatistics statistics() const;
 
 private:

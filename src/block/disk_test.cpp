@@ -248,7 +248,7 @@ TEST_F(Disks, ErrorsOfABackEndComeBackAsTheyAre) {
     EXPECT_EQ(code_of(disk.discard(0, 4096)), EOPNOTSUPP) << "it does not offer that";
     EXPECT_EQ(server->statistics().refused, 0u);
     EXPECT_GE(server->statistics().failed, 5u);
-    EXPECT_EQ(server->statistics().under_way, 0u);
+    EXPECT_EQ(server->statistics().in_flight, 0u);
 }
 
 TEST_F(Disks, WithdrawnWhileOpen) {

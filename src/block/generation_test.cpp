@@ -320,7 +320,7 @@ TEST_F(Generations, WhatABackEndThrowsFailsItsOwnRequest) {
         expect_done(disk.close());
     }
     EXPECT_EQ(thrown, 3);
-    EXPECT_EQ(server->statistics().under_way, 0u);
+    EXPECT_EQ(server->statistics().in_flight, 0u);
     store.throws = "submit";
     EXPECT_EQ(code_of(server->stop().until(loop.after(30s))), EIO) << "it could not be flushed";
     server.reset();

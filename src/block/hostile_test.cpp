@@ -129,7 +129,7 @@ TEST_F(HostileClients, DataThatIsNotWhatTheMessageSays) {
     auto unknown = bytes_of(io(IoKind::Read, 0, 512));
     unknown[16] = std::byte{77};
     EXPECT_EQ(read(unknown, 512), EOPNOTSUPP);
-    EXPECT_EQ(server->statistics().under_way, 0u);
+    EXPECT_EQ(server->statistics().in_flight, 0u);
 }
 
 TEST_F(HostileClients, ReadersDoNotWrite) {

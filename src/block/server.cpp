@@ -149,7 +149,7 @@ rdma::Task<rdma::Result<>> DiskServer::State::stop() {
 }
 
 rdma::Task<rdma::Result<>> DiskServer::State::wait_for_back_ends() {
-    while (desk_.under_way() + flushing_ > 0)
+    while (desk_.in_flight() + flushing_ > 0)
         if (auto slept = co_await loop_.sleep(kLook); !slept) co_return slept;
     co_return rdma::Result<>{};
 }

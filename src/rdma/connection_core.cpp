@@ -204,15 +204,15 @@ Result<> ConnectionCore::post(std::span<Work> list, std::size_t* posted) {
     if (id_->qp == nullptr) return Error(ENOTCONN, "the connection has no queue pair yet");
     ibv_send_wr* bad = nullptr;
     const int code = ::ibv_post_send(id_->qp, &list[0].raw(), &bad);
-    std::size_t under_way = 0;
-    while (code != 0 && &list[under_way].raw() != bad) ++under_way;
-    if (posted != nullptr) *posted = code == 0 ? list.size() : under_way;
+    std::size_t accepted = 0;
+    while (code != 0 && &list[accepted].raw() != bad) ++accepted;
+    if (posted != nullptr) *posted = code == 0 ? list.size() : accepted;
     if (code == 0) return {};
     if (code == ENOMEM)
         return Error(ENOMEM,
                      "the send queue is full; wait for completions, or connect with a "
                      "larger send_depth");
-    return failure("work request " + std::to_string(under_way) + " of the list was refused", code);
+    return failure("work request " + std::to_string(accepted) + " of the list was refused", code);
 }
 
 Result<> ConnectionCore::post_receive(const Regions& into, Operation& operation) {

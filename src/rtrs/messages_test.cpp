@@ -128,7 +128,7 @@ TEST(ConnectRequest, ChecksMagicVersionAndNumbers) {
     };
     EXPECT_TRUE(breaks(2, 0));
     EXPECT_TRUE(breaks(5, 3));
-    EXPECT_FALSE(breaks(4, 7));      // The minor version is nobody's business.
+    EXPECT_FALSE(breaks(4, 7));      // The minor version is not checked.
     EXPECT_TRUE(breaks(6, 3));       // Connection 3 of 3.
     EXPECT_TRUE(breaks(9, 0x10));    // 4099 connections.
     EXPECT_TRUE(breaks(8, 0));       // Connection 1 of none.

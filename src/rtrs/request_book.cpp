@@ -45,7 +45,7 @@ void RequestBook::out_of_flight(Request& request, InFlight& path) {
     suspects_ -= request.losses >= kSuspect;
 }
 
-Request* RequestBook::under_way(std::uint16_t permit, const InFlight& path) const {
+Request* RequestBook::in_flight(std::uint16_t permit, const InFlight& path) const {
     const Holder& holder = holders_[permit];
     if (holder.request == nullptr || holder.request->state != Request::State::InFlight ||
         holder.path != &path)

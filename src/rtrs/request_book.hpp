@@ -53,7 +53,7 @@ public:
     Request* next();
     void sent(Request& request, InFlight& path);  // The one that next() gave.
     // The request with this permit, if it is in flight on this path.
-    Request* under_way(std::uint16_t permit, const InFlight& path) const;
+    Request* in_flight(std::uint16_t permit, const InFlight& path) const;
     // Ends a request wherever it is; one that is done already stays as it is. Its permit stays away
     // as long as the server may use its chunk: if it was sent in vain until that path is fenced, if
     // it is in flight as the outcome says.

@@ -28,7 +28,7 @@ Fence fence_of(std::uint16_t incarnation, bool drain = false) {
 
 // The answer for a permit comes through a path. False: nothing of that permit is in flight there.
 bool answer(RequestBook& book, std::uint16_t permit, InFlight& path, int error, Instant now) {
-    Request* const request = book.under_way(permit, path);
+    Request* const request = book.in_flight(permit, path);
     if (request != nullptr) book.end(*request, {error, ""}, now);
     return request != nullptr;
 }
@@ -109,7 +109,7 @@ TEST(RequestBook, APermitThatWasLeftComesBackWithTheAnswer) {
     EXPECT_TRUE(book.idle());
     book.submit(next, Instant{});
     EXPECT_EQ(book.next(), nullptr) << "the chunk is still in use";
-    EXPECT_EQ(book.under_way(0, path), nullptr);
+    EXPECT_EQ(book.in_flight(0, path), nullptr);
     EXPECT_FALSE(book.answered_late(0, other));
     EXPECT_TRUE(book.answered_late(0, path));
     EXPECT_EQ(book.next(), &next);
@@ -143,7 +143,7 @@ TEST(RequestBook, ARequestThatKillsItsPathsIsGivenUpAndItsCompanionsAreNot) {
         InFlight path;
         while (Request* const request = book.next()) book.sent(*request, path);
         // The path dies before anything else is answered, if the poison is on it.
-        while (!path.empty() && book.under_way(poison.permit, path) != &poison)
+        while (!path.empty() && book.in_flight(poison.permit, path) != &poison)
             ASSERT_TRUE(answer(book, path.front().permit, path, 0, Instant{}));
         book.path_failed(path, fence_of(++incarnation), 6);
         book.fail_exhausted(ECONNABORTED, "", Instant{});

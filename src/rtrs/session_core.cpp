@@ -167,7 +167,7 @@ void SessionCore::on_failed(ClientLink& link) {
 
 void SessionCore::on_answer(ClientLink& link, const Response& response, ByteView note) {
     const auto permit = static_cast<std::uint16_t>(response.chunk);
-    Request* const request = book_->under_way(permit, link.inflight());
+    Request* const request = book_->in_flight(permit, link.inflight());
     if (request == nullptr) {
         if (!book_->answered_late(permit, link.inflight()))
             return link.fail("the server answered a request that was not sent");
@@ -197,7 +197,7 @@ void SessionCore::on_answer(ClientLink& link, const Response& response, ByteView
 // The server will not write its data any more, so the path stays; the permit comes back with the
 // response.
 void SessionCore::on_overdue(ClientLink& link, const Overdue& overdue) {
-    Request* const request = book_->under_way(overdue.chunk, link.inflight());
+    Request* const request = book_->in_flight(overdue.chunk, link.inflight());
     if (request == nullptr || request->sequence != overdue.sequence) return;
     // The server got a write whose acknowledgement was lost: the device may read it again.
     if (request->direction == Direction::Write && link.uses_memory_of(*request))
@@ -260,7 +260,7 @@ void SessionCore::abandon(Request& request) {
 void SessionCore::withdraw(Request& request, int error, const char* why) {
     for (auto& path : paths_) {
         ClientLink* const link = path->link();
-        if (link == nullptr || book_->under_way(request.permit, link->inflight()) == nullptr)
+        if (link == nullptr || book_->in_flight(request.permit, link->inflight()) == nullptr)
             continue;
         if (!link->uses_memory_of(request)) {
             book_->end(request, {error, why, true}, loop_.now());

@@ -232,7 +232,7 @@ TEST_F(WorkerSessions, WhatIsGivenUpInAnotherThread) {
                   ECANCELED);
         {
             rdma::TaskGroup dropped(own);
-            dropped.spawn(read_once(port, data));  // Under way when it ends with its group.
+            dropped.spawn(read_once(port, data));  // In flight when its group is destroyed.
         }
         EXPECT_EQ(data, std::vector<std::byte>(100));
         done.store(1, std::memory_order_release);

@@ -59,7 +59,8 @@ public:
     int write() {
         rdma::TaskGroup group(loop_);
         for (std::uint32_t i = 0; i < kWorkers; ++i) group.spawn(work(i));
-        // The disk's machine is gone by then: what is under way has no end, and no promise either.
+        // The disk's machine is gone by then: what is in flight never ends, and has no promise
+        // either.
         while (is_over == 0 && failure_.empty()) loop_.poll_or_wait(loop_.after(20ms));
         std::printf("%" PRIu64 " writes, %" PRIu64 " flushes%s\n", writes_, flushes_,
                     failure_.c_str());

@@ -22,11 +22,11 @@ struct LineOptions {
     bool loses_answers = false;                      // As often as data.
     bool keeps = false;  // Both ends keep what follows a gap, else they go back.
     transport::SendOp op = transport::SendOp::Write;
-    std::uint32_t depth = 4;  // Messages under way.
+    std::uint32_t depth = 4;  // Messages in flight.
     std::uint32_t path_mtu = 1024;
 };
 
-// Keeps messages under way and counts what completes. Data goes from the source to the sink, but
+// Keeps messages in flight and counts what completes. Data goes from the source to the sink, but
 // for READ, which the sink asks for.
 class Flow {
 public:

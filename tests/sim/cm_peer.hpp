@@ -39,7 +39,7 @@ public:
 
     rdma_cm_id* id() const { return id_; }
     bool make_qp();  // With a receive posted into the second half of the buffer.
-    // Address, route, queue pair, request. Nothing if it is under way.
+    // Address, route, queue pair, request. Nothing if the request was sent.
     std::optional<CmNews> connect(const Gid& to, std::uint16_t port, Duration patience);
     int accept();
 

@@ -56,7 +56,7 @@ struct DiskStatistics {
 
 struct DiskServerStatistics {
     std::size_t open = 0;  // Disks that sessions have open.
-    std::size_t under_way = 0;
+    std::size_t in_flight = 0;
     std::uint64_t reads = 0;
     std::uint64_t writes = 0;
     std::uint64_t flushes = 0;
