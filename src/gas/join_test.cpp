@@ -24,5 +24,17 @@ TEST(Join, WithoutADescriptorIsAnError) {
 }
 #endif
 
+#if !defined(FEROCE_ASAN) && !defined(FEROCE_TSAN)  // Their operator new ends the program.
+TEST(Join, WithMoreMemoryThanThereIsIsAnError) {
+    NodeOptions options;
+    for (const std::uint64_t bytes : {std::uint64_t{1} << 47, ~std::uint64_t{0}}) {
+        options.memory = bytes;
+        const auto joined = Node::join(options);
+        ASSERT_FALSE(joined) << bytes;
+        EXPECT_EQ(joined.error().code, ENOMEM) << joined.error().why;
+    }
+}
+#endif
+
 }  // namespace
 }  // namespace feroce::gas

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "base/sanitizers.hpp"
 #include "feroce/bytes.hpp"
 #include "feroce/rtrs/server.hpp"
 #include "feroce/rtrs/session.hpp"
@@ -375,6 +376,18 @@ TEST_F(Sessions, LimitsOfTheServer) {
     EXPECT_EQ(Server::open(loop, {.chunk_size = 4096}, {}).error().code, EINVAL);
     EXPECT_EQ(Server::open(loop, {.queue_depth = 4096}, {}).error().code, EPROTO);
 }
+
+#if !defined(FEROCE_ASAN) && !defined(FEROCE_TSAN)  // Their operator new ends the program.
+TEST_F(Sessions, MemoryThatIsNotThereIsAnError) {
+    Server server = serve();
+    auto session = open(server);
+    ASSERT_TRUE(session) << session.error().why;
+    const auto none = session->allocate(std::size_t{1} << 62);
+    ASSERT_FALSE(none);
+    EXPECT_EQ(none.error().code, ENOMEM) << none.error().why;
+    round_trip(*session, 4096);
+}
+#endif
 
 TEST_F(Sessions, AnAnswerMayComeLaterThanTheServersEnd) {
     ServerRequest* kept = nullptr;
