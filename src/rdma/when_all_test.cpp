@@ -109,7 +109,7 @@ Task<Result<>> await_news(Signal& news, bool& has_come) {
 
 // The second loop sleeps in the wait of the first one's runtime.
 TEST(RealLoopsTogether, APostToEitherEndsTheSleepOfBoth) {
-    constexpr int kRounds = 2000;
+    constexpr int kRounds = 200;
     Loop one, two;
     Signal end(one), news(two);
     std::atomic<int> asked = 0;
@@ -147,7 +147,7 @@ Task<Result<>> let_others_run(Loop& loop) {
 TEST(RealLoopsTogether, TheFirstOneMayBeDestroyedBeforeTheOthers) {
     Loop stays;
     Signal news(stays);
-    for (int round = 0; round < 200; ++round) {
+    for (int round = 0; round < 50; ++round) {
         bool has_come = false;
         std::thread poster;
         {
