@@ -261,10 +261,33 @@ rdma::Task<rdma::Result<>> DiskCore::reopen(std::uint64_t life) {
     co_return life != life_ ? rdma::Result<>{} : opened_how_;
 }
 
-rdma::Result<> DiskCore::check_alive(const IoRequest& io) const {
+rdma::Result<DiskCore::Opening> DiskCore::current(const IoRequest& io) const {
     if (!gone_.empty()) return rdma::Error(ESTALE, gone_);
     if (!lost_.empty() && promises(io)) return rdma::Error(EIO, lost_);
-    return {};
+    return Opening{life_, info_.shape.cache_identity};
+}
+
+bool DiskCore::settled(const IoRequest& io) const {
+    return !opening_ && !(unsure_ && promises(io));
+}
+
+rdma::Task<rdma::Result<>> DiskCore::settle(const IoRequest& io, bool done) {
+    while (opening_)
+        if (auto waited = co_await changed_.wait(); !waited) co_return waited;
+    // Of the life that is now: another request may have begun one since this one was sent.
+    while (done && unsure_ && promises(io))
+        if (auto opened = co_await reopen(life_); !opened) co_return opened;
+    co_return rdma::Result<>{};
+}
+
+void DiskCore::count(const IoRequest& io, const rdma::Result<>& done,
+                     std::uint64_t written_before) {
+    if (done && is_write(io.kind) && !io.fua) ++written_;
+    if (done && (io.preflush || io.kind == IoKind::Flush))
+        flushed_ = std::max(flushed_, written_before);
+    if (!done && io.kind == IoKind::Flush && is_loss(done.error().code))
+        lost_ = "a flush of the disk " + name_ + " failed (" + done.error().why +
+                "); close the disk and open it again";
 }
 
 rdma::Task<rdma::Result<>> DiskCore::request(IoRequest io, std::span<std::byte> data) {
@@ -275,8 +298,8 @@ rdma::Task<rdma::Result<>> DiskCore::request(IoRequest io, std::span<std::byte> 
     const std::size_t parts = data.empty() ? 0 : 1;
     for (int i = 0; i < kMaxReopens; ++i) {
         if (closed_) co_return rdma::Error(EBADF, "the disk " + name_ + " is closed");
-        if (auto fine = check_alive(io); !fine) co_return fine;
-        const std::uint64_t life = life_, cache = info_.shape.cache_identity;
+        const auto sent = current(io);
+        if (!sent) co_return sent.error();
         io.device = device_;
         const auto bytes = message.fill(io, grant_, session_.extended());
         rdma::Result<> done;
@@ -286,24 +309,16 @@ rdma::Task<rdma::Result<>> DiskCore::request(IoRequest io, std::span<std::byte> 
         else
             done = co_await session_.write(bytes, std::span(&from, parts));
         // An answer may overtake that to a reopening, and only that tells what was lost.
-        while (opening_)
-            if (auto waited = co_await changed_.wait(); !waited) co_return waited;
-        // Of the life that is now: another request may have begun one since this one was sent.
-        while (done && unsure_ && promises(io))
-            if (auto opened = co_await reopen(life_); !opened) co_return opened;
-        if (done)
-            if (auto fine = check_alive(io); !fine) co_return fine;
+        if (!settled(io))
+            if (auto opened = co_await settle(io, bool(done)); !opened) co_return opened;
+        const auto now = current(io);
+        if (done && !now) co_return now.error();
         // The answer may be one of the server that has lost its cache since: nothing says which of
         // the two has the data.
-        if (done && is_write(io.kind) && !io.fua && cache != info_.shape.cache_identity) continue;
-        if (done && is_write(io.kind) && !io.fua) ++written_;
-        if (done && (io.preflush || io.kind == IoKind::Flush))
-            flushed_ = std::max(flushed_, before);
-        if (!done && io.kind == IoKind::Flush && is_loss(done.error().code))
-            lost_ = "a flush of the disk " + name_ + " failed (" + done.error().why +
-                    "); close the disk and open it again";
+        if (done && is_write(io.kind) && !io.fua && sent->cache != now->cache) continue;
+        count(io, done, before);
         if (done || done.error().code != ENOTCONN) co_return done;
-        if (auto opened = co_await reopen(life); !opened) co_return opened;
+        if (auto opened = co_await reopen(sent->life); !opened) co_return opened;
     }
     co_return rdma::Error(EIO, "the server forgets the disk " + name_ + " again and again");
 }

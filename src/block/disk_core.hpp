@@ -42,6 +42,11 @@ public:
 
 private:
     struct Pieces;  // Of a transfer that is larger than one request.
+    // What a request is sent under.
+    struct Opening {
+        std::uint64_t life = 0;
+        std::uint64_t cache = 0;  // The server's volatile cache.
+    };
 
     static rdma::Task<rdma::Result<>> ask_to_close(rtrs::Session session, std::uint32_t device,
                                                    Grant grant);
@@ -64,8 +69,14 @@ private:
     rdma::Task<rdma::Result<>> ask_to_open();
     rdma::Result<> learn(const OpenResponse& response, const Grant& grant);
     rdma::Error refusal(int code) const;
-    // Why a request cannot be sent, or its success not be believed.
-    rdma::Result<> check_alive(const IoRequest& io) const;
+    // The disk as it is open now; or why a request cannot be sent, or its success not be believed.
+    rdma::Result<Opening> current(const IoRequest& io) const;
+    // Nobody is opening it, and, where a request promises something, a server has said what it
+    // lost: current() can be asked about an answer.
+    bool settled(const IoRequest& io) const;
+    rdma::Task<rdma::Result<>> settle(const IoRequest& io, bool done);
+    // Keeps account of a request that has ended, for losses.
+    void count(const IoRequest& io, const rdma::Result<>& done, std::uint64_t written_before);
 
     rdma::Loop& loop_;
     rtrs::Session session_;
