@@ -2,9 +2,7 @@
 """Mooncake's transfer engine between two processes on Feroce: mooncake.py BUILD MOONCAKE.
 
 Mooncake is in no distribution, so no stage runs this: MOONCAKE is the build folder of a checkout of
-kvcache-ai/Mooncake with its submodules (its dependencies.sh names the packages):
-    cmake -S CHECKOUT -B MOONCAKE -DWITH_STORE=OFF -DWITH_STORE_RUST=OFF -DCMAKE_BUILD_TYPE=Release
-    cmake --build MOONCAKE --target transfer_engine_bench transfer_engine_validator
+kvcache-ai/Mooncake, with the two programs of its transfer engine that RUNS names.
 The validator writes blocks of known bytes to the other process, reads them back and compares; the
 benchmark writes, and reads. In a network of its own, metadata by Mooncake's P2P handshake; exit
 status 1 if one fails, and what both ends printed.

@@ -2,10 +2,7 @@
 """Remus' own programs as a cluster of three on Feroce: remus.py BUILD REMUS.
 
 Remus is in no distribution, so no stage runs this: REMUS is the build folder of a checkout of
-sss-lehigh/remus-tutorial-2025, branch in_progress_code, as g++ 13 compiles it unchanged:
-    CXX=g++-13 cmake -S CHECKOUT -B REMUS -DCMAKE_BUILD_TYPE=Debug \\
-        -DCMAKE_CXX_FLAGS_DEBUG="-Wno-error -w -include x86intrin.h"
-    cmake --build REMUS --target root_test helloworld_test lazy_list
+sss-lehigh/remus-tutorial-2025, branch in_progress_code, with the programs that PROGRAMS names.
 In a network of its own; nodes find each other by the names node0, node1, ... Exit status 1 if a
 program fails, and what its nodes printed. On a machine with more work than processors one may: a
 node is given up when it has not answered for 8 times 16 ms, which Remus asks for.

@@ -1,9 +1,8 @@
 #!/usr/bin/env python3
 """Valkey's own tests of RDMA, and libvalkey's, on Feroce: valkey.py BUILD VALKEY LIBVALKEY.
 
-Debian has neither with RDMA, so no stage runs this: the folders are checkouts in which was built
-    make -C VALKEY/src BUILD_RDMA=module && make -C VALKEY/tests/rdma
-    make -C LIBVALKEY USE_RDMA=1 tests/client_test
+Debian has neither with RDMA, so no stage runs this: the folders are checkouts that were built, with
+the server's RDMA as a module and with both tests.
 In a network of its own; exit status 1 if one of them fails, and what it printed. libvalkey's client
 runs at real-time priority, where that is allowed: it loses a reply if the end of the connection is
 there too before it wakes.
