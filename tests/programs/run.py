@@ -279,7 +279,7 @@ def main():
     parser.add_argument("build")
     parser.add_argument("--write")
     parser.add_argument("names", nargs="*")
-    options = parser.parse_args()
+    options = parser.parse_intermixed_args()  # Names after --write too.
     known = [row[0] for row in ROWS]
     for name in options.names:
         if name not in known:
