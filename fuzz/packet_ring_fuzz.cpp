@@ -22,6 +22,8 @@ void fill(Slots& slots, ByteView input) {
 
 // The large area is seen only if the small one says so.
 void fill(detail::RingMemory& memory, ByteView input) {
+    memory.legacy_count = input.empty() ? 0 : std::to_integer<std::uint32_t>(input[0]);
+    fill(memory.legacies, input);
     fill(memory.small_slots, input);
     fill(memory.slots, input);
 }
@@ -35,6 +37,10 @@ std::size_t read_all(RingReader& reader) {
         for (const std::byte b : packet->bytes) sum += std::to_integer<std::size_t>(b);
     }
     reader.release();
+    for (std::uint32_t i = 0; const auto packet = reader.left_behind(i); ++i) {
+        ASSERT(i < detail::kRingLegacies);
+        for (const std::byte b : packet->bytes) sum += std::to_integer<std::size_t>(b);
+    }
     return sum;
 }
 

@@ -1,8 +1,10 @@
 #include "device/engine.hpp"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cerrno>
+#include <utility>
 
 #include "base/assert.hpp"
 #include "base/probe.hpp"
@@ -350,6 +352,7 @@ void Engine::run(Instant now) {
     windows_.wake(now, [this](QueuePair& qp) { make_ready(qp); });
     run_ready(now);
     transmit_.flush();
+    if (std::exchange(left_behind_, false)) parts_.port.take_legacies_back();  // All were sent.
     while (QueuePair* qp = held_.release()) fail_overflowed(now, *qp);
     counters_.set(transport::Counter::SentPackets, transmit_.packets_sent());
     counters_.set(transport::Counter::SentBytes, transmit_.bytes_sent());
@@ -402,6 +405,20 @@ bool Engine::owes_only_acks(Instant now) const {
     for (std::size_t i = 0; i < ready_.size(); ++i)
         if (!ready_[i]->machine().owes_only_ack(now)) return false;
     return windows_.next_pacing(now) > now;
+}
+
+// Asked first, because by the network there is nothing to do. XRC targets have no window.
+bool Engine::leave_acks_behind() {
+    std::array<std::byte, transport::kAckSize> ack;
+    for (std::size_t i = 0; i < ready_.size(); ++i) {
+        QueuePair& qp = *ready_[i];
+        if (qp.window() != nullptr && !qp.window()->is_by_ring()) continue;
+        if (!qp.machine().build_owed_ack(ack)) continue;
+        left_behind_ = true;
+        if (!parts_.port.leave_behind(qp.path(), slot_of(qp.attributes().destination_qpn), ack))
+            return false;
+    }
+    return true;
 }
 
 Instant Engine::next_wakeup() const {

@@ -108,6 +108,10 @@ public:
     bool holds_completions() const { return held_.has_work(); }
     // All that run() would send is acknowledgements, of a few queue pairs.
     bool owes_only_acks(Instant now) const;
+    // What receive() made us owe waits for a later run(), though the program can see the WRITEs
+    // already: leaves the acknowledgements to peers on this machine, where they are found if this
+    // process ends before. False if there is no room for all: run() must not wait.
+    bool leave_acks_behind();
     Instant last_run() const { return last_run_; }
 
     const transport::Counters& counters() const { return counters_; }
@@ -186,6 +190,7 @@ private:
     Ring<transport::QueuePair*> ready_;  // First come first served.
     Instant last_run_{};
     std::uint64_t ring_changes_ = 0;  // Of the port, when the windows last followed them.
+    bool left_behind_ = false;        // Acknowledgements, since the last run().
     Qpn expected_;                    // Of the last packet announced by expect().
 };
 

@@ -1,7 +1,7 @@
 #include "port/packet_ring.hpp"
 
 #include <algorithm>
-#include <type_traits>
+#include <cstring>
 
 #include "base/assert.hpp"
 
@@ -16,6 +16,12 @@ constexpr std::size_t kInline = sizeof(RingSlot::bytes);
 constexpr std::uint32_t kAlignment = 64;
 // The size of a packet that is none: what follows is in the large area.
 constexpr std::uint32_t kGrown = 0;
+
+// A word of the other process, which may change it at any time: read once, then bounded.
+template <class T>
+std::uint32_t once(const T& word) {
+    return *static_cast<const volatile T*>(&word);
+}
 
 // Never 0, which is what a slot says that was never written.
 std::uint32_t stamp_of(const RingArea& area, std::uint64_t number) {
@@ -165,6 +171,23 @@ bool RingWriter::publish() {
     return true;
 }
 
+// Death may come between any two of these writes.
+bool RingWriter::leave_behind(std::uint32_t path, transport::AckView ack) {
+    ASSERT(path < paths_);
+    if (legacies_ == detail::kRingLegacies) return false;
+    detail::RingLegacy& legacy = ring_.legacies[legacies_];
+    legacy.path = path;
+    std::memcpy(legacy.ack.data(), ack.data(), ack.size());
+    ring_.legacy_count.store(++legacies_, std::memory_order_release);
+    return true;
+}
+
+void RingWriter::take_legacies_back() {
+    legacies_ = 0;
+    ring_.legacy_count.store(0, std::memory_order_release);
+    std::atomic_signal_fence(std::memory_order_seq_cst);  // What is left next comes after it.
+}
+
 bool RingWriter::has_room_for(const RingPath& path) const {
     const auto known = ring_.paths.begin() + paths_;
     return paths_ < kRingPaths || std::find(ring_.paths.begin(), known, path) != known;
@@ -188,11 +211,7 @@ bool RingReader::waiting() const {
 std::optional<RingReader::Packet> RingReader::next() {
     std::optional<Packet> out;
     if (!waiting()) return out;
-    // Once each: a writer that has lost its mind may change them.
     const RingSlot& slot = this->slot();
-    const auto once = [](const auto& word) -> std::uint32_t {
-        return *static_cast<const volatile std::remove_cvref_t<decltype(word)>*>(&word);
-    };
     const std::uint32_t size = once(slot.size), path = once(slot.path),
                         packets = once(slot.packets), skipped = once(slot.skipped);
     if (size == kGrown && area_.is_small()) [[unlikely]] {
@@ -215,6 +234,20 @@ std::optional<RingReader::Packet> RingReader::next() {
         bytes_taken_ = at + rounded(size);
     }
     ++taken_;
+    return out;
+}
+
+std::optional<RingReader::Packet> RingReader::left_behind(std::uint32_t i) const {
+    std::optional<Packet> out;
+    if (dead_ || i >= detail::kRingLegacies ||
+        i >= ring_.legacy_count.load(std::memory_order_acquire))
+        return out;
+    const detail::RingLegacy& legacy = ring_.legacies[i];
+    const std::uint32_t path = once(legacy.path);
+    if (path >= kRingPaths) return out;
+    Packet& packet = out.emplace();
+    packet.bytes = legacy.ack;
+    packet.path = ring_.paths[path];
     return out;
 }
 

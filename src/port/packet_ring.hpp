@@ -13,6 +13,12 @@
 // leaves nothing that could be taken for a packet, and bytes of a packet are never where a stamp is
 // looked for. The reader tells how far it has read, so that the writer knows its room.
 //
+// Beside the packets a writer *leaves behind* a few bare acknowledgements, which it owes and will
+// send with something else. The reader looks there only when the writer is dead, after all
+// packets; a writer that lives sends them itself and takes back what it left. So they cost no line
+// that the reader polls. Dead, a writer has written all up to some point of its program and
+// nothing after it, which is why nothing but the compiler must keep the order of these writes.
+//
 // Both sides are processes of one user. The reader believes nothing all the same: it reads
 // each word once and bounds it before use, and a ring that makes no sense is dead for good.
 #pragma once
@@ -64,6 +70,15 @@ inline constexpr std::uint32_t kSmallRingBytes = 32 * 1024;
 // One member talks to another between few addresses of their machine. A further path takes the
 // place of none: its packets do not go by the ring.
 inline constexpr std::uint32_t kRingPaths = 62;
+// How many acknowledgements a writer may leave behind.
+inline constexpr std::uint32_t kRingLegacies = 16;
+
+// One of them.
+struct alignas(32) RingLegacy {
+    std::uint32_t path;
+    std::array<std::byte, transport::kAckSize> ack;
+};
+static_assert(sizeof(RingLegacy) == 32);
 
 // The reader's: where it will read next.
 struct alignas(kRingLine) RingPosition {
@@ -76,6 +91,9 @@ struct RingMemory {
     RingPosition read;
     // Written before the first packet that names it, and never again.
     alignas(kRingLine) std::array<RingPath, kRingPaths> paths;
+    // The writer's: how many it leaves behind now. Each is complete before it is counted.
+    alignas(kRingLine) std::atomic<std::uint32_t> legacy_count;
+    std::array<RingLegacy, kRingLegacies> legacies;
     std::array<RingSlot, kSmallRingSlots> small_slots;
     alignas(kRingLine) std::array<std::byte, kSmallRingBytes> small_bytes;
     // Of pages of their own, which are not touched before they are needed.
@@ -133,6 +151,10 @@ public:
     transport::RunSink::Unread unread();  // Of what was placed.
     // Shows the reader all that was placed. False if there was nothing.
     bool publish();
+    // For the reader, if this process ends before take_legacies_back(). False: there is no room.
+    bool leave_behind(std::uint32_t path, transport::AckView ack);
+    bool leaves_behind() const { return legacies_ > 0; }
+    void take_legacies_back();
 
 private:
     detail::RingSlot& slot(std::uint64_t number) const;
@@ -146,6 +168,7 @@ private:
     detail::RingArea area_;
     std::uint32_t paths_ = 0;
     std::uint32_t last_path_ = 0;
+    std::uint32_t legacies_ = 0;
     // How many were ever, in this area: placed, and of these published; and read, when last looked
     // at.
     std::uint64_t placed_ = 0;
@@ -175,6 +198,9 @@ public:
     std::optional<Packet> next();
     // Gives the writer the room of all that next() returned.
     void release();
+    // What a writer that is dead has left behind: the i-th, none if it left no more. After next()
+    // has found nothing.
+    std::optional<Packet> left_behind(std::uint32_t i) const;
     bool dead() const { return dead_; }  // What its writer wrote makes no sense.
 
 private:

@@ -326,6 +326,52 @@ TEST_F(PacketRing, NoiseIsReadWithinBounds) {
     }
 }
 
+// Packets that are left behind are none of the ring's: they are found where they are looked for.
+TEST_F(PacketRing, WhatIsLeftBehindIsThereUntilItIsTakenBack) {
+    std::array<std::byte, transport::kAckSize> bytes{};
+    EXPECT_FALSE(reader.left_behind(0));
+    for (std::uint32_t i = 0; i < detail::kRingLegacies; ++i) {
+        bytes[0] = static_cast<std::byte>(i);
+        ASSERT_TRUE(writer.leave_behind(path, bytes));
+        EXPECT_FALSE(reader.waiting()) << "nobody is told of it";
+    }
+    EXPECT_FALSE(writer.leave_behind(path, bytes)) << "there is no more room";
+    for (std::uint32_t i = 0; i < detail::kRingLegacies; ++i) {
+        const auto packet = reader.left_behind(i);
+        ASSERT_TRUE(packet);
+        EXPECT_EQ(packet->bytes.size(), bytes.size());
+        EXPECT_EQ(packet->bytes[0], static_cast<std::byte>(i));
+        EXPECT_EQ(packet->packets, 1U);
+    }
+    EXPECT_FALSE(reader.left_behind(detail::kRingLegacies));
+    writer.take_legacies_back();
+    EXPECT_FALSE(reader.left_behind(0));
+    ASSERT_TRUE(writer.leave_behind(path, bytes));
+    EXPECT_TRUE(reader.left_behind(0));
+    EXPECT_FALSE(reader.left_behind(1)) << "of before";
+}
+
+// A writer that ended between any two of its writes leaves only what it has counted.
+TEST_F(PacketRing, WhatWasNotCountedIsNotLeftBehind) {
+    const std::array<std::byte, transport::kAckSize> bytes{};
+    ASSERT_TRUE(writer.leave_behind(path, bytes));
+    ASSERT_TRUE(writer.leave_behind(path, bytes));
+    memory->legacy_count = 1;
+    EXPECT_TRUE(reader.left_behind(0));
+    EXPECT_FALSE(reader.left_behind(1));
+}
+
+TEST_F(PacketRing, WhatIsLeftBehindIsBounded) {
+    const std::array<std::byte, transport::kAckSize> bytes{};
+    ASSERT_TRUE(writer.leave_behind(path, bytes));
+    memory->legacy_count = ~0U;
+    EXPECT_TRUE(reader.left_behind(0));
+    EXPECT_TRUE(reader.left_behind(detail::kRingLegacies - 1));
+    EXPECT_FALSE(reader.left_behind(detail::kRingLegacies));
+    memory->legacies[0].path = detail::kRingPaths;
+    EXPECT_FALSE(reader.left_behind(0));
+}
+
 TEST_F(PacketRing, TwoThreads) {
     constexpr std::uint64_t kPackets = 20'000;
     const auto size_of = [](std::uint64_t i) {

@@ -15,7 +15,7 @@ namespace feroce::port {
 
 struct RingMessage {
     enum class Kind : std::uint32_t { Offer = 1, Acceptance = 2, Tie = 3 };
-    static constexpr std::uint32_t kMagic = 0xfe0c'4c02;  // Changes with the layout of a ring.
+    static constexpr std::uint32_t kMagic = 0xfe0c'4c03;  // Changes with the layout of a ring.
 
     std::uint32_t magic = kMagic;
     Kind kind = Kind::Offer;

@@ -13,6 +13,15 @@ namespace {
 // costs little, and being told costs both sides a shared cache line.
 constexpr std::uint32_t kEmptyLooksMax = 256;
 
+device::Datagram datagram(const RingReader::Packet& packet) {
+    return {.bytes = packet.bytes,
+            .source = packet.path.source,
+            .destination = packet.path.destination,
+            .traffic_class = packet.path.traffic_class,
+            .sealed = false,
+            .packets = packet.packets};
+}
+
 }  // namespace
 
 bool RingReceiver::open() {
@@ -25,9 +34,11 @@ void RingReceiver::accept(Instant now, device::Engine& engine, const RingMessage
     if (!table_.takes_rings(slot_) || table_.incarnation(message.from) != message.incarnation)
         return;
     Link& link = links_[message.from];
-    // Bounded by the ring: its writer has left it.
-    for (std::uint32_t i = 0; link.reader && i < detail::kRingSlots; ++i)
-        if (!read(now, engine, link)) break;
+    if (link.reader) {
+        read_rest(now, engine, link);
+        // Of a writer that lives on nothing is owed here: it sends it by the new ring.
+        if (link.writer != message.incarnation) read_left_behind(now, engine, link);
+    }
     drop(message.from);
     if (!link.file.map(std::move(memory))) return;
     link.reader.emplace(link.file.memory());
@@ -115,27 +126,46 @@ bool RingReceiver::read(Instant now, device::Engine& engine, Link& link) {
         const std::optional<RingReader::Packet> packet = link.reader->next();
         if (!packet) break;
         bytes += packet->bytes.size();
-        engine.receive(now, {.bytes = packet->bytes,
-                             .source = packet->path.source,
-                             .destination = packet->path.destination,
-                             .traffic_class = packet->path.traffic_class,
-                             .sealed = false,
-                             .packets = packet->packets});
+        engine.receive(now, datagram(*packet));
     }
     if (count > 0) link.reader->release();
     return count > 0;
 }
 
-void RingReceiver::forget_departed() {
-    mapped().for_each([this](std::uint32_t slot) {
+// Bounded by the ring: its writer has left it.
+bool RingReceiver::read_rest(Instant now, device::Engine& engine, Link& link) {
+    bool any = false;
+    for (std::uint32_t i = 0; i < detail::kRingSlots && read(now, engine, link); ++i) any = true;
+    return any;
+}
+
+bool RingReceiver::read_left_behind(Instant now, device::Engine& engine, const Link& link) {
+    std::uint32_t count = 0;
+    for (; const auto packet = link.reader->left_behind(count); ++count)
+        engine.receive(now, datagram(*packet));
+    return count > 0;
+}
+
+SlotSet RingReceiver::departed() const {
+    SlotSet out;
+    mapped().for_each([&](std::uint32_t slot) {
         const Link& link = links_[slot];
-        const bool departed =
-            table_.incarnation(slot) != link.writer || !table_.has_living_owner(slot);
-        if (departed && link.reader->waiting())
-            warm_up_untold(SlotSet::of(slot));  // Its writer died before it could tell us.
-        else if (departed || link.reader->dead())
-            drop(slot);
+        if (table_.incarnation(slot) != link.writer || !table_.has_living_owner(slot) ||
+            link.reader->dead())
+            out.add(slot);
     });
+    return out;
+}
+
+bool RingReceiver::deliver_rest(Instant now, device::Engine& engine, const SlotSet& departed) {
+    bool any = false;
+    departed.for_each([&](std::uint32_t slot) {
+        Link& link = links_[slot];
+        any |= read_rest(now, engine, link);
+        any |= read_left_behind(now, engine, link);
+        drop(slot);
+    });
+    return any;
 }
 
 bool RingReceiver::has_pending() const {

@@ -36,7 +36,11 @@ public:
     // first. From then on poll() reads it.
     bool take_begun();
     bool poll(Instant now, device::Engine& engine);  // False if nothing had arrived.
-    void forget_departed();                          // Rings of members that are gone.
+    // Those with a ring whose writer is gone, or makes no sense.
+    SlotSet departed() const;
+    // Delivers what is in their rings and what they have left behind, and gives the rings up. After
+    // what they have sent by UDP. False if there was nothing.
+    bool deliver_rest(Instant now, device::Engine& engine, const SlotSet& departed);
 
     // Whether a writer rings the bell. What has arrived already rings it at once.
     void arm();
@@ -59,6 +63,8 @@ private:
         std::uint32_t empty_looks = 0;  // In a row.
     };
     bool read(Instant now, device::Engine& engine, Link& link);
+    bool read_rest(Instant now, device::Engine& engine, Link& link);
+    bool read_left_behind(Instant now, device::Engine& engine, const Link& link);
     void drop(std::uint32_t slot);
     SlotSet mapped() const { return mapped_.load(std::memory_order_relaxed); }
     void warm_up(const SlotSet& slots);

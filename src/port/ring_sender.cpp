@@ -68,6 +68,7 @@ bool RingSender::stays_here(Link& link, const Path& path) const {
     const std::uint32_t version = parts_.addresses.version();
     if (link.version == version && link.path == path) return link.stays_here;
     link.path = path;
+    link.path_number.reset();
     link.version = version;
     return link.stays_here = parts_.addresses.connect(path.source, path.destination);
 }
@@ -218,10 +219,12 @@ void RingSender::drop(std::uint32_t slot) {
     Link& link = links_[slot];
     if (link.stage == Stage::Accepted) ++changes_;
     touched_.remove(slot);  // The last batch may have begun to fill it.
-    if (open_ == slot) open_ = 0;
+    SlotNumber* const heirs = heirs_.data();
+    heir_count_ = std::remove(heirs, heirs + heir_count_, slot) - heirs;
     link.stage = Stage::None;
     link.overflow = 0;
     link.writer.reset();
+    link.path_number.reset();
     link.file.unmap();
     link.bell.reset();
     give_memory(link);
@@ -233,6 +236,25 @@ void RingSender::forget_departed() {
             (parts_.table.incarnation(slot) != links_[slot].reader ||
              !parts_.table.has_living_owner(slot)))
             drop(slot);
+}
+
+bool RingSender::leave_behind(const Path& path, SlotNumber slot, transport::AckView ack) {
+    if (!is_member_slot(slot)) return true;
+    Link& link = links_[slot];
+    if (link.stage != Stage::Accepted || parts_.table.incarnation(slot) != link.reader ||
+        !stays_here(link, path))
+        return true;
+    if (!link.path_number) link.path_number = link.writer->path(ring_path(path));
+    if (!link.path_number) return true;
+    if (!link.writer->leaves_behind()) {
+        if (heir_count_ == heirs_.size()) return false;
+        heirs_[heir_count_++] = slot;
+    }
+    return link.writer->leave_behind(*link.path_number, ack);
+}
+
+void RingSender::take_legacies_back() {
+    while (heir_count_ > 0) links_[heirs_[--heir_count_]].writer->take_legacies_back();
 }
 
 void RingSender::publish() {

@@ -47,6 +47,9 @@ public:
     std::optional<transport::RunSink::Unread> unread(SlotNumber slot);
     // Shows the readers what send() and place() have put there, and wakes those that sleep.
     void publish();
+    // See transport::RunSink. True also where no ring leads.
+    bool leave_behind(const transport::Path& path, SlotNumber slot, transport::AckView ack);
+    void take_legacies_back();
     // The answer to an offer, with the reader's bell.
     void accepted(const RingMessage& message, Fd bell);
     void forget_departed();  // Rings to members that are gone.
@@ -78,6 +81,7 @@ private:
         transport::Path path;
         std::uint32_t version = 0;
         bool stays_here = false;
+        std::optional<std::uint32_t> path_number;  // In the ring. None: not asked for since then.
     };
 
     bool stays_here(Link& link, const transport::Path& path) const;
@@ -96,7 +100,10 @@ private:
     Parts parts_;
     SlotNumber slot_;
     std::array<Link, kSlots> links_;
-    SlotSet touched_;            // Sent to since publish().
+    SlotSet touched_;  // Sent to since publish().
+    // For which something is left behind, and how many these are: few, and looked at often.
+    std::array<SlotNumber, 4> heirs_{};
+    std::size_t heir_count_ = 0;
     std::uint32_t unshown_ = 0;  // Bytes that were placed since then.
     // Of the last has_room() that found some, until publish(); else 0, which belongs to nobody.
     // Packets of one path follow each other, and nobody looks for their ring again.

@@ -131,6 +131,24 @@ TEST_F(RingSenderTest, ASmallRingThatMayNotGrowTakesARunOrNothing) {
     for (int i = 0; i < 1000; ++i) ASSERT_EQ(poor.send(run), 0U) << "UDP has the rest, too";
 }
 
+// Where no ring leads there is nobody to find it: no reason to send it at once.
+TEST_F(RingSenderTest, AnAcknowledgementIsLeftBehindForANeighbourWithARing) {
+    const std::array<std::byte, transport::kAckSize> ack{};
+    EXPECT_EQ(sender.send(run), 0U);
+    for (int i = 0; i < 100; ++i) EXPECT_TRUE(sender.leave_behind(run.path, kPeer, ack));
+    accept(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+    for (std::uint32_t i = 0; i < detail::kRingLegacies; ++i)
+        EXPECT_TRUE(sender.leave_behind(run.path, kPeer, ack));
+    EXPECT_FALSE(sender.leave_behind(run.path, kPeer, ack)) << "it is full";
+    EXPECT_FALSE(table.door(kPeer).pending.has(kOwn)) << "nobody is told";
+    sender.take_legacies_back();
+    EXPECT_TRUE(sender.leave_behind(run.path, kPeer, ack));
+    table.set_owner(kPeer, 17, true);
+    EXPECT_TRUE(sender.leave_behind(run.path, kPeer, ack)) << "another one by now";
+    sender.forget_departed();
+    sender.take_legacies_back();
+}
+
 TEST_F(RingSenderTest, APacketIsBuiltWhereItIsRead) {
     EXPECT_FALSE(sender.has_room(run.path, kPeer, 8192)) << "there is no ring";
     accept(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));

@@ -135,8 +135,9 @@ private:
         std::atomic<std::uint64_t> former_token;
     };
     static constexpr std::memory_order kRelaxed = std::memory_order_relaxed;
-    // What a reader understands. 3: rings that begin small; 4: laps that end early.
-    static constexpr std::uint32_t kRingFormat = 4;
+    // What a reader understands. 3: rings that begin small; 4: laps that end early; 5:
+    // acknowledgements that are left behind.
+    static constexpr std::uint32_t kRingFormat = 5;
     static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
     struct alignas(64) Head {
         std::atomic<std::uint32_t> chunks;

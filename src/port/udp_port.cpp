@@ -89,15 +89,20 @@ bool UdpPort::poll(Instant now, device::Engine& engine) {
 }
 
 bool UdpPort::poll_rings(Instant now, device::Engine& engine, bool somebody_ended) {
-    if (ring_receiver_.take_begun())
-        for (int i = 0; i < kDrainMax && poll_sockets(now, engine, kLookAtBoth); ++i) continue;
+    if (ring_receiver_.take_begun()) drain_sockets(now, engine);
     const bool received = ring_receiver_.poll(now, engine);  // What has begun is there.
     if (received) last_ring_packet_ = now;
     if (now < next_sweep_ && !somebody_ended) return received;
     next_sweep_ = now + kSweepGap;
     ring_sender_.forget_departed();
-    ring_receiver_.forget_departed();
-    return received;
+    const SlotSet departed = ring_receiver_.departed();
+    if (departed.empty()) return received;
+    drain_sockets(now, engine);
+    return ring_receiver_.deliver_rest(now, engine, departed) || received;
+}
+
+void UdpPort::drain_sockets(Instant now, device::Engine& engine) {
+    for (int i = 0; i < kDrainMax && poll_sockets(now, engine, kLookAtBoth); ++i) continue;
 }
 
 bool UdpPort::poll_sockets(Instant now, device::Engine& engine, std::uint8_t look) {

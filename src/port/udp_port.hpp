@@ -60,6 +60,11 @@ public:
                    std::uint32_t packets) override;
     void take_back() override { ring_sender_.take_back(); }
     std::optional<Unread> unread(SlotNumber slot) override { return ring_sender_.unread(slot); }
+    bool leave_behind(const transport::Path& path, SlotNumber slot,
+                      transport::AckView ack) override {
+        return ring_sender_.leave_behind(path, slot, ack);
+    }
+    void take_legacies_back() override { ring_sender_.take_legacies_back(); }
     int send_error(const transport::Path& path) const override { return sender_.send_error(path); }
     bool join_group(const Gid& group) override;
     void leave_group(const Gid& group) override;
@@ -94,6 +99,7 @@ private:
     void look_for_deaths(bool somebody_ended);
     bool is_watcher() const { return membership_.group().watcher() == slot(); }
     bool poll_sockets(Instant now, device::Engine& engine, std::uint8_t look);
+    void drain_sockets(Instant now, device::Engine& engine);
 
     GroupMembership membership_;
     std::shared_ptr<Network> network_;

@@ -65,12 +65,13 @@ public:
 struct Side {
     explicit Side(mem::Memory& memory)
         : pd(*memory.alloc_pd()),
-          keys(*memory.register_region(
-              {.pd = pd,
-               .address = words.data(),
-               .length = 8 * words.size(),
-               .iova = reinterpret_cast<std::uint64_t>(words.data()),
-               .access = mem::Access::LocalWrite | mem::Access::RemoteRead})) {}
+          keys(
+              *memory.register_region({.pd = pd,
+                                       .address = words.data(),
+                                       .length = 8 * words.size(),
+                                       .iova = reinterpret_cast<std::uint64_t>(words.data()),
+                                       .access = mem::Access::LocalWrite | mem::Access::RemoteRead |
+                                                 mem::Access::RemoteWrite})) {}
 
     void connect(device::Engine& engine, Instant now, const Gid& source, const Gid& destination,
                  Qpn peer) {
@@ -79,7 +80,7 @@ struct Side {
         a.address.destination = destination;
         a.destination_qpn = peer;
         a.path_mtu = 256;
-        a.access = mem::Access::RemoteRead;
+        a.access = mem::Access::RemoteRead | mem::Access::RemoteWrite;
         a.timeout = 14;
         a.retry_count = a.rnr_retry = 7;
         a.read_atomic_max = a.dest_read_atomic_max = 4;
@@ -251,6 +252,52 @@ TEST_F(Acknowledge, KeepsTheOrderOfAReceiveThatFails) {
     EXPECT_EQ(taken[0].status, transport::WcStatus::Success);
     EXPECT_EQ(taken[1].status, transport::WcStatus::LocalLengthError);
     EXPECT_EQ(seen_before_ack, 0U);
+}
+
+// Of a WRITE: what waits for the program is left behind, until it is sent.
+TEST_F(Acknowledge, IsLeftBehindWhileItWaits) {
+    world.by_rings = true;
+    Shard::Session session(*shard, Shard::Work::Receives);
+    device::Engine& engine = session.engine();
+    engine.run(session.now());  // Hears of the rings.
+    for (int i = 0; i < 2; ++i) {
+        peer_posts(transport::SendOp::Write, 8);
+        ASSERT_TRUE(hand(session.now(), engine));
+        ASSERT_TRUE(engine.leave_acks_behind());
+        ASSERT_EQ(world.left_behind.size(), 1U);
+        EXPECT_EQ(acks, i) << "nothing leaves";
+        wire::Packet left;
+        ASSERT_EQ(wire::parse_packet(world.left_behind[0], left), wire::ParseError::None);
+        EXPECT_EQ(left.info->verb, wire::Verb::Ack);
+        EXPECT_EQ(left.bth.destination, peer.qp->qpn());
+        EXPECT_EQ(left.bth.psn, Psn(static_cast<std::uint32_t>(2 * i)));
+        EXPECT_EQ(left.aeth().msn, static_cast<std::uint32_t>(2 * i + 1));
+        peer_posts(transport::SendOp::Write, 8);
+        ASSERT_TRUE(hand(session.now(), engine));
+        EXPECT_FALSE(engine.leave_acks_behind()) << "there is one place";
+        engine.run(session.now());
+        EXPECT_EQ(acks, i + 1);
+        EXPECT_TRUE(world.left_behind.empty()) << "it was sent";
+    }
+}
+
+TEST_F(Acknowledge, IsNotLeftBehindBeforeTheReadThatWasAskedForBefore) {
+    world.by_rings = true;
+    Shard::Session session(*shard, Shard::Work::Receives);
+    session.engine().run(session.now());
+    peer_posts(transport::SendOp::Read, kMoreThanATurn);
+    peer_posts(transport::SendOp::Write, 8);
+    ASSERT_TRUE(hand(session.now(), session.engine()));
+    EXPECT_TRUE(session.engine().leave_acks_behind());
+    EXPECT_TRUE(world.left_behind.empty());
+}
+
+TEST_F(Acknowledge, IsNotLeftBehindByTheNetwork) {
+    Shard::Session session(*shard, Shard::Work::Receives);
+    peer_posts(transport::SendOp::Write, 8);
+    ASSERT_TRUE(hand(session.now(), session.engine()));
+    EXPECT_TRUE(session.engine().leave_acks_behind());
+    EXPECT_TRUE(world.left_behind.empty());
 }
 
 TEST_F(Acknowledge, DropsWhatIsHeldForAQueuePairThatIsReset) {

@@ -44,9 +44,8 @@ bool DrivePolicy::ack_waits(const Debt& debt) const {
 bool DrivePolicy::run_first(const Situation& situation, const Debt& debt, bool completion) const {
     if (!debt.due) return false;
     if (!completion || debt.completions) return true;
-    const bool comes_back = trusted() && !situation.armed;
     const bool looks_soon = situation.thread_wakes <= situation.now + 2 * kWatch;
-    return !comes_back && !(looks_soon && ack_waits(debt));
+    return !comes_back(situation) && !(looks_soon && ack_waits(debt));
 }
 
 DrivePolicy::Answer DrivePolicy::poll_ends(const Situation& situation, Found found) {

@@ -88,7 +88,9 @@ public:
     struct Debt {
         bool due = false;          // Something to send, or a timer.
         bool completions = false;  // That wait for their acknowledgement.
-        bool only_acks = false;    // All it would send; asked only if answers_expected().
+        // All it would send. Asked only if answers_expected(), and not of a program that
+        // comes_back().
+        bool only_acks = false;
     };
 
     // Packets came in, and the engine has something to send because of them; a program posts; the
@@ -126,6 +128,8 @@ public:
     Arming thread_sleeps(const Situation& situation);
 
     bool trusted() const { return doubts_ == 0; }
+    // For what it leaves, and before our thread would look.
+    bool comes_back(const Situation& situation) const { return trusted() && !situation.armed; }
     int doubts() const { return doubts_; }
     bool expects_sleep() const { return sleep_expected_; }
 

@@ -137,10 +137,11 @@ bool Shard::receive(Instant now) {
     return received || copied;
 }
 
-DrivePolicy::Debt Shard::debt(Instant now, bool received) const {
-    return {.due = received || policy_.has_gathered() || engine_->next_wakeup() <= now,
-            .completions = engine_->holds_completions(),
-            .only_acks = policy_.answers_expected() && engine_->owes_only_acks(now)};
+DrivePolicy::Debt Shard::debt(Instant now, bool received, bool asks_for_acks) const {
+    return {
+        .due = received || policy_.has_gathered() || engine_->next_wakeup() <= now,
+        .completions = engine_->holds_completions(),
+        .only_acks = asks_for_acks && policy_.answers_expected() && engine_->owes_only_acks(now)};
 }
 
 void Shard::drive(device::CompletionQueue& cq) {
@@ -159,7 +160,9 @@ bool Shard::drive_locked(device::CompletionQueue& cq) {
     const Instant now = parts_.host.now();
     policy_.poll_begins(now);
     const bool received = receive(now);
-    if (policy_.run_first(situation(now), debt(now, received), !cq.empty())) {
+    const DrivePolicy::Situation found = situation(now);
+    if (policy_.run_first(found, debt(now, received, !policy_.comes_back(found)), !cq.empty()) ||
+        (received && !engine_->leave_acks_behind())) {
         policy_.sent();
         engine_->run(now);
         wake_if_late(now);
@@ -328,8 +331,8 @@ Instant Shard::drive_until_idle(std::uint64_t& polls) {
         received = receive(now);
         if (received) note_arrival(now);
         if (!received && engine_->has_work()) policy_.answer_overdue();
-        const DrivePolicy::Debt owed = debt(now, received);
-        ack_waits = received && policy_.ack_waits(owed);
+        const DrivePolicy::Debt owed = debt(now, received, true);
+        ack_waits = received && policy_.ack_waits(owed) && engine_->leave_acks_behind();
         if (ack_waits) break;
         if (owed.due) {
             policy_.sent();

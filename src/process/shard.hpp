@@ -123,7 +123,7 @@ private:
     bool receive(Instant now);
     bool take_copies(Instant now);   // That are over.
     void note_arrival(Instant now);  // That the thread took.
-    DrivePolicy::Debt debt(Instant now, bool received) const;
+    DrivePolicy::Debt debt(Instant now, bool received, bool asks_for_acks) const;
     void send_pending(Instant now);
     void wake_if_late(Instant now);
     void wake_thread(Instant at);

@@ -62,6 +62,9 @@ struct World {
     std::atomic<bool> interfaces_changed{false};
     std::atomic<bool> has_suspects{false};
     cm::Suspects suspects;
+    bool by_rings = false;
+    std::size_t legacies_max = 1;
+    std::vector<std::vector<std::byte>> left_behind;
     std::thread::id program = std::this_thread::get_id();
     Bed bed;
 };
@@ -92,6 +95,14 @@ public:
     bool has_suspects() override { return world_.has_suspects.exchange(false); }
     cm::Suspects take_suspects() override { return world_.suspects; }
     void transmit(std::span<const transport::TransmitRun> runs) override { world_.transmit(runs); }
+    bool goes_by_ring(const transport::Path&, SlotNumber) const override { return world_.by_rings; }
+    std::uint64_t ring_changes() const override { return world_.by_rings ? 1 : 0; }
+    bool leave_behind(const transport::Path&, SlotNumber, transport::AckView ack) override {
+        if (world_.left_behind.size() == world_.legacies_max) return false;
+        world_.left_behind.emplace_back(ack.begin(), ack.end());
+        return true;
+    }
+    void take_legacies_back() override { world_.left_behind.clear(); }
     bool join_group(const Gid&) override { return false; }
     void leave_group(const Gid&) override {}
 

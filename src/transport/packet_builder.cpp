@@ -14,6 +14,8 @@ namespace {
 constexpr std::uint32_t kWideBytes = 128 * 1024;
 constexpr std::size_t kHeadersMax = wire::Bth::kSize + wire::kExtensionMax + wire::kIcrcSize;
 
+constexpr bool kMigrated = true;  // We never migrate: IBTA says such packets carry 1.
+
 bool goes_by_ring(const QueuePair& qp) {
     return qp.window() != nullptr && qp.window()->is_by_ring();
 }
@@ -22,7 +24,7 @@ ByteSpan fill(ByteSpan packet, const PacketSpec& spec) {
     const std::size_t pad = wire::pad_of(spec.payload_size);
     const wire::Bth bth{.opcode = spec.opcode,
                         .solicited = spec.solicited,
-                        .migrated = true,  // We never migrate: IBTA says such packets carry 1.
+                        .migrated = kMigrated,
                         .pad_count = static_cast<std::uint8_t>(pad),
                         .destination = spec.destination,
                         .ack_request = spec.ack_request,
@@ -59,6 +61,14 @@ ByteSpan append_packet(QueuePair& qp, const PacketSpec& spec) {
     return fill(in_ring ? batch.place(path, spec.destination, size, spec.packets)
                         : batch.append(path, spec.destination, size),
                 spec);
+}
+
+void build_ack(AckBytes into, wire::Opcode opcode, Qpn destination, Psn psn, wire::Aeth aeth) {
+    const wire::Bth bth{
+        .opcode = opcode, .migrated = kMigrated, .destination = destination, .psn = psn};
+    bth.emit(into.first<wire::Bth::kSize>());
+    aeth.emit(into.subspan<wire::Bth::kSize, wire::Aeth::kSize>());
+    std::fill_n(into.end() - wire::kIcrcSize, wire::kIcrcSize, std::byte{0});
 }
 
 mem::Fault gather_payload(QueuePair& qp, std::uint64_t wqe_index, std::uint64_t offset,

@@ -45,6 +45,9 @@ ByteSpan append_packet(TransmitBatch& batch, const Path& path, const PacketSpec&
 // some, so that nothing is copied on the way.
 ByteSpan append_packet(QueuePair& qp, const PacketSpec& spec);
 
+// A bare acknowledgement that is not sent.
+void build_ack(AckBytes into, wire::Opcode opcode, Qpn destination, Psn psn, wire::Aeth aeth);
+
 // Fills `into` with the bytes from `offset` of the request's message: inline data or a gather.
 mem::Fault gather_payload(QueuePair& qp, std::uint64_t wqe_index, std::uint64_t offset,
                           ByteSpan into);

@@ -105,6 +105,8 @@ public:
     virtual bool wants_to_send(Instant now) const = 0;  // pump() would make progress now.
     // All it would send is an acknowledgement, which may travel with what the program sends next.
     virtual bool owes_only_ack(Instant) const { return false; }
+    // Builds the acknowledgement that pump() would send now, and does not send it. False: none.
+    virtual bool build_owed_ack(AckBytes) { return false; }
     // The peer was told, by a packet given to the transmit batch, that this request was executed.
     virtual bool acknowledged(PacketNumber) const { return true; }
     // It would, if only the window were open.

@@ -27,6 +27,11 @@ struct TransmitRun {
     SlotNumber destination_slot = 0;
 };
 
+// A bare acknowledgement, with the place of its ICRC.
+inline constexpr std::size_t kAckSize = 20;
+using AckBytes = std::span<std::byte, kAckSize>;
+using AckView = std::span<const std::byte, kAckSize>;
+
 class RunSink {
 public:
     virtual ~RunSink() = default;
@@ -50,6 +55,11 @@ public:
         std::uint64_t bytes = 0;
     };
     virtual std::optional<Unread> unread(SlotNumber) { return std::nullopt; }
+    // Leaves an acknowledgement where the owner of that slot finds it if this process ends, in
+    // whatever way, before take_legacies_back(); until then it is not sent. False if there is no
+    // more room: it has to be sent now. True also where nothing can be left, by a network.
+    virtual bool leave_behind(const Path&, SlotNumber, AckView) { return true; }
+    virtual void take_legacies_back() {}
 };
 
 class TransmitBatch {

@@ -19,6 +19,7 @@ public:
     void pump(Instant now, std::uint32_t packets_max) override;
     bool wants_to_send(Instant now) const override;
     bool owes_only_ack(Instant now) const override;
+    bool build_owed_ack(AckBytes into) override { return responder_.build_owed_ack(into); }
     bool acknowledged(PacketNumber number) const override {
         return responder_.acknowledged(number);
     }

@@ -98,6 +98,16 @@ void Responder::pump_last(Instant now) {
     if (!ack_owed_ || acknowledged_ < limit) send_ack(limit, credits());
 }
 
+// None as long as something else must leave before it.
+bool Responder::build_owed_ack(AckBytes into) {
+    if (!jobs_.empty() || verdict_ || nak_owed_ || !ack_owed_) return false;
+    const PacketNumber limit = acknowledge_limit();
+    if (limit != expected_ - 1 && limit <= acknowledged_) return false;
+    build_ack(into, wire::opcode_of(service_, wire::Opcode::RcAck),
+              qp_.attributes().destination_qpn, limit.psn(), {credits(), messages_in_memory()});
+    return true;
+}
+
 bool Responder::send_job_packet(Instant now, Job& job) {
     if (job.kind == JobKind::Read) return send_read_packet(now, job);
     PacketSpec spec;

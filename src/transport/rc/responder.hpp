@@ -52,6 +52,7 @@ public:
     bool owes_only_ack() const {
         return jobs_.empty() && ack_owed_ && !nak_owed_ && !verdict_ && !far_busy_ && !list_owed_;
     }
+    bool build_owed_ack(AckBytes into);  // See Machine.
     // Lists of gaps (responder_held.cpp). They are sent under a number of the requester's.
     bool owes_list() const { return list_owed_; }
     void send_lists(Psn duplicate);
