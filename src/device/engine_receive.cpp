@@ -109,7 +109,9 @@ void Engine::dispatch(Instant now, const wire::Packet& packet, const Datagram& d
     if (qp == nullptr) {
         if (!is_ours(packet.bth.destination) && parts_.port.hand_over(datagram))
             return counters_.add(Counter::HandedOver);
-        note_drop(NoticeKind::NoSuchQp, packet, datagram, nullptr);
+        note_drop(
+            qps_.was_given(packet.bth.destination) ? NoticeKind::DestroyedQp : NoticeKind::NoSuchQp,
+            packet, datagram, nullptr);
         return counters_.drop(DropReason::NoSuchQp);
     }
     deliver(now, *qp, packet, datagram);

@@ -40,6 +40,7 @@ Result<Qpn> QpTable::allocate() {
     }
     const std::uint16_t place = free_.front();
     free_.pop();
+    given_places_ = std::max<std::uint32_t>(given_places_, place + 1U);
     ++allocated_;
     return qpn_of(slot_, scramble_.number(place));
 }

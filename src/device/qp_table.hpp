@@ -36,6 +36,8 @@ public:
     // Whoever has that low part, or null. Does not touch the queue pair.
     const transport::QueuePair* peek(Qpn qpn) const { return qps_[place_of(qpn)].get(); }
     void erase(Qpn qpn);  // Destroys it; it must be there.
+    // Whether the number was ever given: if nobody has it now, its queue pair was destroyed.
+    bool was_given(Qpn qpn) const { return slot_of(qpn) == slot_ && place_of(qpn) < given_places_; }
     std::size_t size() const { return size_; }
 
     // In no order that means anything. `f` may erase the queue pair it is given. Looks at all
@@ -67,6 +69,7 @@ private:
     std::uint32_t allocated_ = 0;
     Ring<std::uint16_t> free_;  // Places, never used ones first, then by when they were freed.
     std::size_t unused_ = 0;    // How many of them were never used.
+    std::uint32_t given_places_ = 0;  // Those below were used, but for the reserved ones.
 };
 
 }  // namespace feroce::device

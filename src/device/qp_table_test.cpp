@@ -99,6 +99,22 @@ TEST(QpTable, LimitCountsLivingQueuePairsAndNotGeneralServices) {
     EXPECT_FALSE(table.allocate().has_value()) << "QPN 1 gave no number back";
 }
 
+TEST(QpTable, KnowsWhichNumbersWereGiven) {
+    Prng random(8);
+    QpMaker maker;
+    QpTable table(2, 16, random);
+    const Qpn qpn = table.allocate().value();
+    EXPECT_TRUE(table.was_given(qpn));
+    table.insert(maker.make(qpn));
+    table.erase(qpn);
+    EXPECT_TRUE(table.was_given(qpn));
+    EXPECT_FALSE(table.was_given(Qpn{qpn.raw ^ 0x8000})) << "another shard's";
+    std::uint32_t count = 0;
+    for (std::uint32_t low = 2; low < kLow; ++low)
+        count += table.was_given(qpn_of(2, static_cast<std::uint16_t>(low))) ? 1 : 0;
+    EXPECT_EQ(count, 1u);
+}
+
 TEST(QpTable, FillsFromItsStart) {
     Prng random(6);
     QpMaker maker;

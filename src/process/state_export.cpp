@@ -109,6 +109,8 @@ StateReason reason_of(const transport::Notice& notice) {
     out.peer_qpn = notice.peer.raw;
     out.psn = notice.psn.raw();
     out.kind = kind_of(notice.kind);
+    // An end that is destroyed in order need not wait for the last packets of the other.
+    out.minor = notice.kind == transport::NoticeKind::DestroyedQp;
     // The packets came from the peer.
     const bool ours = notice.kind == transport::NoticeKind::SendRefused;
     out.destination = ours ? notice.destination : notice.source;

@@ -66,8 +66,12 @@ std::string describe(const Notice& n) {
                 n.qpn.raw, name_of(n.state), n.count, source.c_str(), n.psn.raw());
         case NoticeKind::NoSuchQp:
             return print(
-                "there is no QP 0x%06x (any more): %u packets from %s were dropped, the last with "
-                "PSN %u",
+                "there is no QP 0x%06x: %u packets from %s were dropped, the last with PSN %u",
+                n.qpn.raw, n.count, source.c_str(), n.psn.raw());
+        case NoticeKind::DestroyedQp:
+            return print(
+                "QP 0x%06x was destroyed: %u packets from %s came later and were dropped, the last "
+                "with PSN %u",
                 n.qpn.raw, n.count, source.c_str(), n.psn.raw());
         case NoticeKind::WrongSource:
             return print(

@@ -19,7 +19,8 @@ enum class NoticeKind : std::uint8_t {
     None,
     NoReceive,    // The peer was asked to wait: no receive was posted.
     WrongState,   // Packets for a queue pair that takes none in its state.
-    NoSuchQp,     // Requests for a queue pair that is not there.
+    NoSuchQp,     // Requests for a queue pair that never was.
+    DestroyedQp,  // Requests for one that was destroyed: often its peer ends a moment later.
     WrongSource,  // Packets for a queue pair that is connected to another address.
     AnswersLost,  // The peer asks again and again for what was done and answered.
     FirstPsn,     // Nothing was ever taken: the peer begins with another PSN than is expected.

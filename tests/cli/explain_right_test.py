@@ -6,6 +6,7 @@ import errno
 import os
 import subprocess
 import sys
+import time
 
 import explain_test
 
@@ -101,6 +102,30 @@ def refused(case):
     assert case.explain(target.pid) == ""
 
 
+def late(case):
+    """An end has destroyed its queue pair when the last packet of the other comes, which fails
+    nothing: told of the one who is asked for, and else not."""
+    os.environ["FEROCE_SAMEHOST"] = "off"  # Of a ring's packets nobody would be told.
+    initiator, target, *_ = case.connected("late")
+    target.tell("go\n")
+    assert target.hear() == "gone\n"
+    initiator.tell("go\n")
+    assert initiator.hear() == "done 0\n"
+    said = case.explain(target.pid)
+    # The first is dropped before its destination address is known.
+    for _ in range(50):  # The send queue takes 64.
+        if "was destroyed: " in said:
+            break
+        initiator.tell("go\n")
+        time.sleep(0.05)
+        said = case.explain(target.pid)
+    contains(said, "was destroyed: ", " packets from 127.0.0.1 came later")
+    assert case.explain() == ""
+    assert case.explain(initiator.pid) == ""
+    assert [end.finish() for end in (initiator, target)] == [0, 0]
+    assert case.explain() == ""
+
+
 def elsewhere(case):
     """The peer is on another machine: its address is named, and where to ask."""
     subprocess.run(["ip", "addr", "add", "10.98.0.1/24", "dev", "d0"], check=True)
@@ -179,7 +204,7 @@ def foreign(case):
 
 
 CASES = {case.__name__: case
-         for case in (attribution, retention, refused, elsewhere, unknown,
+         for case in (attribution, retention, refused, late, elsewhere, unknown,
                       foreign)}
 
 

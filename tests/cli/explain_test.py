@@ -78,6 +78,10 @@ FAULTS = [
     Fault("deregistered", "10",
           ["an RDMA WRITE of 64 bytes at 0x", "because", "what had this key was deregistered"],
           ["refused its peer", "what had this key was deregistered"], tells_target="gone\n"),
+    Fault("destroyed", "12",
+          ["the peer did not acknowledge", "because", "was destroyed: ", "came later"],
+          ["was destroyed: ", "came later and were dropped, the last with PSN 1000"],
+          tells_target="gone\n"),
     Fault("mr-access", "10",
           ["because", "the region or window does not allow this access (an RDMA WRITE of 64 bytes",
            "it lacks IBV_ACCESS_REMOTE_WRITE"],
@@ -144,8 +148,9 @@ class End:
         return self.process.wait(PATIENCE)
 
 
-def explain(feroce, pid, *options):
-    done = subprocess.run([feroce, "explain", *options, str(pid)], capture_output=True, text=True,
+def explain(feroce, pid=None, *options):
+    words = [*options] if pid is None else [*options, str(pid)]
+    done = subprocess.run([feroce, "explain", *words], capture_output=True, text=True,
                           timeout=PATIENCE, check=False)
     assert done.returncode == (0 if done.stdout.strip() not in ("", "[]") else 1), done
     return done.stdout

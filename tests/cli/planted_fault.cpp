@@ -63,7 +63,8 @@ struct End {
     // Who waits for an answer that never comes should not wait long; who gets one may have to.
     bool silent() const {
         return is("wrong-state") || is("killed") || is("hole-there") || is("hole-back") ||
-               is("address-gone") || is("exits") || is("psn") || is("psn-behind");
+               is("address-gone") || is("exits") || is("psn") || is("psn-behind") ||
+               is("destroyed");
     }
 };
 
@@ -164,6 +165,7 @@ void connect(End& end, const Place& peer) {
     attr.qp_state = IBV_QPS_RTS;
     attr.sq_psn = 1000;
     attr.timeout = end.silent() ? 14 : 18;  // 67 ms or 1 s, eight times.
+    if (end.is("late")) attr.timeout = 22;  // 17 s: it ends before.
     attr.retry_cnt = 7;
     attr.rnr_retry = end.is("queue-full") ? 7 : 1;  // 7: for ever.
     attr.max_rd_atomic = 1;
@@ -251,6 +253,7 @@ int initiate(End& end, const Place& peer) {
     ibv_wc_status status = IBV_WC_SUCCESS;
     for (int i = 0; i < messages; ++i) {
         if (const int error = ::ibv_post_send(end.qp, &wr, &bad); error != 0) return error;
+        if (end.is("late")) return 0;
         status = wait_for_completion(end);
     }
     return status;
@@ -283,10 +286,17 @@ int main(int argc, char** argv) {
         std::printf("gone\n");
         std::fflush(stdout);
     }
+    if ((end.is("destroyed") || end.is("late")) && !end.initiates) {
+        need(::ibv_destroy_qp(end.qp), "ibv_destroy_qp");
+        std::printf("gone\n");
+        std::fflush(stdout);
+    }
     if (end.initiates) {
         std::printf("done %d\n", initiate(end, peer));
         std::fflush(stdout);
     }
-    while (std::getchar() != EOF) continue;
+    for (int c = 0; c != EOF; c = std::getchar())
+        if (end.is("late") && end.initiates && c == '\n') initiate(end, peer);
+    if (end.is("late") && end.initiates) need(::ibv_destroy_qp(end.qp), "ibv_destroy_qp");
     return 0;
 }

@@ -102,6 +102,18 @@ TEST_F(Dispatch, OnlyRequestsToNobodyAreNoticed) {
     EXPECT_EQ(notice->psn, kReceivePsn);
 }
 
+// Of a queue pair that was destroyed, late requests are told apart from those to one that never
+// was.
+TEST_F(Dispatch, RequestsToADestroyedQueuePairAreNoticedAsSuch) {
+    QueuePair& qp = make_qp(QpType::Rc);
+    const Qpn gone = qp.qpn();
+    peer.engine.destroy_qp(qp);
+    receive(packet(Opcode::RcSendOnly, gone, kReceivePsn));
+    EXPECT_EQ(drops(DropReason::NoSuchQp), 1U);
+    EXPECT_EQ(find_notice(peer, gone, NoticeKind::NoSuchQp), nullptr);
+    EXPECT_NE(find_notice(peer, gone, NoticeKind::DestroyedQp), nullptr);
+}
+
 TEST_F(Dispatch, AQueuePairThatWasNotBroughtUpTakesNothing) {
     QueuePair& qp = make_qp(QpType::Rc);
     receive(packet(Opcode::RcSendOnly, qp.qpn(), kReceivePsn));
