@@ -326,7 +326,7 @@ void Engine::make_ready(QueuePair& qp) {
     ready_.push(&qp);
 }
 
-void Engine::line_up(Instant now, QueuePair& qp) {
+void Engine::line_up(Instant now, QueuePair& qp, std::uint32_t left) {
     const transport::Machine& machine = qp.machine();
     // Asked first: by a ring the peer may open the window between the two, as it reads. What it
     // opens stays open.
@@ -334,7 +334,8 @@ void Engine::line_up(Instant now, QueuePair& qp) {
     if (machine.wants_to_send(now)) {
         make_ready(qp);
     } else if (waits) {
-        windows_.add_waiter(qp);
+        const bool goes_on = left > 0 && left < kTurnPackets && !qp.window()->is_by_ring();
+        goes_on ? windows_.add_first(qp, left) : windows_.add_waiter(qp);
     }
 }
 
@@ -349,7 +350,12 @@ void Engine::run(Instant now) {
     if (parts_.port.ring_changes() != ring_changes_) [[unlikely]]
         follow_rings();
     run_timers(now);
-    windows_.wake(now, [this](QueuePair& qp) { make_ready(qp); });
+    // In turns: a turn goes on when the window opens again, until all its packets are sent. One
+    // that ended each time would make as many acknowledgements as there are queue pairs.
+    windows_.wake(now, [this, now](QueuePair& qp, std::uint32_t left) {
+        if (qp.window()->is_by_ring()) return make_ready(qp);
+        seat(now, qp, take_turn(now, qp, left > 0 ? left : kTurnPackets));
+    });
     run_ready(now);
     transmit_.flush();
     if (std::exchange(left_behind_, false)) parts_.port.take_legacies_back();  // All were sent.
@@ -387,12 +393,23 @@ void Engine::run_ready(Instant now) {
         ready_.pop();
         if (!ready_.empty()) ready_.front()->prefetch();
         qp->device().is_ready = false;
-        call_machine(now, *qp,
-                     [now](transport::Machine& machine) { machine.pump(now, kTurnPackets); });
+        const std::uint32_t left = take_turn(now, *qp, kTurnPackets);
         if (turns == 1) transmit_.flush();  // The peer need not wait for what follows.
-        line_up(now, *qp);
-        timers_.update(*qp, qp->machine().deadline());
+        seat(now, *qp, left);
     }
+}
+
+std::uint32_t Engine::take_turn(Instant now, QueuePair& qp, std::uint32_t packets) {
+    const std::uint64_t before = transmit_.packets_sent();
+    call_machine(now, qp,
+                 [now, packets](transport::Machine& machine) { machine.pump(now, packets); });
+    const std::uint64_t sent = transmit_.packets_sent() - before;
+    return sent < packets ? packets - static_cast<std::uint32_t>(sent) : 0;
+}
+
+void Engine::seat(Instant now, QueuePair& qp, std::uint32_t left) {
+    line_up(now, qp, left);
+    timers_.update(qp, qp.machine().deadline());
 }
 
 bool Engine::has_work() const {

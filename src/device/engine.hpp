@@ -163,12 +163,16 @@ private:
     transport::SendWindow& acquire_window(const transport::QueuePair& qp);
     // Its address vector has changed; `next` is null if it has no window.
     void follow_path(transport::QueuePair& qp, transport::SendWindow* next);
-    void settle(Instant now, transport::QueuePair& qp);   // After a call: ready list or timer.
-    void line_up(Instant now, transport::QueuePair& qp);  // Ready, or waiting for its window.
+    void settle(Instant now, transport::QueuePair& qp);  // After a call: ready list or timer.
+    // Ready, or waiting for its window; `left` of its turn, 0 if it has none now.
+    void line_up(Instant now, transport::QueuePair& qp, std::uint32_t left = 0);
     void make_ready(transport::QueuePair& qp);
     void follow_rings();  // Some have come into use, or out of it.
     void run_timers(Instant now);
     void run_ready(Instant now);
+    // Of so many packets at most; how many of them are left.
+    std::uint32_t take_turn(Instant now, transport::QueuePair& qp, std::uint32_t packets);
+    void seat(Instant now, transport::QueuePair& qp, std::uint32_t left);  // After it.
 
     Config config_;
     Parts parts_;

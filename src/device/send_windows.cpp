@@ -11,7 +11,7 @@ transport::SendWindow& Windows::acquire(const Gid& destination, Qpn destination_
         entries_.try_emplace({destination, slot_of(destination_qpn)}, limits_);
     Entry& entry = it->second;
     if (is_new) entry.key = it->first;
-    ++entry.references;
+    entry.set_shared(++entry.references > 1);
     Rollback leave([&] { release(entry); });
     if (entry.waiters.capacity() < entry.references)
         regrow(entry.waiters, std::size_t{2} * entry.references);
@@ -23,8 +23,9 @@ transport::SendWindow& Windows::acquire(const Gid& destination, Qpn destination_
 void Windows::release(transport::SendWindow& window) {
     Entry& entry = entry_of(window);
     ASSERT(entry.references > 0);
-    if (--entry.references > 0) return;
-    ASSERT(entry.waiters.empty() && !entry.listed);
+    entry.set_shared(--entry.references > 1);
+    if (entry.references > 0) return;
+    ASSERT(!entry.is_waited_for() && !entry.listed);
     // By a copy of the key: erase must not be handed a reference into what it destroys.
     const auto key = entry.key;
     entries_.erase(key);
@@ -35,6 +36,18 @@ void Windows::add_waiter(transport::QueuePair& qp) {
     ASSERT(qp.window() != nullptr);
     Entry& entry = entry_of(*qp.window());
     entry.waiters.push(&qp);
+    list(qp, entry);
+}
+
+void Windows::add_first(transport::QueuePair& qp, std::uint32_t left) {
+    Entry& entry = entry_of(*qp.window());
+    if (qp.device().waits_for_window || entry.first != nullptr) return add_waiter(qp);
+    entry.first = &qp;
+    entry.left = left;
+    list(qp, entry);
+}
+
+void Windows::list(transport::QueuePair& qp, Entry& entry) {
     qp.device().waits_for_window = true;
     if (entry.listed) return;
     entry.listed = true;
@@ -44,14 +57,17 @@ void Windows::add_waiter(transport::QueuePair& qp) {
 void Windows::remove_waiter(transport::QueuePair& qp) {
     if (!qp.device().waits_for_window) return;
     qp.device().waits_for_window = false;
-    remove_if(entry_of(*qp.window()).waiters,
-              [&qp](const transport::QueuePair* waiter) { return waiter == &qp; });
+    Entry& entry = entry_of(*qp.window());
+    if (entry.first == &qp)
+        entry.first = nullptr;
+    else
+        remove_if(entry.waiters, [&qp](const transport::QueuePair* other) { return other == &qp; });
     drop_unblocked();
 }
 
 void Windows::drop_unblocked() {
     std::erase_if(blocked_, [](Entry* entry) {
-        entry->listed = !entry->waiters.empty();
+        entry->listed = entry->is_waited_for();
         return !entry->listed;
     });
 }

@@ -33,11 +33,15 @@ public:
     // qp.window() is one of ours. Once only, however often it is added: see
     // qp.device().waits_for_window.
     void add_waiter(transport::QueuePair& qp);
+    // The same, in the midst of its turn, of which `left` is left: before all others, unless one
+    // of these is in the midst of its own.
+    void add_first(transport::QueuePair& qp, std::uint32_t left);
     void remove_waiter(transport::QueuePair& qp);  // Before its window is released.
     bool has_waiters() const { return !blocked_.empty(); }
 
-    // Takes waiters off, oldest first, for as long as their window lets them send, and calls f(qp).
-    // `f` may send and may add waiters (a waiter is woken once at most), but not remove or release.
+    // Takes waiters off, oldest first, for as long as their window lets them send, and calls
+    // f(qp, left): what is left of its turn, 0 if that is to begin. `f` may send and may add
+    // waiters (a waiter is woken once at most), but not remove or release.
     template <class F>
     void wake(Instant now, F&& f) {
         const std::size_t count = blocked_.size();
@@ -55,6 +59,11 @@ private:
 
         std::uint32_t references = 0;
         bool listed = false;  // In blocked_: true exactly when it has waiters, but during wake().
+        // Waits in the midst of its turn, before all others; null: none does.
+        transport::QueuePair* first = nullptr;
+        std::uint32_t left = 0;  // Of that turn.
+        bool is_waited_for() const { return first != nullptr || !waiters.empty(); }
+        const transport::QueuePair& oldest() const { return first ? *first : *waiters.front(); }
         Ring<transport::QueuePair*> waiters{0};  // Capacity >= references.
         std::pair<Gid, SlotNumber> key;
     };
@@ -64,18 +73,24 @@ private:
     // For the oldest waiter.
     static bool is_open(Instant now, const Entry& entry) {
         return entry.may_send(now) ||
-               (entry.may_run_ahead() && !entry.waiters.front()->machine().waits_for_window(now));
+               (entry.may_run_ahead() && !entry.oldest().machine().waits_for_window(now));
     }
     template <class F>
     void wake_one(Instant now, Entry& entry, F& f) {
-        for (std::size_t n = entry.waiters.size(); n > 0 && is_open(now, entry); --n) {
-            transport::QueuePair& qp = *entry.waiters.front();
-            entry.waiters.pop();
-            qp.device().waits_for_window = false;
-            f(qp);
+        std::size_t n = entry.waiters.size() + (entry.first != nullptr ? 1 : 0);
+        for (; n > 0 && is_open(now, entry); --n) {
+            transport::QueuePair* qp = std::exchange(entry.first, nullptr);
+            const std::uint32_t left = qp != nullptr ? entry.left : 0;
+            if (qp == nullptr) {
+                qp = entry.waiters.front();
+                entry.waiters.pop();
+            }
+            qp->device().waits_for_window = false;
+            f(*qp, left);
         }
     }
     void drop_unblocked();
+    void list(transport::QueuePair& qp, Entry& entry);  // It waits now.
 
     transport::SendWindow::Limits limits_;
     std::map<std::pair<Gid, SlotNumber>, Entry> entries_;

@@ -26,7 +26,8 @@ protected:
     static void empty(transport::SendWindow& window) { window.on_forgotten(window.in_flight()); }
     std::vector<transport::QueuePair*> wake() {
         std::vector<transport::QueuePair*> woken;
-        windows_.wake(later_, [&](transport::QueuePair& qp) { woken.push_back(&qp); });
+        windows_.wake(later_,
+                      [&](transport::QueuePair& qp, std::uint32_t) { woken.push_back(&qp); });
         return woken;
     }
 
@@ -93,7 +94,7 @@ TEST_F(WindowsTest, StopsWhenTheWokenOneFillsTheWindow) {
     windows_.add_waiter(a);
     windows_.add_waiter(b);
     Woken woken;
-    const auto send_all = [&](transport::QueuePair& qp) {
+    const auto send_all = [&](transport::QueuePair& qp, std::uint32_t) {
         woken.push_back(&qp);
         fill(*qp.window());
         windows_.add_waiter(qp);  // It has more to send.
@@ -105,6 +106,30 @@ TEST_F(WindowsTest, StopsWhenTheWokenOneFillsTheWindow) {
     EXPECT_EQ(woken, (Woken{&a, &b})) << "whoever sent last waits longest";
     empty(*a.window());
     EXPECT_EQ(wake(), (Woken{&a, &b}));
+}
+
+// A turn that the window has interrupted goes on first, and only one is interrupted at a time.
+TEST_F(WindowsTest, ATurnGoesOnBeforeOthersBegin) {
+    auto& a = new_qp(kPeer, 0x01'0007);
+    auto& b = new_qp(kPeer, 0x01'0008);
+    auto& c = new_qp(kPeer, 0x01'0009);
+    fill(*a.window());
+    windows_.add_waiter(a);
+    windows_.add_first(b, 5);
+    windows_.add_first(b, 7);
+    windows_.add_first(c, 9);
+    empty(*a.window());
+    std::vector<std::pair<transport::QueuePair*, std::uint32_t>> woken;
+    windows_.wake(later_, [&](transport::QueuePair& qp, std::uint32_t left) {
+        woken.emplace_back(&qp, left);
+        if (woken.size() == 1) windows_.add_first(qp, 2);
+    });
+    EXPECT_EQ(woken, (decltype(woken){{&b, 5}, {&b, 2}, {&a, 0}}));
+    EXPECT_EQ(wake(), Woken{&c});
+    windows_.add_first(b, 1);
+    windows_.remove_waiter(b);
+    EXPECT_FALSE(windows_.has_waiters());
+    EXPECT_EQ(wake(), Woken{});
 }
 
 // Its machine says that it need not wait for the window any more.
@@ -126,7 +151,7 @@ TEST_F(WindowsTest, AWokenOneThatWaitsAgainIsNotWokenTwice) {
     auto& a = new_qp(kPeer, 0x01'0007);
     windows_.add_waiter(a);
     int calls = 0;
-    windows_.wake(later_, [&](transport::QueuePair& qp) {
+    windows_.wake(later_, [&](transport::QueuePair& qp, std::uint32_t) {
         ++calls;
         windows_.add_waiter(qp);
     });

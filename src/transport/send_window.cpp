@@ -63,6 +63,16 @@ bool SendWindow::may_send(Instant now) const {
     return in_flight_ < size() && (!is_pacing(now) || next_send_ <= now + burst());
 }
 
+bool SendWindow::closes_with(Instant now, std::uint32_t bytes) const {
+    return available() <= bytes || (is_pacing(now) && paced_until(now, bytes) > now + burst());
+}
+
+Instant SendWindow::paced_until(Instant now, std::uint32_t bytes) const {
+    const double rate = window_bytes_ * (repairs_ ? kPaceGain : 1);
+    const auto spacing = static_cast<Duration::rep>(count(smoothed_rtt_) * bytes / rate);
+    return std::max(next_send_, now) + Duration(spacing);
+}
+
 Instant SendWindow::blocked_until(Instant now) const {
     if (in_flight_ >= size()) return kNever;
     return may_send(now) ? now : next_send_ - burst();
@@ -124,10 +134,7 @@ void SendWindow::on_sent(Instant now, std::uint32_t bytes) {
     // A READ counts all of its responses at once: no packet is larger than the smallest window.
     packet_bytes_ =
         std::max(std::min(bytes, limits_.bytes_min), packet_bytes_ - packet_bytes_ / 16);
-    if (!is_pacing(now)) return;
-    const double rate = window_bytes_ * (repairs_ ? kPaceGain : 1);
-    const auto spacing = static_cast<Duration::rep>(count(smoothed_rtt_) * bytes / rate);
-    next_send_ = std::max(next_send_, now) + Duration(spacing);
+    if (is_pacing(now)) next_send_ = paced_until(now, bytes);
 }
 
 void SendWindow::on_acked(Instant now, std::uint32_t bytes) {

@@ -33,7 +33,13 @@ public:
     void set_by_ring(bool by_ring) { by_ring_ = by_ring; }
     bool is_by_ring() const { return by_ring_; }
 
-    bool may_send(Instant now) const;  // At least one more packet.
+    // Several queue pairs send by it, in turns. Then the last packet of a turn asks for an
+    // acknowledgement: what it leaves in flight must not wait for the next turn.
+    void set_shared(bool shared) { shared_ = shared; }
+    bool is_shared() const { return shared_; }
+
+    bool may_send(Instant now) const;                          // At least one more packet.
+    bool closes_with(Instant now, std::uint32_t bytes) const;  // No more after so much.
     // The same, for what is answered by the peer's packets. In vain, nobody runs ahead until the
     // window has opened again.
     bool may_ask(Instant now);
@@ -72,6 +78,7 @@ private:
     double growth_step() const;
     double pipe_bytes() const;
     bool is_pacing(Instant now) const;
+    Instant paced_until(Instant now, std::uint32_t bytes) const;  // After so much.
     Duration target_delay() const;
     Duration queueing_delay(Duration rtt) const;  // What is beyond the shortest round trip known.
     Duration burst() const;                       // How far ahead of its pace a sender may be.
@@ -79,6 +86,7 @@ private:
     Limits limits_;
     bool by_ring_ = false;
     bool asked_in_vain_ = false;
+    bool shared_ = false;
     double window_bytes_;
     std::uint32_t in_flight_ = 0;
     std::uint32_t packet_bytes_ = 1024;        // The largest sent recently: the unit of growth.

@@ -107,10 +107,13 @@ Bottleneck::Bottleneck(std::uint32_t flows, const LineOptions& options)
     connection.path_mtu = options.path_mtu;
     connection.timeout = options.delay > std::chrono::milliseconds(10) ? 17 : 12;  // 17 ms, 0.5 s.
     connection.read_atomic_max = 16;
+    Node* source = nullptr;
     for (std::uint32_t i = 0; i < flows; ++i) {
-        Node& source = world_.add_node(config, fast, fast);
-        source.set_application(this);
-        flows_.push_back(std::make_unique<Flow>(source, sink, options));
+        if (source == nullptr || !options.one_source) {
+            source = &world_.add_node(config, fast, fast);
+            source->set_application(this);
+        }
+        flows_.push_back(std::make_unique<Flow>(*source, sink, options));
         flows_.back()->open(connection);
     }
 }

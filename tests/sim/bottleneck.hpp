@@ -24,6 +24,7 @@ struct LineOptions {
     transport::SendOp op = transport::SendOp::Write;
     std::uint32_t depth = 4;  // Messages in flight.
     std::uint32_t path_mtu = 1024;
+    bool one_source = false;  // All flows begin at one node, and share its window.
 };
 
 // Keeps messages in flight and counts what completes. Data goes from the source to the sink, but

@@ -32,6 +32,30 @@ TEST(Congestion, EightFlowsThatKeepPacketsShareALine) {
     expect_fair(true, 0.9);
 }
 
+// Queue pairs of one node that send to one place share a window. Each has its turn, though every
+// acknowledgement opens the window for less than one of them wants to send; and none waits for a
+// probe, as the last packet of a turn asks for an acknowledgement.
+void expect_turns(const LineOptions& options) {
+    Bottleneck bottleneck(16, options);
+    const auto rates = bottleneck.measure();
+    const transport::Counters& counters = bottleneck.world().node(1).engine(0).counters();
+    const std::uint64_t probes = counters[transport::Counter::ResentByProbe];
+    const double goodput = total(rates) / kLineBitsPerSecond;
+    std::printf(
+        "16 flows of one node: goodput %.3f, Jain %.3f, %llu of %llu dropped, %llu probes\n",
+        goodput, jain(rates), static_cast<unsigned long long>(bottleneck.line().overflowed),
+        static_cast<unsigned long long>(bottleneck.line().frames),
+        static_cast<unsigned long long>(probes));
+    EXPECT_GE(goodput, 0.9);
+    EXPECT_GE(jain(rates), 0.9);
+    EXPECT_LE(probes, bottleneck.line().frames / 1000);
+}
+
+TEST(Congestion, FlowsThatShareAWindowTakeTurns) {
+    expect_turns({.path_mtu = 4096, .one_source = true});
+    expect_turns({.keeps = true, .depth = 64, .path_mtu = 1024, .one_source = true});
+}
+
 // Goodput under random loss, as published. A snapshot: a change of more than a tenth is one to look
 // at, in either direction; write the new table into the file if it is meant.
 TEST(Congestion, GoodputUnderLoss) {

@@ -275,6 +275,7 @@ void Requester::pump(Instant now, std::uint32_t packets_max) {
     if (far_gathers_) [[unlikely]]
         gather_more();
     for (std::uint32_t i = 0; i < packets_max && wants_to_send(now); ++i) {
+        ends_turn_ = i + 1 == packets_max;
         const bool sent = probe_.due     ? send_probe(now)
                           : sends_again_ ? send_missing(now)
                                          : send_next(now);
@@ -350,7 +351,7 @@ bool Requester::send_message_packet(Instant now, SendWqe& wqe) {
     spec.payload_size = static_cast<std::size_t>(std::min(packets * mtu, wqe.length - offset));
     spec.packets = packets;
     spec.solicited = last && wqe.solicited;
-    spec.ack_request = wants_ack(last, cost(wqe, position_.packet, end));
+    spec.ack_request = wants_ack(now, last, cost(wqe, position_.packet, end));
     spec.extensions.reth = {wqe.remote_address, wqe.rkey, wqe.length};
     spec.extensions.immediate = wqe.operand;
     spec.extensions.invalidate = RKey{wqe.operand};
@@ -397,12 +398,15 @@ bool Requester::send_single(Instant now, SendWqe& wqe) {
     return transmit(now, wqe, spec, 1);
 }
 
-bool Requester::wants_ack(bool last, std::uint32_t packet_cost) {
+bool Requester::wants_ack(Instant now, bool last, std::uint32_t packet_cost) {
     flight_.since_ack_request += packet_cost;
     const SendWindow& window = *qp_.window();
     // The window must hear of it four times a round, and whenever this packet closes it: then
-    // some queue pair is always about to be answered, however many share the window.
-    const bool asks = last || (probe_.sending && probe_.run == 1) ||
+    // some queue pair is always about to be answered, however many share the window. Of those that
+    // share it, none leaves a turn without having asked: its next one may be far.
+    const bool ends_turn =
+        window.is_shared() && (ends_turn_ || window.closes_with(now, packet_cost));
+    const bool asks = last || ends_turn || (probe_.sending && probe_.run == 1) ||
                       flight_.since_ack_request >= window.size() / 4 ||
                       window.available() <= packet_cost;
     if (asks) flight_.since_ack_request = 0;

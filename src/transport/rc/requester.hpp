@@ -123,7 +123,7 @@ private:
     bool run_local(Instant now, SendWqe& wqe);
     bool execute_once(Instant now, SendWqe& wqe);  // False: it is not over, or has failed.
     bool transmit(Instant now, SendWqe& wqe, PacketSpec& spec, std::uint32_t packets);
-    bool wants_ack(bool last, std::uint32_t packet_cost);
+    bool wants_ack(Instant now, bool last, std::uint32_t packet_cost);
     void advance_position(const SendWqe& wqe, std::uint32_t packets);
     // Of its packets [from, to), in bytes of the window.
     std::uint32_t cost(const SendWqe& wqe, std::uint64_t from, std::uint64_t to) const;
@@ -219,7 +219,6 @@ private:
     bool postpone(const Reason& reason);
     bool is_failing() const { return far_lands_ && far_work()->failure.has_value(); }
     void halt();  // Nothing in flight, no timer.
-
     // invariants.cpp
     const char* check_stopped() const;
     const char* check_numbers() const;
@@ -243,6 +242,7 @@ private:
     bool holds_ : 1 = false;         // Responses behind one that is missing.
     bool has_board_ : 1 = false;     // A Scoreboard.
     bool sends_again_ : 1 = false;   // What lists said is missing.
+    bool ends_turn_ : 1 = false;     // With the next packet.
     RttSample sample_;
     Credits credits_;
 };
