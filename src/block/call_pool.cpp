@@ -44,36 +44,36 @@ CallPool::~CallPool() {
 // Owners, and devices, that may be gone.
 void CallPool::forget_idle() {
     for (auto& [id, device] : devices_)
-        std::erase_if(device.lines, [](const auto& entry) {
+        std::erase_if(device.queues, [](const auto& entry) {
             return entry.second.running == 0 && entry.second.waiting.empty();
         });
-    std::erase_if(devices_, [](const auto& entry) { return entry.second.lines.empty(); });
+    std::erase_if(devices_, [](const auto& entry) { return entry.second.queues.empty(); });
 }
 
-CallPool::Line& CallPool::line_of(const CallOwner& owner) {
+CallPool::Queue& CallPool::queue_of(const CallOwner& owner) {
     if (const auto device = devices_.find(owner.device); device != devices_.end())
-        if (const auto line = device->second.lines.find(owner.who);
-            line != device->second.lines.end())
-            return line->second;
+        if (const auto queue = device->second.queues.find(owner.id);
+            queue != device->second.queues.end())
+            return queue->second;
     forget_idle();
     Device& device = devices_[owner.device];
-    Line& line = device.lines[owner.who];
-    line.device = &device;
-    return line;
+    Queue& queue = device.queues[owner.id];
+    queue.device = &device;
+    return queue;
 }
 
 CallPool::Job& CallPool::take_job(CallOwner owner) {
     constexpr std::uint64_t kUnknown = std::uint64_t{1} << 63;  // No number of the kernel has it.
     if (owner.alone) owner.device = DeviceId{kUnknown | unknown_devices_++};
-    Line* line = nullptr;
+    Queue* queue = nullptr;
     {
         const std::lock_guard lock(mutex_);
-        line = &line_of(owner);
-        line->device->alone = owner.alone;
+        queue = &queue_of(owner);
+        queue->device->alone = owner.alone;
     }
     Job* const old = free_.pop_front();
     Job& job = old != nullptr ? *old : jobs_.emplace_back();
-    job.line = line;
+    job.queue = queue;
     return job;
 }
 
@@ -94,34 +94,34 @@ void CallPool::run(const CallOwner& owner, std::function<int()> what,
     start(job);
 }
 
-bool CallPool::may_begin(const Line& line) const {
-    if (line.device->alone) return alone_ < kAlone;
-    if (line.running >= kOfOneOwner) return false;
-    const std::size_t of_device = line.device->running;
+bool CallPool::may_begin(const Queue& queue) const {
+    if (queue.device->alone) return alone_ < kAlone;
+    if (queue.running >= kOfOneOwner) return false;
+    const std::size_t of_device = queue.device->running;
     return of_device == 0 || (of_device < kOfOneDevice && shared_ < kShared);
 }
 
-// Of the line that has waited longest and may go on.
+// Of the queue that has waited longest and may go on.
 CallPool::Job* CallPool::begin_next() {
-    rdma::List<Line> passed;
-    Line* line = wanting_.pop_front();
-    for (; line != nullptr && !may_begin(*line); line = wanting_.pop_front())
-        passed.push_back(*line);
-    while (Line* const before = passed.pop_back()) wanting_.push_front(*before);
-    if (line == nullptr) return nullptr;
-    Job* const job = line->waiting.pop_front();
-    if (!line->waiting.empty()) wanting_.push_back(*line);
+    rdma::List<Queue> passed;
+    Queue* queue = wanting_.pop_front();
+    for (; queue != nullptr && !may_begin(*queue); queue = wanting_.pop_front())
+        passed.push_back(*queue);
+    while (Queue* const before = passed.pop_back()) wanting_.push_front(*before);
+    if (queue == nullptr) return nullptr;
+    Job* const job = queue->waiting.pop_front();
+    if (!queue->waiting.empty()) wanting_.push_back(*queue);
     --waiting_;
-    ++line->running;
-    if (line->device->running++ > 0) ++shared_;
-    if (line->device->alone) ++alone_;
+    ++queue->running;
+    if (queue->device->running++ > 0) ++shared_;
+    if (queue->device->alone) ++alone_;
     return job;
 }
 
 void CallPool::end(Job& job) {
-    --job.line->running;
-    if (--job.line->device->running > 0) --shared_;
-    if (job.line->device->alone) --alone_;
+    --job.queue->running;
+    if (--job.queue->device->running > 0) --shared_;
+    if (job.queue->device->alone) --alone_;
     done_.push_back(job);
     any_done_.store(true, std::memory_order_release);
     (void)!::eventfd_write(event_fd_, 1);
@@ -131,14 +131,14 @@ void CallPool::start(Job& job) {
     bool more = false;
     {
         const std::lock_guard lock(mutex_);
-        Line& line = *job.line;
-        line.waiting.push_back(job);
+        Queue& queue = *job.queue;
+        queue.waiting.push_back(job);
         ++waiting_;
-        if (!line.linked()) wanting_.push_back(line);
+        if (!queue.linked()) wanting_.push_back(queue);
         // With so many there is one for every call that may begin. A thread that was woken still
         // counts as idle; it takes one.
         const std::size_t most = kShared + devices_.size();
-        more = may_begin(line) && waiting_ > idle_ && threads_.size() < most;
+        more = may_begin(queue) && waiting_ > idle_ && threads_.size() < most;
     }
     wake_.notify_one();
     if (more) add_thread();

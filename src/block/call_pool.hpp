@@ -32,7 +32,7 @@ namespace feroce::block {
 
 // Whose calls they are, and which device could keep them from returning.
 struct CallOwner {
-    const void* who = nullptr;
+    const void* id = nullptr;
     DeviceId device{};
     bool alone = false;  // Its device is not known; every call is taken for one of another device.
 };
@@ -79,18 +79,18 @@ private:
     struct Job;
     struct Device;
     // The calls of one owner. In wanting_ while any of them wait.
-    struct Line : rdma::ListNode {
+    struct Queue : rdma::ListNode {
         Device* device = nullptr;
         rdma::List<Job> waiting;
         std::size_t running = 0;
     };
     struct Device {
-        std::map<const void*, Line> lines;
-        std::size_t running = 0;  // Of all lines.
+        std::map<const void*, Queue> queues;
+        std::size_t running = 0;  // Of all queues.
         bool alone = false;       // For one call, whose device is not known.
     };
     struct Job : rdma::ListNode {
-        Line* line = nullptr;
+        Queue* queue = nullptr;
         BackendRequest* request = nullptr;  // With `call`; or null, with the two others.
         FileCall call;
         std::function<int()> work;
@@ -105,9 +105,9 @@ private:
     void add_thread();
     void work();  // Of each thread.
     // With the mutex.
-    Line& line_of(const CallOwner& owner);
+    Queue& queue_of(const CallOwner& owner);
     void forget_idle();
-    bool may_begin(const Line& line) const;
+    bool may_begin(const Queue& queue) const;
     Job* begin_next();  // Null: nothing may begin.
     void end(Job& job);
 
@@ -122,9 +122,9 @@ private:
     std::mutex mutex_;  // Guards what follows.
     std::condition_variable wake_;
     std::map<DeviceId, Device> devices_;
-    rdma::List<Line> wanting_;
+    rdma::List<Queue> wanting_;
     rdma::List<Job> done_;
-    std::size_t waiting_ = 0;  // In all lines.
+    std::size_t waiting_ = 0;  // In all queues.
     std::size_t shared_ = 0;   // Calls being made beside the first of each device.
     std::size_t alone_ = 0;    // Calls being made whose device is not known.
     std::size_t idle_ = 0;

@@ -78,18 +78,18 @@ protected:
 };
 
 TEST_F(CallPools, ADeadDiskLeavesThreadsToTheOthersOfItsDevice) {
-    dead.start({.who = &owners[0], .device = DeviceId{1}});
+    dead.start({.id = &owners[0], .device = DeviceId{1}});
     ASSERT_TRUE(dead.wait_for_stuck(CallPool::kOfOneOwner));
-    expect_served({.who = &owners[1], .device = DeviceId{1}});
+    expect_served({.id = &owners[1], .device = DeviceId{1}});
     EXPECT_EQ(dead.stuck, CallPool::kOfOneOwner) << "the dead one got more than its part";
     EXPECT_TRUE(dead.let_end());
 }
 
 TEST_F(CallPools, DisksOfADeadDeviceLeaveThreadsToTheOthers) {
-    for (const int& owner : owners) dead.start({.who = &owner, .device = DeviceId{1}});
+    for (const int& owner : owners) dead.start({.id = &owner, .device = DeviceId{1}});
     ASSERT_TRUE(dead.wait_for_stuck(CallPool::kOfOneDevice));
     const int healthy = 0;
-    expect_served({.who = &healthy, .device = DeviceId{2}});
+    expect_served({.id = &healthy, .device = DeviceId{2}});
     EXPECT_EQ(dead.stuck, CallPool::kOfOneDevice) << "the dead device got more than its part";
     EXPECT_TRUE(dead.let_end());
 }
@@ -98,10 +98,10 @@ TEST_F(CallPools, HoweverManyDevicesAreDeadTheOthersHaveAThread) {
     constexpr std::size_t kDead = 2 * CallPool::kShared;
     const std::array<int, kDead> disks{};
     for (std::size_t i = 0; i < kDead; ++i)
-        dead.start({.who = &disks[i], .device = DeviceId{1 + i}});
+        dead.start({.id = &disks[i], .device = DeviceId{1 + i}});
     // One each, and all that they share.
     ASSERT_TRUE(dead.wait_for_stuck(kDead + CallPool::kShared));
-    expect_served({.who = &owners[0], .device = DeviceId{1 + kDead}});
+    expect_served({.id = &owners[0], .device = DeviceId{1 + kDead}});
     EXPECT_EQ(dead.stuck, kDead + CallPool::kShared);
     EXPECT_TRUE(dead.let_end());
     EXPECT_EQ(dead.stuck, dead.started);
@@ -111,23 +111,23 @@ TEST_F(CallPools, CallsOfUnknownDevicesStopNoOther) {
     dead.start({.alone = true});
     ASSERT_TRUE(dead.wait_for_stuck(DeadCalls::kCalls));
     expect_served({.alone = true});
-    expect_served({.who = &owners[0], .device = DeviceId{1}});
+    expect_served({.id = &owners[0], .device = DeviceId{1}});
     EXPECT_TRUE(dead.let_end());
 }
 
 TEST_F(CallPools, CallsOfUnknownDevicesAreBounded) {
     while (dead.started <= CallPool::kAlone) dead.start({.alone = true});
     ASSERT_TRUE(dead.wait_for_stuck(CallPool::kAlone));
-    expect_served({.who = &owners[0], .device = DeviceId{1}});
+    expect_served({.id = &owners[0], .device = DeviceId{1}});
     EXPECT_EQ(dead.stuck, CallPool::kAlone) << "further ones wait";
     EXPECT_TRUE(dead.let_end());
     EXPECT_EQ(dead.stuck, dead.started);
     expect_served({.alone = true});
 }
 
-rdma::Task<rdma::Result<int>> call_of(CallPool& pool, const void* who,
+rdma::Task<rdma::Result<int>> call_of(CallPool& pool, const void* id,
                                       std::function<int()> function) {
-    const CallOwner owner{.who = who};
+    const CallOwner owner{.id = id};
     co_return co_await pool.call(owner, std::move(function));
 }
 
@@ -161,7 +161,7 @@ TEST_F(CallPools, ACallThatIsGivenUpIsMadeAllTheSame) {
     EXPECT_FALSE(done);
     may_end.release();
     EXPECT_TRUE(rdma::poll_until(loop, [&] { return done.load(); }));
-    expect_served({.who = &owners[0]});
+    expect_served({.id = &owners[0]});
 }
 
 // A call that does not return. It may outlive its test.
@@ -220,7 +220,7 @@ TEST_F(GivenUpCalls, ALoopCanEndBeforeOne) {
 
 // Each call waits for the next: none may be left to a thread that is busy.
 TEST_F(CallPools, CallsOfOneOwnerAreMadeSideBySide) {
-    const CallOwner owner{.who = &owners[0]};
+    const CallOwner owner{.id = &owners[0]};
     int told = 0;
     const auto tell = [&](int) { ++told; };
     for (int round = 0; round < 100; ++round) {

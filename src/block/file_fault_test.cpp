@@ -340,7 +340,7 @@ TEST_P(Openings, ThoseOfDeadDevicesStopNoOther) {
         return 0;
     };
     // Nobody knows which devices they are on.
-    for (const int& file : files) pool->run({.who = &file}, hangs, [&](int) { ++ended; });
+    for (const int& file : files) pool->run({.id = &file}, hangs, [&](int) { ++ended; });
     system_may_answer.release();
     EXPECT_TRUE(rdma::poll_until(loop, [&] { return opened.has_value(); }));
     path = folder + "/third";

@@ -44,7 +44,7 @@ ServerShard::ServerShard(std::shared_ptr<Common> common, std::size_t number)
 
 ServerShard::~ServerShard() {
     for (const auto& path : paths_) path->shut();
-    for (const auto& [uuid, place] : sessions_) place.session->abandon();
+    for (const auto& [uuid, entry] : sessions_) entry.session->abandon();
 }
 
 ServerStatistics ServerShard::statistics() const {
@@ -258,10 +258,10 @@ rdma::Task<void> ServerShard::decide(PathNumber newcomer, std::string name) {
 
 void ServerShard::let_in(ServerPath& path, const std::string& name) {
     ServerSession& session = path.session();
-    const auto place = sessions_.find(session.identity().uuid);
-    if (place == sessions_.end()) return path.refuse(ECONNRESET, "the session was forgotten");
+    const auto entry = sessions_.find(session.identity().uuid);
+    if (entry == sessions_.end()) return path.refuse(ECONNRESET, "the session was forgotten");
     if (common_->options.on_path) {
-        place->second.seen = true;
+        entry->second.seen = true;
         const Visitor visitor{session.identity().epoch, name, path.peer(),
                               session.identity().uuid.bytes, path.identity().incarnation != 1};
         if (const int error = common_->options.on_path(visitor); error != 0)
@@ -285,12 +285,12 @@ void ServerShard::probe_paths(const Uuid& session) {
 }
 
 void ServerShard::vacate(const Uuid& session, bool has_paths) {
-    const auto place = sessions_.find(session);
-    if (place == sessions_.end()) return;
-    if (!has_paths && place->second.session->paths() > 0) return;  // Its client is back after all.
-    place->second.session->say_goodbye();
+    const auto entry = sessions_.find(session);
+    if (entry == sessions_.end()) return;
+    if (!has_paths && entry->second.session->paths() > 0) return;  // Its client is back after all.
+    entry->second.session->say_goodbye();
     for (const auto& path : paths_)
-        if (&path->session() == place->second.session.get())
+        if (&path->session() == entry->second.session.get())
             path->close("it was silent, and another client wanted its session's name");
     closing_.notify_all();
 }
@@ -329,9 +329,9 @@ void ServerShard::end_closed_paths() {
         paths_.erase(dead);
         const auto session = path->session().shared_from_this();
         path.reset();
-        const auto place = sessions_.find(session->identity().uuid);
-        if (place == sessions_.end() || place->second.session != session) continue;
-        place->second.deserted = loop_.now();
+        const auto entry = sessions_.find(session->identity().uuid);
+        if (entry == sessions_.end() || entry->second.session != session) continue;
+        entry->second.deserted = loop_.now();
         common_->registry.set_paths(session->identity().uuid, session->paths());
     }
     // No path that a fence names is left.
@@ -350,12 +350,12 @@ void ServerShard::forget_gone() {
     }
 }
 
-ServerShard::Places::iterator ServerShard::forget(Places::iterator place) {
-    if (common_->options.on_session_end && place->second.seen)
-        common_->options.on_session_end(place->second.session->identity().epoch);
-    common_->registry.forget(place->first, number_);
-    place->second.session->abandon();  // A request that still runs may outlive this shard.
-    return sessions_.erase(place);
+ServerShard::Sessions::iterator ServerShard::forget(Sessions::iterator entry) {
+    if (common_->options.on_session_end && entry->second.seen)
+        common_->options.on_session_end(entry->second.session->identity().epoch);
+    common_->registry.forget(entry->first, number_);
+    entry->second.session->abandon();  // A request that still runs may outlive this shard.
+    return sessions_.erase(entry);
 }
 
 rdma::Task<void> ServerShard::forget_deserted() {
@@ -363,9 +363,9 @@ rdma::Task<void> ServerShard::forget_deserted() {
     while (co_await loop_.sleep(linger / 4 + std::chrono::milliseconds(1))) {
         const Instant now = loop_.now();
         for (auto at = sessions_.begin(); at != sessions_.end();) {
-            const Place& place = at->second;
-            const bool over = place.session->paths() == 0 && now - place.deserted > linger;
-            at = over && place.session->idle() ? forget(at) : std::next(at);
+            const Entry& entry = at->second;
+            const bool over = entry.session->paths() == 0 && now - entry.deserted > linger;
+            at = over && entry.session->idle() ? forget(at) : std::next(at);
         }
     }
 }
@@ -373,7 +373,7 @@ rdma::Task<void> ServerShard::forget_deserted() {
 rdma::Task<void> ServerShard::watch_handlers() {
     const Duration tick = common_->options.answer_within / ServerSession::kTicks;
     while (co_await loop_.sleep(tick))
-        for (const auto& [uuid, place] : sessions_) place.session->look_for_overdue();
+        for (const auto& [uuid, entry] : sessions_) entry.session->look_for_overdue();
 }
 
 }  // namespace feroce::rtrs

@@ -46,12 +46,12 @@ public:
     static void refuse(rdma::ConnectionRequest request, int error);
 
 private:
-    struct Place {
+    struct Entry {
         std::shared_ptr<ServerSession> session;
         Instant deserted{};  // Valid while it has no paths.
         bool seen = false;   // on_path was asked about it.
     };
-    using Places = std::map<Uuid, Place>;
+    using Sessions = std::map<Uuid, Entry>;
     struct Newcomer {
         rdma::ConnectionRequest request;
         ConnectRequest asked;
@@ -74,7 +74,7 @@ private:
     void end_closed_paths();
     ServerPath* find_path(const Uuid& uuid);
     ServerPath* find_path(PathNumber number);
-    Places::iterator forget(Places::iterator place);
+    Sessions::iterator forget(Sessions::iterator entry);
     void forget_gone();
     void limit_unproved();
     // From INFO to the decision: one client of a name is let in, another one when the first is
@@ -101,7 +101,7 @@ private:
     std::deque<Newcomer> newcomers_;  // Oldest first, as the next.
     std::deque<Newcomer> expected_;   // Further connections of proved paths; they come first.
     rdma::Signal arrived_;            // One of them.
-    Places sessions_;
+    Sessions sessions_;
     std::list<std::unique_ptr<ServerPath>> paths_;
     PathNumber last_path_ = kNoPath;
     std::vector<Asked> fences_;  // To be confirmed when the paths they name have ended.

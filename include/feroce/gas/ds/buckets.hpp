@@ -112,7 +112,7 @@ public:
 
 private:
     using Hold = typename Guarded<Content>::Hold;
-    struct Place {
+    struct Found {
         ptr<Entry> at;    // Of the key; null if it has none.
         ptr<Entry> free;  // For a new one; null if all are used.
         ptr<Bucket> last;
@@ -135,27 +135,27 @@ private:
     template <class Edit, class Tell>
     rdma::Task<Result<std::invoke_result_t<Tell, const Value&, const Value&>>> change_locked(
         Hold hold, Content& content, K key, Edit& edit, Tell& tell) {
-        auto place = co_await find(hold.block, content, key);
-        if (!place) co_return co_await guarded_.give_up(std::move(hold), place.error());
-        Value after = place->value;
+        auto found = co_await find(hold.block, content, key);
+        if (!found) co_return co_await guarded_.give_up(std::move(hold), found.error());
+        Value after = found->value;
         edit(after);
-        if (!place->at && !after) {
+        if (!found->at && !after) {
             const auto freed = co_await guarded_.unlock(std::move(hold));
             if (!freed) co_return freed.error();
-            co_return tell(place->value, after);
+            co_return tell(found->value, after);
         }
-        ptr<Entry> where = place->at ? place->at : place->free;
+        ptr<Entry> where = found->at ? found->at : found->free;
         if (!where) {
-            if (place->length == kLongest)
+            if (found->length == kLongest)
                 co_return co_await guarded_.give_up(std::move(hold), full());
-            const auto grown = co_await grow(hold, place->last);
+            const auto grown = co_await grow(hold, found->last);
             if (!grown) co_return co_await guarded_.give_up(std::move(hold), grown.error());
             where = *grown;
         }
         const Entry entry = after ? Entry{1, key, *after} : Entry();
         const auto done = co_await guarded_.store(std::move(hold), where, entry);
         if (!done) co_return done.error();
-        co_return tell(place->value, after);
+        co_return tell(found->value, after);
     }
 
     // Shows the entries of a list until `see` returns true, without a lock. False if somebody
@@ -194,20 +194,20 @@ private:
         }
         co_return endless();
     }
-    rdma::Task<Result<Place>> find(ptr<Bucket> first, Content& content, K key) {
-        Place place;
+    rdma::Task<Result<Found>> find(ptr<Bucket> first, Content& content, K key) {
+        Found found;
         const auto see = [&](ptr<Bucket> part, std::size_t index, const Entry& entry) {
-            place.last = part;
-            place.length += index == 0 ? 1 : 0;
-            if (entry.used == 0 && !place.free) place.free = entry_at(part, index);
+            found.last = part;
+            found.length += index == 0 ? 1 : 0;
+            if (entry.used == 0 && !found.free) found.free = entry_at(part, index);
             if (entry.used == 0 || !same(entry.key, key)) return false;
-            place.at = entry_at(part, index);
-            place.value = entry.value;
+            found.at = entry_at(part, index);
+            found.value = entry.value;
             return true;
         };
         const auto seen = co_await walk_locked(first, content, see);
         if (!seen) co_return seen.error();
-        co_return place;
+        co_return found;
     }
 
     // Continues a bucket; gives the first entry of the new part.
