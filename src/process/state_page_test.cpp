@@ -8,7 +8,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <functional>
+#include <string>
 #include <utility>
 
 #include "base/random.hpp"
@@ -279,6 +283,37 @@ TEST(StatePage, IsThatOfTheUserGiven) {
     const std::string folder = *user_directory(kOther);
     ::unlink((folder + "/" + std::to_string(child)).c_str());
     ::rmdir(folder.c_str());
+}
+
+// Of this process's memory, what is mapped from the file and may be read.
+std::uintmax_t readable_bytes(const std::string& path) {
+    std::ifstream maps("/proc/self/maps");
+    std::uintmax_t bytes = 0;
+    for (std::string line; std::getline(maps, line);) {
+        char* end = nullptr;
+        const std::uintmax_t first = std::strtoull(line.c_str(), &end, 16);
+        const std::uintmax_t last = std::strtoull(end + 1, &end, 16);
+        if (end[1] == 'r' && line.ends_with(path)) bytes += last - first;
+    }
+    return bytes;
+}
+
+// Valgrind reads all readable memory of a program that ends: a signal for every word beyond the
+// file's end kept it busy for a minute.
+TEST(StatePage, HasNoReadableMemoryThatItsFileHasNot) {
+    Owner owner([](StatePage& page) {
+        const std::string path = *user_directory(::geteuid()) + "/" + std::to_string(::getpid());
+        const auto agrees = [&] {
+            return readable_bytes(path) == std::filesystem::file_size(path);
+        };
+        StateSnapshot large = example();
+        large.qps.resize(5000);
+        if (!agrees() || !page.write(encode(large)) || !agrees()) ::_exit(1);
+    });
+    owner.await('d');
+    const auto reading = find(owner.pid(), 1ms);
+    ASSERT_TRUE(reading);
+    EXPECT_EQ(reading->snapshot.qps.size(), 5000u);
 }
 
 TEST(StatePage, AReaderMakesNoDirectory) {
