@@ -237,10 +237,10 @@ void SendWindow::on_loss(Instant now) {
 
 // The path has given so much, so it can: a loss that no queue explains is none of congestion, and
 // takes nothing of that. A queue shows by being about as long as it gets.
-void SendWindow::on_repaired_loss(Instant now) {
+void SendWindow::on_repaired_loss(Instant now, std::uint32_t bytes) {
     if (by_ring_) return;
     repairs_ = true;
-    round_lost_ += packet_bytes_;
+    round_lost_ += bytes;
     const Duration seen = queueing_delay(recent_rtt_);
     const Duration longest = std::max(queueing_max_, queueing_max_before_);
     const bool is_queueing =

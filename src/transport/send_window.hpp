@@ -64,8 +64,9 @@ public:
         std::uint32_t bytes);  // Will be sent again, or never: no verdict on the path.
     void adopt(std::uint32_t bytes) { in_flight_ += bytes; }  // Sent by another path.
     void on_rtt(Instant now, Duration sample);
-    void on_loss(Instant now);             // A sequence NAK or a timeout: all is sent again.
-    void on_repaired_loss(Instant now);    // Only what is lost is sent again.
+    void on_loss(Instant now);  // A sequence NAK or a timeout: all is sent again.
+    // Only what is lost is sent again: so many bytes.
+    void on_repaired_loss(Instant now, std::uint32_t bytes);
     void on_congestion_mark(Instant now);  // ECN echo (CNP).
 
 private:

@@ -276,8 +276,10 @@ TEST(Lists, APeerThatUnderstandsThemIsToldOfAllGaps) {
     ScriptedPeer peer(kKeeping);
     const Writer writer{blank(peer), 8};
     writer.send(0);
-    peer_lists(peer, Psn(0), 0);  // A hello.
-    peer.expect_silence();
+    peer_lists(peer, Psn(0), 0);  // A hello, which is answered: nothing is missing.
+    const SentPacket none = peer.expect_sent(Opcode::RcWriteOnly, kSendPsn - 1);
+    EXPECT_EQ(none.packet.reth().rkey.raw, kMark | asked(0).raw());
+    EXPECT_EQ(none.packet.reth().address, 0x1'000ULL);
     writer.send(2);
     peer.expect_nak(asked(1), NakCode::SequenceError);
     peer.expect_silence();  // The NAK says all.
@@ -356,6 +358,7 @@ TEST(KeepingResponses, OnlyWhatIsMissingIsAskedForAgain) {
     };
     respond(0);
     respond(3);
+    peer.expect_sent(Opcode::RcWriteOnly, sent(0));  // Says that we understand lists.
     const SentPacket again = peer.expect_sent(Opcode::RcReadRequest, sent(1));
     EXPECT_EQ(again.packet.reth().length, 2 * kMtu);
     EXPECT_EQ(again.packet.reth().address, begin + kMtu);

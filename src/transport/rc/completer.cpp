@@ -35,6 +35,8 @@ void Requester::on_response(Instant now, const wire::Packet& packet, std::uint32
     switch (packet.info->verb) {
         case wire::Verb::ReadResponse:
         case wire::Verb::AtomicAck:
+            if (has_board_) [[unlikely]]
+                note_answer(now, number);
             take_response(now, packet, number, packets);
             if (qp_.recovery() != nullptr) [[unlikely]]
                 take_held(now);
@@ -101,13 +103,16 @@ void Requester::on_ack(Instant now, PacketNumber number, wire::Aeth aeth) {
     advance(now, reach);
     update_credits(aeth);
     if (reach == end || qp_.state() == QpState::Err) return;
-    note_acknowledged(end);
-    if (gap_reported_ || is_asked_for()) return;
     // IBTA 9.7.5.1.2: acknowledging past an unanswered READ means its response was lost.
+    if (may_judge()) {
+        note_acknowledged(end);
+        return judge_answers(now, end);
+    }
+    if (gap_reported_) return;
     gap_reported_ = true;
     qp_.services().counters.add(Counter::CompleterRetry);
     qp_.services().counters.add(Counter::ImpliedNaks);
-    repair_response(now, aeth.syndrome.raw);
+    go_back(now, Counter::ResentByResponse, Rule::RetryLimit, aeth.syndrome.raw);
 }
 
 void Requester::update_credits(wire::Aeth aeth) {
@@ -142,7 +147,7 @@ void Requester::on_nak(Instant now, PacketNumber number, wire::Syndrome syndrome
             qp_.window()->on_loss(now);
             return go_back(now, Counter::ResentBySequence, Rule::PeerRefused, syndrome.raw);
         }
-        qp_.window()->on_repaired_loss(now);
+        note_loss(now, qp_.send_queue().at(qp_.send_queue().head()), flight_.una);
         if (again || spend_retry(now, Rule::PeerRefused, syndrome.raw))
             repair(Counter::ResentBySequence, static_cast<std::uint8_t>(run));
         return;
@@ -315,7 +320,7 @@ std::uint32_t Requester::bytes_between(PacketNumber from, PacketNumber to) const
 // What is acknowledged leaves the window.
 void Requester::settle_flight(Instant now, PacketNumber to) {
     const PacketNumber position = position_number();
-    const std::uint32_t told = has_board_ ? forget_told(to) : 0;
+    const std::uint32_t told = has_board_ ? forget_told(now, to) : 0;
     const std::uint32_t acknowledged =
         to < position ? bytes_between(flight_.una, to) - told : flight_.bytes;
     ASSERT(acknowledged <= flight_.bytes);
@@ -324,7 +329,8 @@ void Requester::settle_flight(Instant now, PacketNumber to) {
     flight_.una = to;
     if (has_board_) [[unlikely]]
         count_oldest();
-    while (!flight_.read_ends.empty() && flight_.read_ends.front() <= to) flight_.read_ends.pop();
+    for (; !flight_.asked.empty() && flight_.asked.front().end <= to; flight_.asked.pop())
+        if (flight_.asked.front().is_answered()) --qp_.recovery()->answered;
 }
 
 void Requester::take_sample(Instant now) {
@@ -366,7 +372,7 @@ void Requester::rewind(Counter cause) {
     position_.resend_cause = cause;
     qp_.window()->on_forgotten(flight_.bytes);
     flight_.bytes = 0;
-    flight_.read_ends.clear();
+    forget_asked();
     sample_.stop();
     far_gathers_ = false;
     probe_.due = probe_.of_message = probe_.is_repair = false;

@@ -43,24 +43,24 @@ void Requester::on_gap_list(Instant now) {
         std::min(position_number(), flight_.una + (Scoreboard::kPackets - 1));
     PacketNumber number = flight_.una.nearest(recovery.heard.base);
     if (limit <= number) return;
-    if (!has_board_) {
-        if (!with_memory([&] { recovery.board = std::make_unique<Scoreboard>(flight_.una); }))
-            return;
-        has_board_ = true;
-    }
     recovery.peer_sends_lists = true;
     recovery.peer.note_kept();
     tests_peer_ = false;
+    PacketNumber end = number;
+    for (const std::uint16_t run : recovery.heard.runs) end = end + run;
+    if (end <= flight_.una || !open_board()) return;
     const SendQueue& queue = qp_.send_queue();
     std::uint64_t index = queue.head();
     bool kept = false;
+    // What follows may only have been overtaken.
+    const PacketNumber judged = std::max(end, recovery.board->end()) - overtaken_max();
     for (const std::uint16_t run : recovery.heard.runs) {
         for (std::uint32_t i = 0; i < run && number < limit; ++i, number = number + 1) {
             if (number < flight_.una) continue;
             while (queue.at(index).end() <= number) ++index;
             if (kept)
                 mark_kept(now, queue.at(index), number);
-            else
+            else if (number < judged)
                 mark_missing(now, queue.at(index), number);
         }
         kept = !kept;
@@ -68,40 +68,35 @@ void Requester::on_gap_list(Instant now) {
     arm(now);
 }
 
-// What it counts in the window itself: the responses of a READ are counted until they come.
-std::uint32_t Requester::own_cost(const SendWqe& wqe, PacketNumber number) const {
-    const std::uint64_t packet = number - wqe.first_packet;
-    return needs_response(wqe.op) ? 0 : cost(wqe, packet, packet + 1);
-}
-
 void Requester::mark_kept(Instant now, const SendWqe& wqe, PacketNumber number) {
-    if (number == flight_.una) return;
+    if (number == flight_.una || needs_response(wqe.op)) return;
     Scoreboard& board = *qp_.recovery()->board;
     if (board.is_kept(number)) return;
-    if (sample_.runs() && sample_.packet == number && !needs_response(wqe.op)) {
+    if (is_late(now, number)) qp_.recovery()->reordering.note_late(board.end() - number);
+    if (sample_.runs() && sample_.packet == number) {
         qp_.window()->on_rtt(now, now - sample_.sent);
         qp_.services().counters.round_trips.add(now - sample_.sent);
         sample_.stop();
     }
-    const std::uint32_t bytes = board.note_kept(number, own_cost(wqe, number));
+    const std::uint64_t packet = number - wqe.first_packet;
+    const std::uint32_t bytes = board.note_kept(number, cost(wqe, packet, packet + 1));
     flight_.bytes -= bytes;
     qp_.window()->on_acked(now, bytes);
 }
 
 // One that was sent again lately may be on its way. Of a READ a packet asks for a whole piece.
 void Requester::mark_missing(Instant now, const SendWqe& wqe, PacketNumber number) {
-    if (wqe.op == SendOp::Read && (number - wqe.first_packet) % read_piece_packets_ != 0) return;
+    const bool is_read = wqe.op == SendOp::Read;
+    if (is_read && (number - wqe.first_packet) % read_piece_packets_ != 0) return;
     Scoreboard& board = *qp_.recovery()->board;
     const Duration round_trip = qp_.window()->smoothed_rtt();
     const Duration patience = round_trip == Duration(0) ? kPatienceAtFirst : round_trip * 5 / 4;
     if (!board.is_missing(number, now - patience)) return;
-    if (!board.was_repeated(number)) qp_.window()->on_repaired_loss(now);
-    const bool is_oldest = number == flight_.una;
-    const std::uint32_t bytes = board.note_missing(number, is_oldest ? 0 : own_cost(wqe, number));
-    flight_.bytes -= bytes;
-    qp_.window()->on_forgotten(bytes);
-    sends_again_ = true;
-    if (sample_.packet == number) sample_.stop();
+    if (!board.was_repeated(number)) note_loss(now, wqe, number);
+    if (is_read) qp_.recovery()->copies_left = Recovery::kCopied;
+    const PacketNumber end = is_read ? piece_end(wqe, number) : number + 1;
+    for (PacketNumber lost = number; lost < end && !board.is_kept(lost); lost = lost + 1)
+        lose(wqe, lost);
 }
 
 // By a NAK. What is before it is acknowledged up to `reach`, where a READ has no answer yet.
@@ -111,7 +106,7 @@ void Requester::on_named_gap(Instant now, PacketNumber reach, PacketNumber numbe
     if (qp_.state() == QpState::Err) return;
     if (reach != number) {
         note_acknowledged(number);
-        if (!gap_reported_ && !is_asked_for()) say_response_lost(now);
+        if (may_judge()) judge_answers(now, number);
         if (qp_.state() == QpState::Err || flight_.bytes == 0) return;
     }
     GapList& list = qp_.recovery()->heard;
@@ -122,8 +117,10 @@ void Requester::on_named_gap(Instant now, PacketNumber reach, PacketNumber numbe
 }
 
 // Of what is acknowledged now, the bytes that left the window already.
-std::uint32_t Requester::forget_told(PacketNumber to) {
+std::uint32_t Requester::forget_told(Instant now, PacketNumber to) {
     Scoreboard& board = *qp_.recovery()->board;
+    if (probe_.repeated == 0 && !is_answered(flight_.una) && is_late(now, flight_.una))
+        qp_.recovery()->reordering.note_late(board.end() - flight_.una);
     const std::uint32_t bytes = board.forget_before(to);
     if (board.end() <= to) drop_board();
     return bytes;
@@ -132,11 +129,14 @@ std::uint32_t Requester::forget_told(PacketNumber to) {
 void Requester::drop_board() {
     if (!has_board_) return;
     qp_.recovery()->board.reset();
+    qp_.recovery()->asked_again.clear();
     has_board_ = sends_again_ = false;
 }
 
-// As in the network, whatever became of it: something is always waited for.
+// As in the network, whatever became of it: something is always waited for. An answer that is here
+// is about to be taken, and is not the oldest then.
 void Requester::count_oldest() {
+    if (qp_.recovery()->board->is_kept(flight_.una) && is_answered(flight_.una)) return;
     const std::uint32_t bytes = qp_.recovery()->board->count_oldest(flight_.una);
     flight_.bytes += bytes;
     qp_.window()->adopt(bytes);
@@ -156,7 +156,16 @@ bool Requester::is_full() const {
 
 // The oldest is in the window whether it was lost or not.
 bool Requester::may_send_missing(Instant now) const {
+    if (asks_too_much()) return false;
     return qp_.window()->may_send(now) || qp_.recovery()->board->is_due(flight_.una);
+}
+
+void Requester::note_repeated(Instant now, PacketNumber from, std::uint32_t packets) {
+    std::uint32_t bytes = 0;
+    for (std::uint32_t i = 0; i < packets; ++i)
+        bytes += qp_.recovery()->board->note_repeated(from + i, now);
+    flight_.bytes += bytes;
+    qp_.window()->on_sent(now, bytes);
 }
 
 bool Requester::send_missing(Instant now) {
@@ -164,15 +173,18 @@ bool Requester::send_missing(Instant now) {
     const PacketNumber number = board.next_due();
     sends_again_ = number < board.end();
     if (!sends_again_) return true;
-    const std::uint32_t bytes = board.note_repeated(number, now);
-    flight_.bytes += bytes;
-    qp_.window()->on_sent(now, bytes);
     const Position before = position_;
-    const Counter cause = std::exchange(probe_.cause, Counter::ResentBySequence);
+    const PacketNumber sent_end = flight_.sent_end;
     position_.index = qp_.send_queue().head();
     while (qp_.send_queue().at(position_.index).end() <= number) ++position_.index;
-    position_.packet =
-        static_cast<std::uint32_t>(number - qp_.send_queue().at(position_.index).first_packet);
+    const SendWqe& wqe = qp_.send_queue().at(position_.index);
+    position_.packet = static_cast<std::uint32_t>(number - wqe.first_packet);
+    const bool asks = needs_response(wqe.op);
+    const Counter cause =
+        std::exchange(probe_.cause, asks ? Counter::ResentByResponse : Counter::ResentBySequence);
+    const std::uint32_t packets = asks ? due_answers(wqe, number) : 1;
+    // First, so that the one that closes the window asks for an acknowledgement.
+    if (!asks) note_repeated(now, number, 1);
     probe_.sending = true;
     probe_.run = 0;
     const bool sent = send_next(now);
@@ -181,6 +193,8 @@ bool Requester::send_missing(Instant now) {
     if (!sent || !probe_.sending || qp_.state() == QpState::Err || is_failing()) return false;
     probe_.sending = false;
     probe_.cause = cause;
+    if (asks) note_repeated(now, number, packets);
+    if (asks) qp_.recovery()->asked_again.push({number, number + packets, sent_end});
     position_ = before;
     sends_again_ = board.next_due() < board.end();
     return true;

@@ -21,7 +21,7 @@ const char* Requester::check_invariants() const {
 }
 
 const char* Requester::check_stopped() const {
-    if (flight_.bytes != 0 || !flight_.read_ends.empty()) return "stopped with packets in flight";
+    if (flight_.bytes != 0 || !flight_.asked.empty()) return "stopped with packets in flight";
     if (has_board_ || sends_again_) return "stopped with packets to be sent again";
     if (deadline() != kNever || probe_.due) return "stopped with a timer running";
     if (holds_ || tests_peer_) return "stopped with responses kept or a repair on its way";
@@ -66,11 +66,15 @@ const char* Requester::check_flight() const {
     if (flight_.bytes > 0 && flight_.bytes > qp_.window()->in_flight())
         return "more bytes in flight than the window knows of";
     PacketNumber before = flight_.una;
-    for (std::size_t i = 0; i < flight_.read_ends.size(); ++i) {
-        const PacketNumber end = flight_.read_ends[i];
+    std::size_t answered = 0;
+    for (std::size_t i = 0; i < flight_.asked.size(); ++i) {
+        const PacketNumber end = flight_.asked[i].end;
+        answered += flight_.asked[i].is_answered();
         if (end <= before || end > flight_.sent_end) return "outstanding READs are not in order";
         before = end;
     }
+    if (answered != (qp_.recovery() == nullptr ? 0 : qp_.recovery()->answered))
+        return "answered requests are counted wrong";
     const bool has_timeout = qp_.attributes().timeout != 0;
     if (flight_.bytes > 0 && has_timeout && retry_deadline_ == kNever)
         return "packets in flight without a timer";
@@ -87,7 +91,10 @@ const char* Requester::check_held() const {
     const Recovery* const recovery = qp_.recovery();
     if (holds_ != (recovery != nullptr && !recovery->responses.empty()))
         return "responses are kept, but nobody knows";
+    if (!has_board_ && recovery != nullptr && !recovery->asked_again.empty())
+        return "answers were asked for again, but nobody knows which";
     if (!holds_) return nullptr;
+    if (!has_board_) return "responses are kept, but what is missing is not known";
     const auto [first, last] = recovery->responses.bounds();
     if (first <= flight_.una) return "a response is kept that could be taken";
     if (last >= flight_.sent_end) return "a response is kept for what was not sent";

@@ -2,10 +2,12 @@
 // that loses nothing has none. See ADR 34 for the rules.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 
 #include "base/packet_number.hpp"
+#include "base/ring.hpp"
 #include "base/time.hpp"
 #include "transport/rc/gap_list.hpp"
 #include "transport/rc/out_of_order_store.hpp"
@@ -44,6 +46,28 @@ private:
     std::uint32_t losses_left_ = 0;
 };
 
+// How far packets overtake each other on the way. What is missing is taken for lost when so many
+// that follow it have come. Learned from those that were taken for lost and came after all, and
+// forgotten as losses turn out to be losses: a network that keeps the order costs no waiting.
+class Reordering {
+public:
+    std::uint32_t packets() const { return packets_; }
+    void note_late(std::uint64_t packets) {
+        packets_ = std::max(packets_, static_cast<std::uint32_t>(std::min(packets, kMost)));
+        losses_ = 0;
+    }
+    void note_lost() {
+        if (++losses_ % kMemory == 0) packets_ /= 2;
+    }
+
+private:
+    static constexpr std::uint64_t kMost = 256;
+    static constexpr std::uint32_t kMemory = 64;
+
+    std::uint32_t packets_ = 0;
+    std::uint32_t losses_ = 0;  // Since one was late.
+};
+
 struct Recovery {
     explicit Recovery(HoldBudget& budget) : requests(budget), responses(budget) {}
 
@@ -58,11 +82,12 @@ struct Recovery {
 
     // The requester understands lists (GapList): it said so. What is owed of them begins here.
     bool peer_reads_lists = false;
+    bool greets = false;  // It is to hear that we send them, if only that nothing is missing.
     PacketNumber list_from;
     GapList heard;  // The last that the peer sent as the responder to our requests.
 
     void start_responder() {
-        peer_reads_lists = false;
+        peer_reads_lists = greets = false;
         executed_begin = executed_end = PacketNumber();
         came_again = goes_back = false;
     }
@@ -73,15 +98,36 @@ struct Recovery {
     // The requester's: responses behind one that is missing.
     OutOfOrderStore responses;
     PeerKind peer;
+    Reordering reordering;
     Instant repeated_at{};   // When the oldest packet was last sent alone.
-    PacketNumber asked_end;  // Responses before it were asked for again.
     PacketNumber acked_end;  // Up to here the peer acknowledged, past READs without an answer.
     // What lists told. Null: nothing that counts now.
     std::unique_ptr<Scoreboard> board;
+    // Of answers, while there is a board (answers.cpp). Before this number it is known which of the
+    // first answers are lost.
+    PacketNumber judged_end;
+    // Those that were asked for again, in the order of asking. A peer answers in that order, so an
+    // answer to what was asked for later says that what is still missing of these is lost again.
+    struct AskedAgain {
+        PacketNumber begin;
+        PacketNumber end;
+        PacketNumber sent_end;  // What was sent for the first time by then.
+    };
+    static constexpr std::size_t kAskedAgainMax = 16;
+    Ring<AskedAgain> asked_again{kAskedAgainMax};
+    std::size_t answered = 0;  // How many requests got all answers, behind one that did not.
     bool peer_sends_lists = false;
     // The peer is told that we understand lists at the first loss, the second, the fourth and so
     // on, until it sends one.
     std::uint32_t losses = 0;
+    // A request for a READ that is lost holds up all behind it. After one was, those that follow
+    // are sent twice for a while.
+    static constexpr std::uint32_t kCopied = 256;
+    std::uint32_t copies_left = 0;
+    bool should_copy() {
+        if (copies_left > 0) --copies_left;
+        return copies_left > 0;
+    }
     bool should_say_hello() {
         ++losses;
         return !peer_sends_lists && (losses & (losses - 1)) == 0;
@@ -89,10 +135,13 @@ struct Recovery {
 
     void start_requester() {
         peer = PeerKind();
-        asked_end = acked_end = PacketNumber();
+        reordering = Reordering();
+        acked_end = PacketNumber();
         board.reset();
+        asked_again.clear();
         peer_sends_lists = false;
-        losses = 0;
+        losses = copies_left = 0;
+        answered = 0;
     }
 };
 

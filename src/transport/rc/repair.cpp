@@ -85,28 +85,6 @@ void Requester::note_acknowledged(PacketNumber end) {
     qp_.recovery()->acked_end = std::max(qp_.recovery()->acked_end, end);
 }
 
-// The oldest response was asked for again, and may be on its way.
-bool Requester::is_asked_for() const {
-    return qp_.recovery() != nullptr && flight_.una < qp_.recovery()->asked_end;
-}
-
-void Requester::repair_response(Instant now, std::uint8_t syndrome) {
-    if (flight_.bytes == 0 || far_lands_ || !qp_.make_recovery())
-        return go_back(now, Counter::ResentByResponse, Rule::RetryLimit, syndrome);
-    if (spend_retry(now, Rule::RetryLimit, syndrome)) repair(Counter::ResentByResponse, 1);
-}
-
-// How many of the next `packets` responses of a READ are missing.
-std::uint32_t Requester::ask_again(PacketNumber from, std::uint32_t packets) {
-    if (qp_.recovery() == nullptr) return packets;
-    if (holds_) {
-        const PacketNumber held = qp_.recovery()->responses.first_from(from);
-        packets = static_cast<std::uint32_t>(std::min<std::uint64_t>(packets, held - from));
-    }
-    qp_.recovery()->asked_end = from + packets;
-    return packets;
-}
-
 // By a response: the packet is of a READ or an atomic. It was sent and is not acknowledged.
 bool Requester::is_answered(PacketNumber number) const {
     const SendQueue& queue = qp_.send_queue();
@@ -115,41 +93,43 @@ bool Requester::is_answered(PacketNumber number) const {
     return needs_response(queue.at(i).op);
 }
 
-bool Requester::hold_response(const wire::Packet& packet, PacketNumber number,
+bool Requester::hold_response(Instant now, const wire::Packet& packet, PacketNumber number,
                               std::uint32_t packets) {
-    if (packets != 1 || far_lands_ || !is_answered(number) || !qp_.make_recovery()) return false;
-    const bool held =
-        qp_.recovery()->responses.hold(flight_.una, number, packet, qp_.attributes().path_mtu);
-    holds_ = holds_ || held;
-    return held;
+    if (packets != 1 || position_number() <= number || !is_answered(number) || !may_judge())
+        return false;
+    Recovery& recovery = *qp_.recovery();
+    if (!recovery.responses.hold(flight_.una, number, packet, qp_.attributes().path_mtu))
+        return false;
+    holds_ = true;
+    const SendQueue& queue = qp_.send_queue();
+    std::uint64_t index = queue.head();
+    while (queue.at(index).end() <= number) ++index;
+    const std::uint64_t at = number - queue.at(index).first_packet;
+    const std::uint32_t bytes =
+        recovery.board->note_kept(number, cost(queue.at(index), at, at + 1));
+    flight_.bytes -= bytes;
+    qp_.window()->on_acked(now, bytes);
+    count_answer(number);
+    return true;
 }
 
-// A response before this one is missing. It is asked for, once; if none can be kept, all are.
+// A response before this one is missing. If none can be kept, all are asked for again.
 void Requester::on_early_response(Instant now, const wire::Packet& packet, PacketNumber number,
                                   std::uint32_t packets) {
-    const bool held = hold_response(packet, number, packets);
-    if (gap_reported_) {
-        if (!held) qp_.services().counters.drop(DropReason::OutOfSequence);
-        return;
-    }
+    const bool held = hold_response(now, packet, number, packets);
+    if (!held && (holds_ || gap_reported_)) qp_.services().counters.drop(DropReason::OutOfSequence);
+    if (!holds_ && gap_reported_) return;
     advance(now, first_unanswered_before(number));
     if (qp_.state() == QpState::Err) return;
-    // Of what was asked for again this one is not: it was on its way before.
-    if (is_asked_for() && qp_.recovery()->asked_end <= number) return;
-    say_response_lost(now);
-}
-
-void Requester::say_response_lost(Instant now) {
+    if (holds_ && has_board_ && !far_lands_) return judge_answers(now, number);
     gap_reported_ = true;
     qp_.services().counters.add(Counter::CompleterRetry);
     qp_.services().counters.add(Counter::ImpliedNaks);
     qp_.window()->on_loss(now);
-    if (holds_) return repair_response(now, 0);
     go_back(now, Counter::ResentByResponse, Rule::RetryLimit, 0);
 }
 
-// After a response: those that waited for it follow, then what was acknowledged behind them. The
-// next that is missing is asked for at once.
+// After a response: those that waited for it follow, then what was acknowledged behind them.
 void Requester::take_held(Instant now) {
     Recovery& recovery = *qp_.recovery();
     OutOfOrderStore::Taken next;
@@ -166,9 +146,8 @@ void Requester::take_held(Instant now) {
     }
     if (qp_.state() == QpState::Err || is_failing()) return;
     if (flight_.una < recovery.acked_end) advance(now, first_unanswered_before(recovery.acked_end));
-    if (!holds_ || gap_reported_ || is_asked_for() || qp_.state() == QpState::Err) return;
+    if (!holds_ || qp_.state() == QpState::Err) return;
     advance(now, first_unanswered_before(recovery.responses.first_from(flight_.una)));
-    if (qp_.state() != QpState::Err && flight_.bytes > 0) say_response_lost(now);
 }
 
 void Requester::drop_held() {
@@ -176,7 +155,6 @@ void Requester::drop_held() {
     if (qp_.recovery() == nullptr) return;
     if (holds_) qp_.recovery()->responses.clear();
     holds_ = false;
-    qp_.recovery()->asked_end = flight_.una;
 }
 
 }  // namespace feroce::transport::rc

@@ -87,7 +87,7 @@ void Requester::start() {
     position_.packet = 0;
     retries_left_ = qp_.attributes().retry_count;
     rnr_left_ = qp_.attributes().rnr_retry;
-    flight_.read_ends.clear();
+    flight_.asked.clear();
     cut_reads();
     credits_.next = credits_.limit = kFirstSequence;
     credits_.known = false;
@@ -95,8 +95,11 @@ void Requester::start() {
 }
 
 void Requester::reserve() {
-    const std::size_t depth = qp_.attributes().read_atomic_max;
-    if (flight_.read_ends.capacity() < depth) regrow(flight_.read_ends, depth);
+    // Several times as many may be out if some are answered: see may_ask().
+    constexpr std::size_t kTimes = 4;
+    const bool keeps = qp_.services().hold_budget != nullptr;
+    const std::size_t depth = qp_.attributes().read_atomic_max * (keeps ? kTimes : 1);
+    if (flight_.asked.capacity() < depth) regrow(flight_.asked, depth);
 }
 
 // Not in the midst of a READ.
@@ -114,7 +117,7 @@ void Requester::stop() {
 void Requester::halt() {
     if (qp_.window() != nullptr) qp_.window()->on_forgotten(flight_.bytes);
     flight_.bytes = 0;
-    flight_.read_ends.clear();
+    forget_asked();
     retry_deadline_ = rnr_until_ = kNever;
     probe_ = Probe{};
     sample_.stop();
@@ -165,7 +168,7 @@ bool Requester::wants_to_send(Instant now) const {
 
 bool Requester::waits_for_window(Instant now) const {
     if (sends_again_) [[unlikely]]
-        return !may_send_missing(now);
+        return !may_send_missing(now) && !asks_too_much();
     return may_send_next(now) && !window_open(now);
 }
 
@@ -201,20 +204,12 @@ bool Requester::may_send_next(Instant now) const {
 
 bool Requester::may_start(const SendWqe& wqe) const {
     const SendOp op = wqe.op;
-    if (wqe.fence && position_.packet == 0 && (!flight_.read_ends.empty() || far_lands_))
-        return false;
+    if (wqe.fence && position_.packet == 0 && (!flight_.asked.empty() || far_lands_)) return false;
     // A bind or an invalidation takes effect when all before it are done, fence or not: the peer
     // may still be using the old key.
     if (is_local(op)) return wqe.executed || position_.index == qp_.send_queue().head();
-    if (needs_response(op)) return may_ask() && (!far_lands_ || may_land_more());
+    if (needs_response(op)) return may_ask(wqe) && (!far_lands_ || may_land_more());
     return position_.packet > 0 || within_credits(wqe);
-}
-
-// The ring may be larger.
-bool Requester::may_ask() const {
-    return flight_.read_ends.empty() ||
-           (!flight_.read_ends.full() &&
-            flight_.read_ends.size() < qp_.attributes().read_atomic_max);
 }
 
 // IBTA 9.7.7.2: beyond the credits one message may go out while none is outstanding, as a probe.
@@ -290,6 +285,12 @@ bool Requester::send_probe(Instant now) {
     seek_unanswered();
     probe_.due = false;
     const bool of_message = !needs_response(qp_.send_queue().at(position_.index).op);
+    if (has_board_ && !of_message) {
+        position_ = before;
+        probe_.repeated = 1;
+        lose_oldest_answer(now);
+        return send_missing(now);
+    }
     probe_.of_message = of_message && !hears_lists();  // Else a list tells more.
     probe_.run = static_cast<std::uint8_t>(of_message ? run_until(end) : 1);
     probe_.repeated = std::max(probe_.repeated, probe_.run);
@@ -364,7 +365,8 @@ bool Requester::send_read(Instant now, SendWqe& wqe) {
     // one that reached past its old end would be neither new nor a duplicate to the peer.
     const std::uint32_t to_piece_end = read_piece_packets_ - position_.packet % read_piece_packets_;
     std::uint32_t packets = std::min(to_piece_end, wqe.packets - position_.packet);
-    if (probe_.sending) packets = ask_again(wqe.first_packet + position_.packet, packets);
+    if (probe_.sending && has_board_)
+        packets = due_answers(wqe, wqe.first_packet + position_.packet);
     const std::uint64_t offset = std::uint64_t{position_.packet} * mtu;
     const std::uint64_t length =
         std::min<std::uint64_t>(std::uint64_t{packets} * mtu, wqe.length - offset);
@@ -373,7 +375,12 @@ bool Requester::send_read(Instant now, SendWqe& wqe) {
     spec.ack_request = true;
     spec.extensions.reth = {wqe.remote_address + offset, wqe.rkey,
                             static_cast<std::uint32_t>(length)};
-    return transmit(now, wqe, spec, packets);
+    const bool sent = transmit(now, wqe, spec, packets);
+    if (sent && hears_lists() && qp_.recovery()->should_copy()) {
+        spec.ack_request = false;  // So its peer knows it for a copy.
+        append_packet(qp_, spec);
+    }
+    return sent;
 }
 
 bool Requester::send_single(Instant now, SendWqe& wqe) {
@@ -457,7 +464,7 @@ bool Requester::transmit(Instant now, SendWqe& wqe, PacketSpec& spec, std::uint3
         arm(now);
         return true;
     }
-    if (needs_response(wqe.op)) flight_.read_ends.push(number + packets);
+    if (needs_response(wqe.op)) flight_.asked.push({number + packets, packets});
     if (!sample_.runs() && !resent && spec.ack_request) {
         sample_.packet = number;
         sample_.sent = now;

@@ -15,11 +15,11 @@
 #include <optional>
 
 #include "base/packet_number.hpp"
-#include "base/ring.hpp"
 #include "base/time.hpp"
 #include "transport/packet_builder.hpp"
 #include "transport/queue_pair.hpp"
 #include "transport/rc/far_outbound.hpp"
+#include "transport/rc/flight.hpp"
 #include "wire/opcode.hpp"
 
 namespace feroce::transport::rc {
@@ -59,59 +59,11 @@ public:
     const char* check_invariants() const;  // See Machine.
 
 private:
-    // What goes out next: a packet of the request with that index.
-    struct Position {
-        std::uint64_t index = 0;
-        std::uint32_t packet = 0;
-        Counter resend_cause = Counter::ResentByTimeout;  // Of the last rewind.
-    };
-    // A resend long before the acknowledgement timeout, when round trips are known to be short: the
-    // oldest packet again, alone, since the peer may only be slow. It is not counted: retry_count
-    // means timeouts of the length the program chose. A repair is one too, of what the peer said is
-    // missing.
-    struct Probe {
-        Instant deadline = kNever;
-        std::uint8_t sent = 0;      // Since the last progress: each waits twice as long.
-        std::uint8_t run = 1;       // How many packets the next one sends.
-        std::uint8_t repeated = 0;  // How many were sent, from the oldest on.
-        std::uint8_t echoes = 0;    // The last acknowledgement came again so often.
-        Counter cause = Counter::ResentByProbe;
-        bool due : 1 = false;
-        bool sending : 1 = false;     // Only while send_probe() runs.
-        bool of_message : 1 = false;  // A message's packet was probed: see rest_is_lost().
-        bool is_repair : 1 = false;
-    };
-    // What was sent and is not answered.
-    struct Flight {
-        PacketNumber una;                     // The oldest packet not yet acknowledged.
-        PacketNumber sent_end;                // One past the highest packet ever sent.
-        PacketNumber fresh;                   // First number that no request owns yet.
-        PacketNumber taken;                   // Before it the peer has all, as its NAKs say.
-        std::uint32_t bytes = 0;              // This queue pair's share of its window.
-        std::uint32_t since_ack_request = 0;  // Bytes sent since an acknowledgement was asked for.
-        // One past the last packet of each outstanding READ or atomic: at most read_atomic_max.
-        Ring<PacketNumber> read_ends{1};
-    };
-    // One round-trip sample at a time (Karn: never of a resent packet).
-    struct RttSample {
-        PacketNumber packet;
-        Instant sent = kNever;  // kNever: none runs.
-        bool runs() const { return sent != kNever; }
-        void stop() { sent = kNever; }
-    };
-    // End-to-end credits, if known: messages that take a receive may start below `limit`.
-    struct Credits {
-        std::uint64_t next = 0;  // The number of the next message.
-        std::uint64_t limit = 0;
-        bool known = false;
-    };
-
     // Sending (requester.cpp).
     bool may_send_next(Instant now) const;  // But for the window.
     bool window_open(Instant now) const;
     bool runs_ahead() const;  // Of the window, by a ring.
     bool may_start(const SendWqe& wqe) const;
-    bool may_ask() const;  // For one more response.
     bool within_credits(const SendWqe& wqe) const;
     void number(SendWqe& wqe);
     bool send_next(Instant now);  // False if the queue pair failed.
@@ -164,31 +116,48 @@ private:
     // repair.cpp: only what is missing is sent again.
     bool may_repair();
     void repair(Counter cause, std::uint8_t run);
-    void repair_response(Instant now, std::uint8_t syndrome);
     bool is_being_repaired(Instant now, PacketNumber number) const;
     void go_on_repairing(Instant now, PacketNumber number);
     void note_acknowledged(PacketNumber end);
-    bool is_asked_for() const;
     void judge_peer(PacketNumber to);
     void note_echo(Instant now);
     bool is_answered(PacketNumber number) const;
-    bool hold_response(const wire::Packet& packet, PacketNumber number, std::uint32_t packets);
+    bool hold_response(Instant now, const wire::Packet& packet, PacketNumber number,
+                       std::uint32_t packets);
     void on_early_response(Instant now, const wire::Packet& packet, PacketNumber number,
                            std::uint32_t packets);
-    void say_response_lost(Instant now);
     void take_held(Instant now);
     void drop_held();
-    std::uint32_t ask_again(PacketNumber from, std::uint32_t packets);
+    // answers.cpp: those that are missing.
+    bool may_ask(const SendWqe& wqe) const;  // For one more response.
+    bool open_board();
+    bool may_judge();
+    void note_loss(Instant now, const SendWqe& wqe, PacketNumber number);
+    std::uint64_t overtaken_max() const;
+    bool is_late(Instant now, PacketNumber number) const;
+    void lose(const SendWqe& wqe, PacketNumber number);
+    void forget_asked();
+    void count_answer(PacketNumber number);
+    void note_answer(Instant now, PacketNumber number);
+    void judge_answers(Instant now, PacketNumber end);
+    enum class Asked : std::uint8_t { Once, Again };
+    bool lose_answers(Instant now, PacketNumber from, PacketNumber to, Asked which);
+    bool expire_ask(Instant now);
+    void report_lost_answer(Instant now);
+    void lose_oldest_answer(Instant now);
+    std::uint32_t due_answers(const SendWqe& wqe, PacketNumber number) const;
+    PacketNumber piece_end(const SendWqe& wqe, PacketNumber number) const;
+    bool asks_too_much() const;
     // gaps.cpp: what lists tell.
     bool hears_lists() const;
     void say_hello();
     void on_named_gap(Instant now, PacketNumber reach, PacketNumber number);
     void mark_missing(Instant now, const SendWqe& wqe, PacketNumber number);
     void mark_kept(Instant now, const SendWqe& wqe, PacketNumber number);
-    std::uint32_t forget_told(PacketNumber to);
-    std::uint32_t own_cost(const SendWqe& wqe, PacketNumber number) const;
+    std::uint32_t forget_told(Instant now, PacketNumber to);
     bool may_send_missing(Instant now) const;
     bool send_missing(Instant now);
+    void note_repeated(Instant now, PacketNumber from, std::uint32_t packets);
     bool is_full() const;
     void count_oldest();
     void check_promise();

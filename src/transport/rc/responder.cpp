@@ -135,6 +135,7 @@ void Responder::on_unexpected(const wire::Packet& packet, std::uint32_t packets,
                               PacketNumber number) {
     // The number before the first is that of a peer that asks whether we live.
     if (!has_begun() && number + 1 != expected_) note(NoticeKind::FirstPsn, number);
+    if (is_copy(packet, number)) return qp_.services().counters.drop(DropReason::DuplicateReadBusy);
     // A wide packet that begins before what is expected is a duplicate, wherever it ends: its
     // sender hears how far we are, and sends the rest again.
     if (number < expected_) return replay(packet, number);

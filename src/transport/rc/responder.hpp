@@ -126,6 +126,7 @@ private:
     void drop_held();
     void owe_list(PacketNumber from);
     bool take_list(const wire::Packet& packet);
+    bool is_copy(const wire::Packet& packet, PacketNumber number) const;
     const char* check_held() const;  // invariants.cpp
 
     // responder_execute.cpp: what a good request does.

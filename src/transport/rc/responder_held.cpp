@@ -37,13 +37,22 @@ void Responder::owe_list(PacketNumber from) {
 
 void Responder::send_lists(Psn duplicate) {
     list_owed_ = false;
-    if (!holds_) return;
     const OutOfOrderStore& store = qp_.recovery()->requests;
     PacketNumber at = std::max(qp_.recovery()->list_from, expected_);
     PacketSpec spec;
     spec.opcode = wire::Opcode::RcWriteOnly;
     spec.destination = qp_.attributes().destination_qpn;
     spec.psn = duplicate;
+    const bool greets = std::exchange(qp_.recovery()->greets, false);
+    if (!holds_ && !greets) return;
+    if (!holds_) {  // That the last one has come is all there is to tell.
+        GapList list;
+        list.base = (expected_ - 1).psn();
+        list.runs[1] = 1;
+        spec.extensions.reth = list.pack();
+        append_packet(qp_, spec);
+        return;
+    }
     while (at < store.end()) {
         GapList list;
         list.base = at.psn();
@@ -64,8 +73,18 @@ bool Responder::take_list(const wire::Packet& packet) {
     list_heard_ = list->runs != GapList{}.runs;
     if (list_heard_) qp_.recovery()->heard = *list;
     if (!list_heard_) qp_.recovery()->peer_reads_lists = true;
-    if (!list_heard_ && holds_) owe_list(expected_);
+    if (list_heard_) return true;
+    qp_.recovery()->greets = true;
+    owe_list(expected_);
     return true;
+}
+
+// A READ request that was sent twice, because some were lost. Only a peer that understands lists
+// does so, and tells by not asking for an acknowledgement.
+bool Responder::is_copy(const wire::Packet& packet, PacketNumber number) const {
+    if (packet.info->verb != wire::Verb::ReadRequest || packet.bth.ack_request) return false;
+    if (qp_.recovery() == nullptr || !qp_.recovery()->peer_reads_lists) return false;
+    return number < expected_ || (holds_ && qp_.recovery()->requests.has(number));
 }
 
 // The missing request has come: those behind it follow, up to the next gap, and all of them are

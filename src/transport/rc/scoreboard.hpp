@@ -49,8 +49,12 @@ public:
         due_from_ = std::min(due_from_, number);
         return take_out(slot, bytes);
     }
-    bool was_repeated(PacketNumber number) const {
-        return knows(number) && at(number).repeated_at != Instant{};
+    bool was_repeated(PacketNumber number) const { return repeated_at(number) != Instant{}; }
+    bool was_repeated_once(PacketNumber number) const {
+        return was_repeated(number) && !at(number).repeated_twice;
+    }
+    Instant repeated_at(PacketNumber number) const {
+        return knows(number) ? at(number).repeated_at : Instant{};
     }
     // The lowest that is to be sent again; end() if none is.
     PacketNumber next_due() {
@@ -60,6 +64,7 @@ public:
     // The bytes that are in the network again by that.
     std::uint32_t note_repeated(PacketNumber number, Instant now) {
         Slot& slot = use(number);
+        slot.repeated_twice = slot.repeated_at != Instant{};
         slot.repeated_at = now;
         slot.due = false;
         return put_back(slot);
@@ -86,6 +91,7 @@ private:
         std::uint32_t bytes_out = 0;
         bool kept = false;
         bool due = false;
+        bool repeated_twice = false;
     };
 
     std::uint32_t take_out(Slot& slot, std::uint32_t bytes) {

@@ -1,0 +1,201 @@
+// Answers that are missing: which of them a requester that keeps the others asks for again, when,
+// and how often.
+#include "scripted_peer.hpp"
+
+namespace feroce::script::answers_test {
+namespace {
+
+using namespace std::chrono_literals;
+using transport::Counter;
+using transport::DropReason;
+
+constexpr std::uint32_t kPackets = 12;
+
+Psn sent(std::uint32_t n) {
+    return kSendPsn + n;
+}
+Psn asked(std::uint32_t n) {
+    return kReceivePsn + n;
+}
+
+// One READ of many packets is out; a round trip is ten microseconds.
+class Answers : public testing::Test {
+protected:
+    Answers() {
+        peer.post(SendOp::Read, kPackets * kMtu, 1);
+        peer.expect_sent(Opcode::RcReadRequest, sent(0));
+        peer.after(10us);
+        respond(0);
+        peer.expect_silence();
+    }
+    void respond(std::uint32_t n) {
+        peer.peer_sends(n + 1 == kPackets ? Opcode::RcReadResponseLast
+                        : n == 0          ? Opcode::RcReadResponseFirst
+                                          : Opcode::RcReadResponseMiddle,
+                        sent(n), {.payload_size = kMtu, .fill = static_cast<std::byte>(n)});
+    }
+    void expect_asked(std::uint32_t first, std::uint32_t packets) {
+        const SentPacket again = peer.expect_sent(Opcode::RcReadRequest, sent(first));
+        EXPECT_EQ(again.packet.reth().length, packets * kMtu);
+    }
+    void expect_hello() { peer.expect_sent(Opcode::RcWriteOnly, sent(0)); }
+    void expect_all() {
+        peer.expect_silence();
+        peer.expect_completion(1, WcStatus::Success);
+        for (std::uint32_t n = 0; n < kPackets; ++n)
+            EXPECT_EQ(peer.memory[n * kMtu], static_cast<std::byte>(n)) << n;
+    }
+    ScriptedPeer peer{{.read_atomic_max = 2, .keeps_packets = true}};
+};
+
+TEST_F(Answers, EveryGapIsAskedForWhenItIsFound) {
+    respond(2);
+    expect_hello();
+    expect_asked(1, 1);
+    respond(6);
+    expect_asked(3, 3);
+    for (const std::uint32_t n : {7, 8, 9, 10, 11}) respond(n);
+    peer.expect_silence();
+    peer.expect_no_completion();
+    peer.after(10us);
+    for (const std::uint32_t n : {1, 3, 4, 5}) respond(n);
+    expect_all();
+    EXPECT_EQ(peer.engine.counters()[Counter::ResentByResponse], 2U);
+}
+
+TEST_F(Answers, NoMoreIsAskedForAtATimeThanThePeerKeeps) {
+    respond(2);
+    expect_hello();
+    expect_asked(1, 1);
+    respond(4);
+    expect_asked(3, 1);
+    respond(6);
+    for (const std::uint32_t n : {7, 8, 9, 10, 11}) respond(n);
+    peer.expect_silence();
+    peer.after(10us);
+    respond(1);
+    expect_asked(5, 1);
+    respond(3);
+    peer.after(10us);
+    respond(5);
+    expect_all();
+}
+
+TEST_F(Answers, WhatIsLostAgainIsAskedForAgain) {
+    respond(2);
+    expect_hello();
+    expect_asked(1, 1);
+    respond(4);
+    expect_asked(3, 1);
+    for (const std::uint32_t n : {5, 6, 7, 8, 9, 10, 11}) respond(n);
+    peer.after(10us);
+    respond(3);  // Was asked for after 1.
+    expect_asked(1, 1);
+    peer.after(10us);
+    respond(1);
+    expect_all();
+}
+
+// Nothing that follows tells so.
+TEST_F(Answers, TheLastOneIsAskedForAfterTwoRoundTrips) {
+    for (std::uint32_t n = 2; n < kPackets; ++n) respond(n);
+    expect_hello();
+    expect_asked(1, 1);
+    peer.after(100us);
+    peer.expect_silence();
+    peer.after(100us);
+    expect_asked(1, 1);
+    peer.after(10us);
+    respond(1);
+    expect_all();
+}
+
+// It is late, not lost: others that are as late are waited for.
+TEST_F(Answers, OnesThatAreOvertakenAreNotAskedForForEver) {
+    respond(2);
+    expect_hello();
+    expect_asked(1, 1);
+    respond(3);
+    respond(1);
+    respond(5);
+    peer.expect_silence();
+    respond(4);
+    for (std::uint32_t n = 6; n < kPackets; ++n) respond(n);
+    expect_all();
+    EXPECT_EQ(peer.engine.counters()[Counter::ResentByResponse], 1U);
+}
+
+TEST_F(Answers, ARetryIsOneOfTheProgramsOnlyIfNothingCame) {
+    for (std::uint32_t round = 0; round < 20; ++round) {
+        respond(2);
+        peer.after(10us);
+    }
+    EXPECT_EQ(peer.qp->state(), QpState::Rts);
+}
+
+// A request for a READ that was lost, as a list says: what follows is sent twice.
+TEST(Copies, FollowARequestThatWasLost) {
+    ScriptedPeer peer({.keeps_packets = true});
+    peer.post(SendOp::Write, 8, 1);
+    peer.peer_acks(sent(0));
+    peer.expect_completion(1, WcStatus::Success);
+    peer.post(SendOp::Read, kMtu, 2);
+    peer.post(SendOp::Read, kMtu, 3);
+    peer.after(10us);
+    peer.port.sent.clear();
+    constexpr std::uint32_t kMark = 0xfe00'0000;
+    peer.peer_sends(
+        Opcode::RcWriteOnly, asked(0) - 1,
+        {.extensions = {.reth = {0x1'001, RKey{kMark | sent(1).raw()}, 0}}, .ack_request = false});
+    const SentPacket again = peer.expect_sent(Opcode::RcReadRequest, sent(1));
+    EXPECT_TRUE(again.packet.bth.ack_request);
+    const SentPacket copy = peer.expect_sent(Opcode::RcReadRequest, sent(1));
+    EXPECT_FALSE(copy.packet.bth.ack_request);
+    EXPECT_EQ(copy.packet.reth().length, kMtu);
+    peer.expect_silence();
+}
+
+// At the other end, of a peer that understands lists.
+TEST(Copies, AreExecutedInPlaceOfTheFirstAndDroppedBehindIt) {
+    ScriptedPeer peer({.keeps_packets = true});
+    const auto read = [&](std::uint32_t n, bool first) {
+        peer.peer_delivers(Opcode::RcReadRequest, asked(n),
+                           {.extensions = {.reth = peer.reth(8)}, .ack_request = first});
+        peer.run();
+    };
+    const auto dropped = [&] { return peer.engine.counters()[DropReason::DuplicateReadBusy]; };
+    peer.peer_sends(Opcode::RcWriteOnly, asked(0),
+                    {.extensions = {.reth = peer.reth(8)}, .payload_size = 8});
+    peer.expect_ack(asked(0));
+    peer.peer_sends(Opcode::RcWriteOnly, asked(0),
+                    {.extensions = {.reth = {0, RKey{0xfe00'0000}, 0}}, .ack_request = false});
+    peer.port.sent.clear();
+    read(1, true);
+    peer.expect_sent(Opcode::RcReadResponseOnly, asked(1));
+    read(1, false);
+    peer.expect_silence();
+    EXPECT_EQ(dropped(), 1U);
+    read(3, true);  // Kept, once.
+    peer.expect_nak(asked(2), wire::NakCode::SequenceError);
+    read(3, false);
+    peer.expect_silence();
+    EXPECT_EQ(dropped(), 2U);
+    read(2, false);
+    peer.expect_sent(Opcode::RcReadResponseOnly, asked(2));
+    peer.expect_sent(Opcode::RcReadResponseOnly, asked(3));
+    peer.expect_ack(asked(3));
+}
+
+// Others may leave the bit clear.
+TEST(Copies, AreReadsAskedForAgainIfThePeerIsOfAnotherKind) {
+    ScriptedPeer peer({.keeps_packets = true});
+    for (int i = 0; i < 2; ++i) {
+        peer.peer_delivers(Opcode::RcReadRequest, asked(0),
+                           {.extensions = {.reth = peer.reth(8)}, .ack_request = false});
+        peer.run();
+        peer.expect_sent(Opcode::RcReadResponseOnly, asked(0));
+    }
+}
+
+}  // namespace
+}  // namespace feroce::script::answers_test
