@@ -12,6 +12,13 @@
 
 namespace feroce::process {
 
+namespace {
+
+// Of an engine: a hundred connections that lose at a path MTU of 1 KiB.
+constexpr std::size_t kHeldBytesMax = std::size_t{64} << 20;
+
+}  // namespace
+
 std::atomic<Process*> Process::current_{nullptr};
 
 Process::Process(std::unique_ptr<host::Host> host, device::EventListener& events, Options options)
@@ -62,7 +69,8 @@ Result<void> Process::start_shard() {
                       .xrc = xrc_,
                       .events = events_,
                       .interfaces_changed = options_.interfaces_changed,
-                      .suspects_told = options_.suspects_told});
+                      .suspects_told = options_.suspects_told,
+                      .held_bytes_max = options_.repairs ? kHeldBytesMax : 0});
     if (!shard) return shard.error();
     const std::uint32_t count = shard_count();
     shards_[count] = std::move(*shard);

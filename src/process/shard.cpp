@@ -34,6 +34,7 @@ Result<std::unique_ptr<Shard>> Shard::start(const Parts& parts) {
     shard->port_ = std::move(*port);
     device::Engine::Config config;
     config.slot = shard->port_->slot();
+    config.held_bytes_max = parts.held_bytes_max;
     shard->engine_ = std::make_unique<device::Engine>(
         config, device::Engine::Parts{.memory = parts.memory,
                                       .xrc = parts.xrc,

@@ -38,6 +38,7 @@ public:
         device::EventListener& events;
         const std::function<void()>& interfaces_changed;
         const std::function<void(const cm::Suspects&)>& suspects_told;
+        std::size_t held_bytes_max = 0;  // See device::Engine::Config.
     };
 
     static Result<std::unique_ptr<Shard>> start(const Parts& parts);

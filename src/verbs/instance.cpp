@@ -122,6 +122,7 @@ Instance::Instance(std::unique_ptr<host::Host> host, const Wishes& wishes)
               {.shards = wishes.shards,
                .shards_max = wishes.shards_max,
                .keepalive = wishes.keepalive,
+               .repairs = wishes.repairs,
                .plays_foreign = wishes.plays_foreign,
                .refusal = wishes.refusal,
                .interfaces_changed = [this] { on_interfaces_changed(); },

@@ -90,6 +90,14 @@ Error read_rings(Settings& out) {
     return {EINVAL, "FEROCE_SAMEHOST is neither on nor off"};
 }
 
+// What reliable connections do after a loss.
+Error read_repair(Settings& out) {
+    const std::string wanted = setting("FEROCE_REPAIR");
+    out.wishes.repairs = wanted == "on";
+    if (wanted.empty() || wanted == "on" || wanted == "off") return {};
+    return {EINVAL, "FEROCE_REPAIR is neither on nor off"};
+}
+
 // How much memory rings may have by which this process sends.
 Error read_ring_memory(Settings& out) {
     const std::string wanted = setting("FEROCE_RING_MEMORY");
@@ -157,7 +165,7 @@ Settings read_settings() {
     out.host.loopback_named = port::program_names("feroce_lo");
     out.host.capture_path = setting("FEROCE_PCAP");
     for (const auto read : {read_shards, read_sharing, read_faults, read_keepalive, read_rings,
-                            read_ring_memory, read_log, read_lint, read_names})
+                            read_repair, read_ring_memory, read_log, read_lint, read_names})
         if (const Error refused = read(out); refused.code != 0 && out.wishes.refusal.code == 0)
             out.wishes.refusal = refused;
     return out;

@@ -134,5 +134,16 @@ TEST(LossyTransfer, BytesAreEqualAndSumsExact) {
     }
 }
 
+TEST(LossyTransfer, ARepairThatIsNotUnderstoodKeepsTheDeviceClosed) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+        ::setenv("FEROCE_REPAIR", "some", 1);
+        ::_exit(open_loopback() == nullptr ? 0 : 1);
+    }
+    int status = 0;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
 }  // namespace
 }  // namespace feroce::verbs
