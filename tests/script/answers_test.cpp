@@ -110,6 +110,33 @@ TEST_F(Answers, TheLastOneIsAskedForAfterTwoRoundTrips) {
     expect_all();
 }
 
+// Nor of messages, once the peer is known to keep packets and to list them.
+TEST(Tail, IsSentAgainAfterTwoRoundTrips) {
+    ScriptedPeer peer({.keeps_packets = true});
+    peer.post(SendOp::Write, kMtu, 0);
+    peer.after(10us);
+    peer.peer_acks(sent(0));
+    peer.expect_completion(0, WcStatus::Success);
+    peer.post(SendOp::Write, 3 * kMtu, 1);
+    peer.after(10us);
+    peer.peer_sends(Opcode::RcWriteOnly, asked(0) - 1,
+                    {.extensions = {.reth = {0x1'001, RKey{0xfe00'0000 | sent(1).raw()}, 0}},
+                     .ack_request = false});
+    peer.after(10us);
+    peer.peer_acks(sent(3));
+    peer.expect_completion(1, WcStatus::Success);
+    peer.post(SendOp::Write, kMtu, 2);
+    peer.port.sent.clear();
+    peer.after(100us);
+    peer.expect_silence();
+    peer.after(100us);
+    peer.expect_sent(Opcode::RcWriteOnly, sent(4));
+    peer.expect_silence();
+    peer.peer_acks(sent(4));
+    peer.expect_completion(2, WcStatus::Success);
+    EXPECT_EQ(peer.engine.counters()[Counter::AckTimeouts], 0U);
+}
+
 // It is late, not lost: others that are as late are waited for.
 TEST_F(Answers, OnesThatAreOvertakenAreNotAskedForForEver) {
     respond(2);

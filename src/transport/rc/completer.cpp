@@ -23,6 +23,8 @@ constexpr Duration kEarlyResendMin = std::chrono::milliseconds(3);
 // By memory nothing is lost but what finds a ring full: a peer that is late is waiting for a core.
 constexpr Duration kEarlyResendByRing = std::chrono::milliseconds(20);
 constexpr std::uint8_t kEarlyResendsMax = 6;
+// Where each waits less, so that they last as long together.
+constexpr std::uint8_t kRepairsMax = 10;
 // A repair that is repeated in vain costs one packet.
 constexpr Duration kRepairAgainMin = std::chrono::microseconds(200);
 constexpr int kRunMax = 64;
@@ -447,11 +449,13 @@ void Requester::arm(Instant now) {
     if (timeout == 0) return;
     if (retry_deadline_ == kNever) retry_deadline_ = now + ack_timeout(timeout);
     const Duration round_trip = qp_.window()->smoothed_rtt();
-    if (round_trip == Duration{0} || probe_.sent > kEarlyResendsMax) return;
+    // A peer that lists what it keeps answers one that was needless by a word, and nothing is lost.
+    const bool is_cheap = probe_.is_repair || has_board_ || hears_lists();
+    if (round_trip == Duration{0} || probe_.sent > (is_cheap ? kRepairsMax : kEarlyResendsMax))
+        return;
     const Duration least = qp_.window()->is_by_ring() ? kEarlyResendByRing : kEarlyResendMin;
-    const Duration patience = probe_.is_repair || has_board_
-                                  ? std::max<Duration>(2 * round_trip, kRepairAgainMin)
-                                  : std::max<Duration>(4 * round_trip, least);
+    const Duration patience = is_cheap ? std::max<Duration>(2 * round_trip, kRepairAgainMin)
+                                       : std::max<Duration>(4 * round_trip, least);
     probe_.deadline = now + patience * (1 << probe_.sent);
 }
 
