@@ -308,17 +308,15 @@ in_parallel() { # COMMAND...
         fi' >&2
 }
 
-# The joined sources of the product: headers that eight of them share are read once.
+# The joined sources of the product, several rooms together: headers that they share are read once.
 stage_lint() {
     local folder=$root/build-clang/lint sources
     preset_configure clang
     end_ahead lint
     mkdir -p "$folder"
-    sed -E 's/-Xclang (-include|-include-pch|[^ ]*cmake_pch[^ ]*) ?//g' \
-        "$root/build-clang/compile_commands.json" >"$folder/compile_commands.json"
-    mapfile -t sources < <(
-        sed -n -E 's|^ *"file": "(.*/src/.*\.c(pp\|xx))".*|\1|p' "$folder/compile_commands.json" |
-            grep -vE '_test\.(cpp|dir/)' | sort -u)
+    python3 "${BASH_SOURCE[0]%/*}/../tools/lint_units.py" \
+        "$root/build-clang/compile_commands.json" "$folder" >"$folder/sources"
+    mapfile -t sources <"$folder/sources"
     [[ ${#sources[@]} -gt 0 ]] || die "$folder/compile_commands.json names no source"
     in_parallel "${sources[@]/#/clang-tidy-14 --quiet -p $folder }"
 }

@@ -4,7 +4,7 @@
 if(NOT CMAKE_UNITY_BUILD)
   return()
 endif()
-# The more fit together, the fewer times headers are read, which is most of what the linter does.
+# The more fit together, the fewer times headers are read.
 # What changes is compiled with all that it is joined to: presets for tests alone join more.
 set(FEROCE_JOINED 16 CACHE STRING "Sources of port, process, rdma and rtrs that are joined")
 foreach(room transport device sim verbs rdmacm block)

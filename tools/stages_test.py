@@ -4,6 +4,7 @@ that finds nothing to look at does not pass.
 
 Each test sources .ci/stages.sh into a shell of its own, with a scratch folder as the checkout.
 """
+import json
 import os
 import pathlib
 import re
@@ -300,6 +301,41 @@ TEXT""")
         status, said = self.shell("stage_lint")
         self.assertEqual(status, 1, said)
         self.assertIn("names no source", said)
+
+    def test_lint_reads_every_source_of_the_product_once_and_no_room_twice_together(self):
+        (self.root / "build-clang").mkdir()
+        rooms = {"mem": 2, "wire": 2, "verbs": 1, "cm_test": 1, "block": 1}
+        entries = []
+        for room, count in rooms.items():
+            folder = self.root / f"src/{room}/CMakeFiles/feroce_{room}.dir/Unity"
+            folder.mkdir(parents=True)
+            for number in range(count):
+                file = folder / f"unity_{number}_cxx.cxx"
+                file.write_text("\n")
+                entries.append({"directory": str(self.root), "file": str(file),
+                                "command": f"c++ -O{number} -DROOM_{room} -Xclang -include-pch "
+                                           f"-Xclang x/cmake_pch.hxx.pch -o {file}.o -c {file}"})
+        commands = self.root / "build-clang/compile_commands.json"
+        commands.write_text(json.dumps(entries))
+        status, said = self.shell("""
+            in_parallel() { printf '%s\\n' "$@"; }
+            stage_lint""")
+        self.assertEqual(status, 0, said)
+        units = json.loads((self.root / "build-clang/lint/compile_commands.json").read_text())
+        self.assertEqual([line.split()[-1] for line in said.splitlines()],
+                         [unit["file"] for unit in units])
+        read = []
+        for unit in units:
+            path = pathlib.Path(unit["file"])
+            text = path.read_text().strip()
+            files = re.findall('#include "(.*)"', text) or [unit["file"]]
+            self.assertEqual(len({pathlib.Path(file).parent for file in files}), len(files))
+            self.assertTrue(len(files) == 1 or "verbs" not in text, text)
+            self.assertNotIn("pch", " ".join(unit["arguments"]))
+            read += files
+        wanted = [entry["file"] for entry in entries if "_test.dir" not in entry["file"]]
+        self.assertEqual(sorted(read), sorted(wanted))
+        self.assertLess(len(units), len(wanted))
 
     def test_tests_that_cannot_be_listed_fail(self):
         status, said = self.shell("run_ctest $PWD/none '' '^full$'")
