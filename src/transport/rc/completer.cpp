@@ -7,6 +7,7 @@
 #include "mem/scatter.hpp"
 #include "transport/rc/credits.hpp"
 #include "transport/rc/nak_status.hpp"
+#include "transport/rc/recovery.hpp"
 #include "transport/rc/requester.hpp"
 
 namespace feroce::transport::rc {
