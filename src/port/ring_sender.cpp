@@ -219,6 +219,7 @@ void RingSender::drop(std::uint32_t slot) {
     Link& link = links_[slot];
     if (link.stage == Stage::Accepted) ++changes_;
     touched_.remove(slot);  // The last batch may have begun to fill it.
+    if (open_ == slot) open_ = 0;
     SlotNumber* const heirs = heirs_.data();
     heir_count_ = std::remove(heirs, heirs + heir_count_, slot) - heirs;
     link.stage = Stage::None;

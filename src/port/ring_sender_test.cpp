@@ -162,6 +162,16 @@ TEST_F(RingSenderTest, APacketIsBuiltWhereItIsRead) {
     EXPECT_EQ(sender.packets_sent(), 1U);
 }
 
+// A packet that was not built after all leaves nothing to be told of.
+TEST_F(RingSenderTest, ANeighbourThatGoesBeforeItsPacketIsBuilt) {
+    EXPECT_EQ(sender.send(run), 0U);
+    accept(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+    ASSERT_TRUE(sender.has_room(run.path, kPeer, 8192));
+    table.set_owner(kPeer, 0, false);
+    sender.forget_departed();
+    EXPECT_FALSE(sender.has_room(run.path, kPeer, 8192));
+}
+
 TEST_F(RingSenderTest, TheReaderIsToldOfLittleAtOnceAndOfMuchBeforeMoreIsBuilt) {
     EXPECT_FALSE(sender.has_room(run.path, kPeer, 4096)) << "there is no ring";
     accept(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
