@@ -97,7 +97,9 @@ public:
     bool in_round() const { return in_round_; }
     // A round that waits, at most until then, if there is nothing to do.
     void poll_or_wait(Instant until = kNever);
-    // The same for several loops of this thread: waits if none of them has anything to do.
+    // The same for loops of this thread, at least one: they sleep if none of them has anything to
+    // do, in the runtime of the first and without spinning. A post to any of them ends that, and a
+    // wake() of the first one's runtime.
     static void poll_or_wait_all(std::span<Loop* const> loops);
     // Drives everything until the task has ended: the blocking form of whatever it awaits.
     template <class T>

@@ -16,7 +16,8 @@ struct LoopTask {
 };
 
 // Blocks: drives the loops until every task has ended, and sleeps while none of them has anything
-// to do. Gives the error of the first task in this order that failed.
+// to do. Gives the error of the first task in this order that failed. Limits of the caller do not
+// reach the tasks: give each its own.
 Result<> when_all(std::vector<LoopTask> tasks);
 
 }  // namespace feroce::rdma

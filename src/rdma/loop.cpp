@@ -225,6 +225,7 @@ void Loop::rest() {
 }
 
 void Loop::poll_or_wait_all(std::span<Loop* const> loops) {
+    ASSERT(!loops.empty());
     bool any = false;
     for (Loop* loop : loops) any |= loop->poll();
     if (any) return;
