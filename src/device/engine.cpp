@@ -358,7 +358,10 @@ void Engine::run(Instant now) {
     });
     run_ready(now);
     transmit_.flush();
-    if (std::exchange(left_behind_, false)) parts_.port.take_legacies_back();  // All were sent.
+    if (left_behind_ && !owes_acks()) [[unlikely]] {
+        left_behind_ = false;
+        parts_.port.take_legacies_back();
+    }
     while (QueuePair* qp = held_.release()) fail_overflowed(now, *qp);
     counters_.set(transport::Counter::SentPackets, transmit_.packets_sent());
     counters_.set(transport::Counter::SentBytes, transmit_.bytes_sent());
@@ -401,9 +404,12 @@ void Engine::run_ready(Instant now) {
 
 std::uint32_t Engine::take_turn(Instant now, QueuePair& qp, std::uint32_t packets) {
     const std::uint64_t before = transmit_.packets_sent();
+    const std::uint32_t out = qp.window() != nullptr ? qp.window()->in_flight() : 0;
     call_machine(now, qp,
                  [now, packets](transport::Machine& machine) { machine.pump(now, packets); });
     const std::uint64_t sent = transmit_.packets_sent() - before;
+    // Answers alone begin no turn, or one that owes them would always go first.
+    if (qp.window() == nullptr || qp.window()->in_flight() == out) return packets;
     return sent < packets ? packets - static_cast<std::uint32_t>(sent) : 0;
 }
 
@@ -424,12 +430,20 @@ bool Engine::owes_only_acks(Instant now) const {
     return windows_.next_pacing(now) > now;
 }
 
+// Still: behind more answers than go in a turn, or a copy from far memory.
+bool Engine::owes_acks() const {
+    for (std::size_t i = 0; i < ready_.size(); ++i)
+        if (ready_[i]->machine().owes_ack()) return true;
+    return false;
+}
+
 // Asked first, because by the network there is nothing to do. XRC targets have no window.
 bool Engine::leave_acks_behind() {
     std::array<std::byte, transport::kAckSize> ack;
     for (std::size_t i = 0; i < ready_.size(); ++i) {
         QueuePair& qp = *ready_[i];
         if (qp.window() != nullptr && !qp.window()->is_by_ring()) continue;
+        if (qp.machine().owes_answers()) return false;  // They acknowledge, too.
         if (!qp.machine().build_owed_ack(ack)) continue;
         left_behind_ = true;
         if (!parts_.port.leave_behind(qp.path(), slot_of(qp.attributes().destination_qpn), ack))

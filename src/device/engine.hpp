@@ -172,6 +172,7 @@ private:
     void run_ready(Instant now);
     // Of so many packets at most; how many of them are left.
     std::uint32_t take_turn(Instant now, transport::QueuePair& qp, std::uint32_t packets);
+    bool owes_acks() const;
     void seat(Instant now, transport::QueuePair& qp, std::uint32_t left);  // After it.
 
     Config config_;

@@ -242,6 +242,7 @@ void RingSender::forget_departed() {
 bool RingSender::leave_behind(const Path& path, SlotNumber slot, transport::AckView ack) {
     if (!is_member_slot(slot)) return true;
     Link& link = links_[slot];
+    if (open_ == slot) open_ = 0;  // Of another path, maybe.
     if (link.stage != Stage::Accepted || parts_.table.incarnation(slot) != link.reader ||
         !stays_here(link, path))
         return true;

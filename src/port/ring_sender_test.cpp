@@ -11,8 +11,11 @@
 
 #include <array>
 #include <cstring>
+#include <utility>
 
 #include "base/random.hpp"
+#include "port/packet_ring.hpp"
+#include "port/ring_file.hpp"
 
 namespace feroce::port::ring_sender_test {
 namespace {
@@ -37,10 +40,22 @@ protected:
     }
     // The peer accepts what was offered last.
     void accept(int bell) { accept(sender, bell); }
-    void accept(RingSender& offering, int bell) {
+    void accept(RingSender& offering, int bell, Fd* memory = nullptr) {
         RingMessage offer;
-        ASSERT_EQ(::recv(peers_socket.get(), &offer, sizeof offer, MSG_DONTWAIT),
+        iovec piece{&offer, sizeof offer};
+        alignas(cmsghdr) std::array<char, 256> control{};
+        msghdr header{};
+        header.msg_iov = &piece;
+        header.msg_iovlen = 1;
+        header.msg_control = control.data();
+        header.msg_controllen = control.size();
+        ASSERT_EQ(::recvmsg(peers_socket.get(), &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC),
                   static_cast<ssize_t>(sizeof offer));
+        int file = -1;  // The sender's credentials come with it.
+        for (cmsghdr* one = CMSG_FIRSTHDR(&header); one != nullptr; one = CMSG_NXTHDR(&header, one))
+            if (one->cmsg_type == SCM_RIGHTS) std::memcpy(&file, CMSG_DATA(one), sizeof file);
+        Fd offered(file);
+        if (memory != nullptr) *memory = std::move(offered);
         offering.accepted({.kind = RingMessage::Kind::Acceptance,
                            .from = kPeer,
                            .incarnation = table.incarnation(kPeer),
@@ -147,6 +162,27 @@ TEST_F(RingSenderTest, AnAcknowledgementIsLeftBehindForANeighbourWithARing) {
     EXPECT_TRUE(sender.leave_behind(run.path, kPeer, ack)) << "another one by now";
     sender.forget_departed();
     sender.take_legacies_back();
+}
+
+// Of two queue pairs that send to one neighbour from two addresses.
+TEST_F(RingSenderTest, APacketHasItsOwnPathWhenAnotherWasLeftBehind) {
+    EXPECT_EQ(sender.send(run), 0U);
+    Fd memory;
+    accept(sender, ::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC), &memory);
+    RingFile file;
+    ASSERT_TRUE(file.map(std::move(memory)));
+    RingReader reader(file.memory());
+    transport::Path other = run.path;
+    other.source = other.destination = Gid::from_v4(0x7f000002);
+    const std::array<std::byte, transport::kAckSize> ack{};
+    ASSERT_TRUE(sender.has_room(run.path, kPeer, 20));
+    sender.place(kPeer, 20, 1);
+    EXPECT_TRUE(sender.leave_behind(other, kPeer, ack));
+    ASSERT_TRUE(sender.has_room(other, kPeer, 20));
+    sender.place(kPeer, 20, 1);
+    sender.publish();
+    EXPECT_EQ(reader.next()->path.source, run.path.source);
+    EXPECT_EQ(reader.next()->path.source, other.source);
 }
 
 TEST_F(RingSenderTest, APacketIsBuiltWhereItIsRead) {

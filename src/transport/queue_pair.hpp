@@ -107,6 +107,8 @@ public:
     virtual bool owes_only_ack(Instant) const { return false; }
     // Builds the acknowledgement that pump() would send now, and does not send it. False: none.
     virtual bool build_owed_ack(AckBytes) { return false; }
+    virtual bool owes_ack() const { return false; }
+    virtual bool owes_answers() const { return false; }  // Or a refusal: they leave before it.
     // The peer was told, by a packet given to the transmit batch, that this request was executed.
     virtual bool acknowledged(PacketNumber) const { return true; }
     // It would, if only the window were open.

@@ -182,6 +182,49 @@ TEST(Copies, FollowARequestThatWasLost) {
     peer.expect_silence();
 }
 
+// A list of gaps that begins at that packet, with one run.
+void tell_gap(ScriptedPeer& peer, Psn first) {
+    peer.peer_delivers(
+        Opcode::RcWriteOnly, asked(0) - 1,
+        {.extensions = {.reth = {1, RKey{0xfe00'0000 | first.raw()}, 0}}, .ack_request = false});
+    peer.run();
+}
+
+TEST(LateAnswers, EndWithTheLastRetry) {
+    for (const bool atomic : {false, true}) {
+        ScriptedPeer peer({.retry_count = 0, .keeps_packets = true});
+        peer.post(SendOp::Write, kMtu, 1);
+        peer.post(SendOp::Read, kMtu, 2);
+        peer.post(atomic ? SendOp::FetchAdd : SendOp::Read, atomic ? 8 : kMtu, 3);
+        peer.after(10us);
+        tell_gap(peer, sent(0));
+        peer.after(10us);
+        // It says that the answer before it is lost, and there is no retry for that.
+        if (atomic)
+            peer.peer_sends(Opcode::RcAtomicAck, sent(2), {});
+        else
+            peer.peer_sends(Opcode::RcReadResponseOnly, sent(2), {.payload_size = kMtu});
+        EXPECT_EQ(peer.qp->state(), QpState::Err) << atomic;
+    }
+}
+
+// It could not be taken in its turn, and would not be asked for again.
+TEST(LateAnswers, AreNotKeptIfTheyAreOfTheWrongKind) {
+    for (const bool atomic : {false, true}) {
+        ScriptedPeer peer({.retry_count = 1, .keeps_packets = true});
+        peer.post(SendOp::Read, kMtu, 1);
+        peer.post(atomic ? SendOp::FetchAdd : SendOp::Read, atomic ? 8 : kMtu, 2);
+        peer.after(10us);
+        if (atomic)
+            peer.peer_sends(Opcode::RcReadResponseOnly, sent(1), {.payload_size = 8});
+        else
+            peer.peer_sends(Opcode::RcAtomicAck, sent(1), {});
+        peer.peer_sends(Opcode::RcReadResponseOnly, sent(0), {.payload_size = kMtu});
+        for (int i = 0; i < 200 && peer.qp->state() == QpState::Rts; ++i) peer.after(10ms);
+        EXPECT_EQ(peer.qp->state(), QpState::Err) << "the answer never came; " << atomic;
+    }
+}
+
 // At the other end, of a peer that understands lists.
 TEST(Copies, AreExecutedInPlaceOfTheFirstAndDroppedBehindIt) {
     ScriptedPeer peer({.keeps_packets = true});

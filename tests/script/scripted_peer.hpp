@@ -58,6 +58,11 @@ public:
     void take_back() override { placed.clear(); }
     std::optional<Unread> unread(SlotNumber) override;
     bool hand_over(const device::Datagram&) override { return hands_over; }
+    bool leave_behind(const transport::Path&, SlotNumber, transport::AckView) override {
+        ++left_behind;
+        return true;
+    }
+    void take_legacies_back() override { left_behind = 0; }
     std::uint64_t ring_changes() const override { return changes; }
     int send_error(const transport::Path&) const override { return refusal; }
     std::uint64_t unsent_packets() const override { return unsent; }
@@ -71,6 +76,7 @@ public:
     // After so many more looks at it the peer has read what went by memory. None: not told.
     std::optional<int> looks_until_read;
     bool hands_over = false;   // To another shard or process.
+    int left_behind = 0;       // Acknowledgements.
     std::uint64_t unsent = 0;  // Packets that could not be sent.
     int refusal = 0;           // Of the kernel, for what was sent last.
     std::vector<std::byte> placed;

@@ -40,6 +40,7 @@ void Requester::on_response(Instant now, const wire::Packet& packet, std::uint32
         case wire::Verb::AtomicAck:
             if (has_board_) [[unlikely]]
                 note_answer(now, number);
+            if (qp_.state() == QpState::Err) return;  // It spent the last retry.
             take_response(now, packet, number, packets);
             if (qp_.recovery() != nullptr) [[unlikely]]
                 take_held(now);

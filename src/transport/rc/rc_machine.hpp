@@ -20,6 +20,8 @@ public:
     bool wants_to_send(Instant now) const override;
     bool owes_only_ack(Instant now) const override;
     bool build_owed_ack(AckBytes into) override { return responder_.build_owed_ack(into); }
+    bool owes_ack() const override { return responder_.owes_ack(); }
+    bool owes_answers() const override { return responder_.owes_answers(); }
     bool acknowledged(PacketNumber number) const override {
         return responder_.acknowledged(number);
     }

@@ -93,10 +93,20 @@ bool Requester::is_answered(PacketNumber number) const {
     return needs_response(queue.at(i).op);
 }
 
+// One of the other kind would be dropped in its turn, and never be asked for again.
+bool Requester::fits(const wire::Packet& packet, PacketNumber number) const {
+    const SendQueue& queue = qp_.send_queue();
+    std::uint64_t i = queue.head();
+    while (queue.at(i).end() <= number) ++i;
+    const SendOp op = queue.at(i).op;
+    const bool is_atomic = op == SendOp::CompareSwap || op == SendOp::FetchAdd;
+    return is_atomic == (packet.info->verb == wire::Verb::AtomicAck);
+}
+
 bool Requester::hold_response(Instant now, const wire::Packet& packet, PacketNumber number,
                               std::uint32_t packets) {
-    if (packets != 1 || position_number() <= number || !is_answered(number) || !may_judge())
-        return false;
+    if (packets != 1 || position_number() <= number || !is_answered(number)) return false;
+    if (!fits(packet, number) || !may_judge()) return false;
     Recovery& recovery = *qp_.recovery();
     if (!recovery.responses.hold(flight_.una, number, packet, qp_.attributes().path_mtu))
         return false;

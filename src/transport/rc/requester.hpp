@@ -122,6 +122,7 @@ private:
     void judge_peer(PacketNumber to);
     void note_echo(Instant now);
     bool is_answered(PacketNumber number) const;
+    bool fits(const wire::Packet& packet, PacketNumber number) const;
     bool hold_response(Instant now, const wire::Packet& packet, PacketNumber number,
                        std::uint32_t packets);
     void on_early_response(Instant now, const wire::Packet& packet, PacketNumber number,

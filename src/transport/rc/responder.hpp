@@ -49,9 +49,9 @@ public:
             return far_wants_to_send();
         return !jobs_.empty() || ack_owed_ || nak_owed_ || verdict_ || list_owed_;
     }
-    bool owes_only_ack() const {
-        return jobs_.empty() && ack_owed_ && !nak_owed_ && !verdict_ && !far_busy_ && !list_owed_;
-    }
+    bool owes_ack() const { return ack_owed_; }
+    bool owes_answers() const { return !jobs_.empty() || verdict_ || nak_owed_; }
+    bool owes_only_ack() const { return ack_owed_ && !owes_answers() && !far_busy_ && !list_owed_; }
     bool build_owed_ack(AckBytes into);  // See Machine.
     // Lists of gaps (responder_held.cpp). They are sent under a number of the requester's.
     bool owes_list() const { return list_owed_; }
