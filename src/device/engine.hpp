@@ -110,7 +110,8 @@ public:
     bool owes_only_acks(Instant now) const;
     // What receive() made us owe waits for a later run(), though the program can see the WRITEs
     // already: leaves the acknowledgements to peers on this machine, where they are found if this
-    // process ends before. False if there is no room for all: run() must not wait.
+    // process ends before. False if answers are owed, which acknowledge too, or if there is no room
+    // for all: run() must not wait.
     bool leave_acks_behind();
     Instant last_run() const { return last_run_; }
 
@@ -195,7 +196,7 @@ private:
     Ring<transport::QueuePair*> ready_;  // First come first served.
     Instant last_run_{};
     std::uint64_t ring_changes_ = 0;  // Of the port, when the windows last followed them.
-    bool left_behind_ = false;        // Acknowledgements, since the last run().
+    bool left_behind_ = false;        // Acknowledgements that were not all sent since.
     Qpn expected_;                    // Of the last packet announced by expect().
 };
 
