@@ -442,12 +442,12 @@ bool Engine::leave_acks_behind() {
     std::array<std::byte, transport::kAckSize> ack;
     for (std::size_t i = 0; i < ready_.size(); ++i) {
         QueuePair& qp = *ready_[i];
-        if (qp.window() != nullptr && !qp.window()->is_by_ring()) continue;
+        const SlotNumber heir = slot_of(qp.attributes().destination_qpn);
+        if (!parts_.port.inherits(qp.path(), heir)) continue;
         if (qp.machine().owes_answers()) return false;  // They acknowledge, too.
         if (!qp.machine().build_owed_ack(ack)) continue;
         left_behind_ = true;
-        if (!parts_.port.leave_behind(qp.path(), slot_of(qp.attributes().destination_qpn), ack))
-            return false;
+        if (!parts_.port.leave_behind(qp.path(), heir, ack)) return false;
     }
     return true;
 }

@@ -28,6 +28,11 @@ public:
     bool open();
     int bell() const { return bell_.get(); }
 
+    // The ring of the slot's owner before is still here, which may have sent by UDP as well.
+    bool replaces_another(const RingMessage& offer) const {
+        const Link& link = links_[offer.from];
+        return link.reader && link.writer != offer.incarnation;
+    }
     // An offer with its memory. What is left in the ring of the slot's owner before is delivered.
     // The answer leaves by `socket`.
     void accept(Instant now, device::Engine& engine, const RingMessage& message, Fd memory,

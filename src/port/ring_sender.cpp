@@ -239,13 +239,19 @@ void RingSender::forget_departed() {
             drop(slot);
 }
 
-bool RingSender::leave_behind(const Path& path, SlotNumber slot, transport::AckView ack) {
-    if (!is_member_slot(slot)) return true;
+// Though a ring that was full is passed by for a while: its reader takes what was left behind when
+// it has taken all that was sent by UDP.
+bool RingSender::inherits(const Path& path, SlotNumber slot) {
+    if (!is_member_slot(slot)) return false;
     Link& link = links_[slot];
     if (open_ == slot) open_ = 0;  // Of another path, maybe.
-    if (link.stage != Stage::Accepted || parts_.table.incarnation(slot) != link.reader ||
-        !stays_here(link, path))
-        return true;
+    return link.stage == Stage::Accepted && parts_.table.incarnation(slot) == link.reader &&
+           stays_here(link, path);
+}
+
+bool RingSender::leave_behind(const Path& path, SlotNumber slot, transport::AckView ack) {
+    if (!inherits(path, slot)) return true;
+    Link& link = links_[slot];
     if (!link.path_number) link.path_number = link.writer->path(ring_path(path));
     if (!link.path_number) return true;
     if (!link.writer->leaves_behind()) {

@@ -47,7 +47,8 @@ public:
     std::optional<transport::RunSink::Unread> unread(SlotNumber slot);
     // Shows the readers what send() and place() have put there, and wakes those that sleep.
     void publish();
-    // See transport::RunSink. True also where no ring leads.
+    // See transport::RunSink.
+    bool inherits(const transport::Path& path, SlotNumber slot);
     bool leave_behind(const transport::Path& path, SlotNumber slot, transport::AckView ack);
     void take_legacies_back();
     // The answer to an offer, with the reader's bell.

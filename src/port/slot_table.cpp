@@ -71,6 +71,7 @@ void SlotTable::unlock_growth() {
 bool SlotTable::try_lock(std::uint32_t slot) {
     struct flock lock = byte_lock(slot, F_WRLCK);
     if (::fcntl(fd_.get(), F_SETLK, &lock) != 0) return false;
+    locked_.add(slot);
     records_[slot].parcel_name.store(0, kRelaxed);  // A dead owner's: anybody may have it by now.
     records_[slot].process.store(::getpid(), kRelaxed);
     records_[slot].incarnation.store(0, kRelaxed);
@@ -80,6 +81,7 @@ bool SlotTable::try_lock(std::uint32_t slot) {
 void SlotTable::unlock(std::uint32_t slot) {
     records_[slot].parcel_name.store(0, kRelaxed);
     records_[slot].incarnation.store(0, std::memory_order_release);
+    locked_.remove(SlotSet::of(slot));
     struct flock lock = byte_lock(slot, F_UNLCK);
     ::fcntl(fd_.get(), F_SETLK, &lock);
 }
@@ -90,7 +92,7 @@ bool SlotTable::locked_by_another(std::uint32_t slot) const {
 }
 
 bool SlotTable::has_living_owner(std::uint32_t slot) const {
-    return records_[slot].process.load(kRelaxed) == ::getpid() || locked_by_another(slot);
+    return locked_.has(slot) || locked_by_another(slot);
 }
 
 std::uint32_t SlotTable::members() const {

@@ -151,6 +151,7 @@ private:
     bool map();
 
     Fd fd_;
+    SharedSlotSet locked_;  // By this process: its own locks are not told from none.
     Record* records_ = nullptr;
     Door* doors_ = nullptr;  // Behind the records, and the head behind them.
     Head* head_ = nullptr;

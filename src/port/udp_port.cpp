@@ -205,6 +205,7 @@ void UdpPort::take(Instant now, device::Engine& engine, const RingMessage& messa
         sender_.forget_refusals();  // They may be of a path that it will not see again.
     } else if (message.kind == RingMessage::Kind::Offer) {
         hold(message.from);  // First, so that it need not make one itself.
+        if (ring_receiver_.replaces_another(message)) drain_sockets(now, engine);
         ring_receiver_.accept(now, engine, message, std::move(attached),
                               membership_.group().parcel_sender());
     } else {

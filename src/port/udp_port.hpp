@@ -60,6 +60,9 @@ public:
                    std::uint32_t packets) override;
     void take_back() override { ring_sender_.take_back(); }
     std::optional<Unread> unread(SlotNumber slot) override { return ring_sender_.unread(slot); }
+    bool inherits(const transport::Path& path, SlotNumber slot) override {
+        return ring_sender_.inherits(path, slot);
+    }
     bool leave_behind(const transport::Path& path, SlotNumber slot,
                       transport::AckView ack) override {
         return ring_sender_.leave_behind(path, slot, ack);

@@ -63,6 +63,7 @@ struct World {
     std::atomic<bool> has_suspects{false};
     cm::Suspects suspects;
     bool by_rings = false;
+    bool inherits = false;
     std::size_t legacies_max = 1;
     std::vector<std::vector<std::byte>> left_behind;
     std::thread::id program = std::this_thread::get_id();
@@ -97,6 +98,7 @@ public:
     void transmit(std::span<const transport::TransmitRun> runs) override { world_.transmit(runs); }
     bool goes_by_ring(const transport::Path&, SlotNumber) const override { return world_.by_rings; }
     std::uint64_t ring_changes() const override { return world_.by_rings ? 1 : 0; }
+    bool inherits(const transport::Path&, SlotNumber) override { return world_.inherits; }
     bool leave_behind(const transport::Path&, SlotNumber, transport::AckView ack) override {
         if (world_.left_behind.size() == world_.legacies_max) return false;
         world_.left_behind.emplace_back(ack.begin(), ack.end());

@@ -55,9 +55,11 @@ public:
         std::uint64_t bytes = 0;
     };
     virtual std::optional<Unread> unread(SlotNumber) { return std::nullopt; }
+    // Whether the owner of that slot finds what is left behind. By a network nobody does.
+    virtual bool inherits(const Path&, SlotNumber) { return false; }
     // Leaves an acknowledgement where the owner of that slot finds it if this process ends, in
     // whatever way, before take_legacies_back(); until then it is not sent. False if there is no
-    // more room: it has to be sent now. True also where nothing can be left, by a network.
+    // more room: it has to be sent now. True also where nothing can be left.
     virtual bool leave_behind(const Path&, SlotNumber, AckView) { return true; }
     virtual void take_legacies_back() {}
 };

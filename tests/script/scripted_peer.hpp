@@ -58,6 +58,7 @@ public:
     void take_back() override { placed.clear(); }
     std::optional<Unread> unread(SlotNumber) override;
     bool hand_over(const device::Datagram&) override { return hands_over; }
+    bool inherits(const transport::Path&, SlotNumber) override { return has_ring; }
     bool leave_behind(const transport::Path&, SlotNumber, transport::AckView) override {
         ++left_behind;
         return true;
