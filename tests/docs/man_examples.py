@@ -21,10 +21,10 @@ BEFORE = {
                          "build/tools/disk_load 1234 data 600 10.0.0.1 >load.txt &"],
 }
 ENDLESS = ("feroce export ", "feroce metrics --listen ", "feroce web ", "feroce top --view ",
-           "feroce run -- ib_write_bw -d feroce_lo -x 0")
+           "feroce run -- ib_write_bw -d feroce_lo")
 AFTER = {
     "feroce-export.1": ["feroce detach $(feroce attach --as nbd 10.0.0.1 data)"],
-    "feroce-run.1": ["feroce run -- ib_write_bw -d feroce_lo -x 0 127.0.0.1", "wait",
+    "feroce-run.1": ["feroce run -- ib_write_bw -d feroce_lo 127.0.0.1", "wait",
                      "test -s /tmp/x.pcapng && rm /tmp/x.pcapng"],
     "feroce-session.1": ["feroce session show demo | grep -q 10.0.1.1"],
 }
