@@ -22,6 +22,9 @@ constexpr Duration kTargetMemory = seconds(1);
 constexpr Duration kBasePeriod = seconds(5);
 // Below this, what looks like queueing is the jitter of timers and schedulers.
 constexpr Duration kJitter = microseconds(40);
+// The same where a loss costs one packet. There a queue that is shorter may overflow, but a window
+// that is smaller would leave the hosts at both ends idle.
+constexpr Duration kHostDelay = microseconds(200);
 // A decrease is recent for so many round trips.
 constexpr int kPacingRounds = 64;
 // Rounds without a decrease after which growth gets faster by one packet a round.
@@ -221,7 +224,8 @@ void SendWindow::decrease(Instant now, double factor, double floor_bytes) {
 // Two thirds of the queueing at which packets were lost: short of the queue's end, but enough to
 // keep the line busy while several senders take turns in backing off.
 void SendWindow::learn_target(Instant now, Duration seen) {
-    target_delay_ = std::clamp(seen * 2 / 3, kTargetDelayMin, kTargetDelayMax);
+    target_delay_ =
+        std::clamp(seen * 2 / 3, repairs_ ? kHostDelay : kTargetDelayMin, kTargetDelayMax);
     target_learned_ = now;
 }
 
@@ -244,7 +248,7 @@ void SendWindow::on_repaired_loss(Instant now, std::uint32_t bytes) {
     const Duration seen = queueing_delay(recent_rtt_);
     const Duration longest = std::max(queueing_max_, queueing_max_before_);
     const bool is_queueing =
-        seen > std::max(kJitter, std::min(base_rtt_ / 2, std::max(longest / 2, burst())));
+        seen > std::max(kHostDelay, std::min(base_rtt_ / 2, std::max(longest / 2, burst())));
     if (is_queueing) learn_target(now, seen);
     if (is_queueing || loss_rate_ > kLossRateOfQueues) {
         in_slow_start_ = false;

@@ -151,6 +151,8 @@ struct OpcodeInfo {
         return verb == Verb::Send || verb == Verb::Write || verb == Verb::ReadResponse ||
                verb == Verb::AtomicWrite || verb == Verb::Cnp;
     }
+    // IBTA gives an acknowledgement none. One of a Feroce may have a list of gaps (ADR 34).
+    constexpr bool may_carry_list() const { return verb == Verb::Ack && service == Service::Rc; }
 };
 
 // The same operation under another service: the low five bits name it in RC, UC and XRC alike.

@@ -36,7 +36,8 @@ ParseError parse_packet(ByteView udp_payload, Packet& out) {
     if (udp_payload.size() % 4 != 0) return ParseError::BadLength;
     const std::size_t padded = udp_payload.size() - headers - kIcrcSize;
     if (out.bth.pad_count > padded) return ParseError::BadPad;
-    if (padded != 0 && !out.info->may_carry_payload()) return ParseError::BadLength;
+    const bool is_list = out.info->may_carry_list() && padded == kListSize;
+    if (padded != 0 && !out.info->may_carry_payload() && !is_list) return ParseError::BadLength;
 
     out.extension = udp_payload.subspan(Bth::kSize, out.info->extension_size);
     out.payload = udp_payload.subspan(headers, padded - out.bth.pad_count);

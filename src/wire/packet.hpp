@@ -12,6 +12,7 @@ namespace feroce::wire {
 
 inline constexpr std::size_t kIcrcSize = 4;
 inline constexpr std::size_t kExtensionMax = 64;  // No opcode has longer extension headers.
+inline constexpr std::size_t kListSize = 12;      // Of gaps, where OpcodeInfo::may_carry_list().
 
 enum class ParseError : std::uint8_t {
     None,

@@ -141,10 +141,15 @@ TEST(Packet, PadMustFitThePayload) {
 TEST(Packet, PayloadWhereThereIsNoneIsRefused) {
     for (const Opcode opcode : known_opcodes()) {
         std::vector<std::byte> bytes = make_packet(opcode, 0);
-        bytes.resize(bytes.size() + 4);
-        Packet p;
+        const std::size_t bare = bytes.size();
         const bool carries = opcode_info(opcode).may_carry_payload();
-        EXPECT_EQ(parse_packet(bytes, p), carries ? ParseError::None : ParseError::BadLength);
+        for (const std::size_t more : {4, 8, 12, 16}) {
+            bytes.resize(bare + more);
+            Packet p;
+            const bool is_list = opcode == Opcode::RcAck && more == kListSize;
+            EXPECT_EQ(parse_packet(bytes, p),
+                      carries || is_list ? ParseError::None : ParseError::BadLength);
+        }
     }
 }
 

@@ -119,9 +119,7 @@ TEST(Tail, IsSentAgainAfterTwoRoundTrips) {
     peer.expect_completion(0, WcStatus::Success);
     peer.post(SendOp::Write, 3 * kMtu, 1);
     peer.after(10us);
-    peer.peer_sends(Opcode::RcWriteOnly, asked(0) - 1,
-                    {.extensions = {.reth = {0x1'001, RKey{0xfe00'0000 | sent(1).raw()}, 0}},
-                     .ack_request = false});
+    peer.peer_lists(sent(1), {1, 1});
     peer.after(10us);
     peer.peer_acks(sent(3));
     peer.expect_completion(1, WcStatus::Success);
@@ -152,6 +150,46 @@ TEST_F(Answers, OnesThatAreOvertakenAreNotAskedForForEver) {
     EXPECT_EQ(peer.engine.counters()[Counter::ResentByResponse], 1U);
 }
 
+// Of those that may be asked for again at a time they are none any more.
+TEST(LateAnswers, DoNotKeepOthersFromBeingAskedFor) {
+    ScriptedPeer peer({.read_atomic_max = 1, .keeps_packets = true});
+    peer.post(SendOp::Read, kPackets * kMtu, 1);
+    peer.expect_sent(Opcode::RcReadRequest, sent(0));
+    peer.after(10us);
+    const auto respond = [&](std::uint32_t n) {
+        peer.peer_sends(n == 0 ? Opcode::RcReadResponseFirst : Opcode::RcReadResponseMiddle,
+                        sent(n), {.payload_size = kMtu});
+    };
+    respond(0);
+    respond(2);
+    peer.expect_sent(Opcode::RcWriteOnly, sent(0));  // Says that we understand lists.
+    peer.expect_sent(Opcode::RcReadRequest, sent(1));
+    respond(4);
+    peer.expect_silence();  // One at a time.
+    respond(1);
+    peer.expect_sent(Opcode::RcReadRequest, sent(3));
+}
+
+// What the peer acknowledged, or says that it keeps, it has not dropped because a READ before it is
+// answered one packet earlier than its acknowledgement comes.
+TEST(LateAnswers, AreNoSignThatWhatFollowsWasDropped) {
+    ScriptedPeer peer({.keeps_packets = true});
+    peer.post(SendOp::Write, kMtu, 1);
+    peer.post(SendOp::Read, 2 * kMtu, 2);
+    peer.post(SendOp::Write, kMtu, 3);
+    peer.post(SendOp::Write, kMtu, 4);
+    peer.after(10us);
+    peer.port.sent.clear();
+    peer.peer_lists(sent(0), {1, 4});  // The first is missing; the peer keeps all others.
+    peer.expect_sent(Opcode::RcWriteOnly, sent(0));
+    for (std::uint32_t n = 1; n < 3; ++n)
+        peer.peer_sends(n == 1 ? Opcode::RcReadResponseFirst : Opcode::RcReadResponseLast, sent(n),
+                        {.payload_size = kMtu});
+    peer.expect_silence();
+    peer.peer_acks(sent(4));
+    for (std::uint64_t id = 1; id < 5; ++id) peer.expect_completion(id, WcStatus::Success);
+}
+
 TEST_F(Answers, ARetryIsOneOfTheProgramsOnlyIfNothingCame) {
     for (std::uint32_t round = 0; round < 20; ++round) {
         respond(2);
@@ -170,24 +208,13 @@ TEST(Copies, FollowARequestThatWasLost) {
     peer.post(SendOp::Read, kMtu, 3);
     peer.after(10us);
     peer.port.sent.clear();
-    constexpr std::uint32_t kMark = 0xfe00'0000;
-    peer.peer_sends(
-        Opcode::RcWriteOnly, asked(0) - 1,
-        {.extensions = {.reth = {0x1'001, RKey{kMark | sent(1).raw()}, 0}}, .ack_request = false});
+    peer.peer_lists(sent(1), {1, 1});
     const SentPacket again = peer.expect_sent(Opcode::RcReadRequest, sent(1));
     EXPECT_TRUE(again.packet.bth.ack_request);
     const SentPacket copy = peer.expect_sent(Opcode::RcReadRequest, sent(1));
     EXPECT_FALSE(copy.packet.bth.ack_request);
     EXPECT_EQ(copy.packet.reth().length, kMtu);
     peer.expect_silence();
-}
-
-// A list of gaps that begins at that packet, with one run.
-void tell_gap(ScriptedPeer& peer, Psn first) {
-    peer.peer_delivers(
-        Opcode::RcWriteOnly, asked(0) - 1,
-        {.extensions = {.reth = {1, RKey{0xfe00'0000 | first.raw()}, 0}}, .ack_request = false});
-    peer.run();
 }
 
 TEST(LateAnswers, EndWithTheLastRetry) {
@@ -197,7 +224,7 @@ TEST(LateAnswers, EndWithTheLastRetry) {
         peer.post(SendOp::Read, kMtu, 2);
         peer.post(atomic ? SendOp::FetchAdd : SendOp::Read, atomic ? 8 : kMtu, 3);
         peer.after(10us);
-        tell_gap(peer, sent(0));
+        peer.peer_lists(sent(0), {1});
         peer.after(10us);
         // It says that the answer before it is lost, and there is no retry for that.
         if (atomic)
@@ -237,8 +264,7 @@ TEST(Copies, AreExecutedInPlaceOfTheFirstAndDroppedBehindIt) {
     peer.peer_sends(Opcode::RcWriteOnly, asked(0),
                     {.extensions = {.reth = peer.reth(8)}, .payload_size = 8});
     peer.expect_ack(asked(0));
-    peer.peer_sends(Opcode::RcWriteOnly, asked(0),
-                    {.extensions = {.reth = {0, RKey{0xfe00'0000}, 0}}, .ack_request = false});
+    peer.peer_says_hello();
     peer.port.sent.clear();
     read(1, true);
     peer.expect_sent(Opcode::RcReadResponseOnly, asked(1));

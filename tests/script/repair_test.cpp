@@ -10,6 +10,7 @@ namespace {
 using namespace std::chrono_literals;
 using transport::Counter;
 using transport::DropReason;
+using transport::rc::GapList;
 using wire::NakCode;
 
 constexpr QpOptions kKeeping{.keeps_packets = true};
@@ -264,36 +265,44 @@ TEST_F(Repairing, ALostRepairIsFollowedByTheTimeoutOfTheProgram) {
 }
 
 // Lists of gaps: what they say, and what is done on one.
-constexpr std::uint32_t kMark = 0xfe00'0000;
+using Runs = std::array<std::uint16_t, GapList::kRuns>;
 
-void peer_lists(ScriptedPeer& peer, Psn base, std::uint64_t runs) {
-    peer.peer_sends(
-        Opcode::RcWriteOnly, asked(0) - 1,
-        {.extensions = {.reth = {runs, RKey{kMark | base.raw()}, 0}}, .ack_request = false});
+void expect_list(ScriptedPeer& peer, Psn acknowledged, Psn base, const Runs& runs) {
+    const SentPacket sent = peer.expect_sent(Opcode::RcAck, acknowledged);
+    const auto list = GapList::parse(sent.packet.payload);
+    ASSERT_TRUE(list);
+    EXPECT_EQ(list->base, base);
+    EXPECT_EQ(list->runs, runs);
+    EXPECT_EQ(sent.packet.aeth().syndrome.kind(), wire::Syndrome::Kind::Ack);
 }
 
 TEST(Lists, APeerThatUnderstandsThemIsToldOfAllGaps) {
     ScriptedPeer peer(kKeeping);
     const Writer writer{blank(peer), 8};
     writer.send(0);
-    peer_lists(peer, Psn(0), 0);  // A hello, which is answered: nothing is missing.
-    const SentPacket none = peer.expect_sent(Opcode::RcWriteOnly, kSendPsn - 1);
-    EXPECT_EQ(none.packet.reth().rkey.raw, kMark | asked(0).raw());
-    EXPECT_EQ(none.packet.reth().address, 0x1'000ULL);
+    peer.peer_says_hello();  // It is answered: nothing is missing.
+    expect_list(peer, asked(0) - 1, asked(0), {0, 1});
     writer.send(2);
     peer.expect_nak(asked(1), NakCode::SequenceError);
     peer.expect_silence();  // The NAK says all.
     writer.send(5);
-    const SentPacket list = peer.expect_sent(Opcode::RcWriteOnly, kSendPsn - 1);
-    EXPECT_EQ(list.packet.reth().rkey.raw, kMark | asked(3).raw());
-    EXPECT_EQ(list.packet.reth().address, 0x1'002ULL);  // Two are missing, then one is here.
-    EXPECT_EQ(list.packet.reth().length, 0U);
-    EXPECT_FALSE(list.packet.bth.ack_request);
+    expect_list(peer, asked(0), asked(3), {2, 1});
     writer.send(6, true);
     peer.expect_ack(asked(0));
-    const SentPacket all = peer.expect_sent(Opcode::RcWriteOnly, kSendPsn - 1);
-    EXPECT_EQ(all.packet.reth().rkey.raw, kMark | asked(1).raw());
-    EXPECT_EQ(all.packet.reth().address, 0x2'002'001'001ULL);
+    expect_list(peer, asked(0), asked(1), {1, 1, 2, 2});
+}
+
+// One that only answers may stay in RTR for ever, as perftest's servers do.
+TEST(Lists, AreToldBeforeAnythingCanBeAsked) {
+    ScriptedPeer peer({.keeps_packets = true, .state = QpState::Rtr});
+    const Writer writer{blank(peer), 8};
+    writer.send(0);
+    peer.peer_says_hello();
+    expect_list(peer, asked(0) - 1, asked(0), {0, 1});
+    writer.send(2);
+    peer.expect_nak(asked(1), NakCode::SequenceError);
+    writer.send(4);
+    expect_list(peer, asked(0), asked(3), {1, 1});
 }
 
 TEST(Lists, APeerThatSaysNothingGetsNone) {
@@ -311,11 +320,11 @@ TEST(Lists, AllThatIsMissingIsSentAgainAtOnce) {
     peer.post(SendOp::Write, 8 * kMtu, 1);
     peer.after(10us);
     peer.port.sent.clear();
-    peer_lists(peer, sent(1), 0x1'001'002'001);  // 1 and 4 are missing; 2, 3 and 5 are there.
+    peer.peer_lists(sent(1), {1, 2, 1, 1});  // 1 and 4 are missing; 2, 3 and 5 are there.
     peer.expect_sent(Opcode::RcWriteMiddle, sent(1));
     peer.expect_sent(Opcode::RcWriteMiddle, sent(4));
     peer.expect_silence();
-    peer_lists(peer, sent(1), 0x1'001'002'001);  // They may be on their way.
+    peer.peer_lists(sent(1), {1, 2, 1, 1});  // They may be on their way.
     peer.expect_silence();
     peer.peer_acks(sent(7));
     peer.expect_completion(1, WcStatus::Success);
@@ -326,9 +335,9 @@ TEST(Lists, OneThatNamesNothingThatWasSentIsIgnored) {
     peer.post(SendOp::Write, 4 * kMtu, 1);
     peer.after(10us);
     peer.port.sent.clear();
-    peer_lists(peer, sent(4), 0xfff'fff);
-    peer_lists(peer, sent(0) - 5000, 0xfff);
-    peer_lists(peer, sent(900'000), 0xfff);
+    peer.peer_lists(sent(4), {0xfff, 0xfff});
+    peer.peer_lists(sent(0) - 5000, {0xfff});
+    peer.peer_lists(sent(900'000), {0xfff});
     peer.expect_silence();
     peer.peer_acks(sent(3));
     peer.expect_completion(1, WcStatus::Success);
@@ -340,7 +349,7 @@ TEST(Lists, APeerThatDropsWhatItKeptGetsAllAgain) {
     peer.post(SendOp::Write, 4 * kMtu, 1);
     peer.after(10us);
     peer.port.sent.clear();
-    peer_lists(peer, sent(1), 0x002'001);
+    peer.peer_lists(sent(1), {1, 2});
     peer.expect_sent(Opcode::RcWriteMiddle, sent(1));
     peer.peer_acks(sent(1));
     peer.expect_sent(Opcode::RcWriteMiddle, sent(2));

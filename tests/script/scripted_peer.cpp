@@ -104,6 +104,7 @@ void ScriptedPeer::bring_up() {
         given.raw |= static_cast<std::uint32_t>(Attribute::State);
         a.state = to;
         ASSERT_TRUE(engine.modify_qp(now, *qp, a, given));
+        if (to == options_.state) break;
     }
 }
 
@@ -132,6 +133,7 @@ void ScriptedPeer::peer_sends(Opcode opcode, Psn psn, const Spec& spec) {
 }
 
 void ScriptedPeer::peer_delivers(Opcode opcode, Psn psn, const Spec& spec) {
+    ASSERT(spec.payload.empty() || spec.payload.size() == spec.payload_size);
     std::vector<std::byte> bytes(wire::packet_size(opcode, spec.payload_size));
     wire::Bth bth;
     bth.opcode = opcode;
@@ -141,7 +143,9 @@ void ScriptedPeer::peer_delivers(Opcode opcode, Psn psn, const Spec& spec) {
     bth.solicited = spec.solicited;
     bth.pad_count = static_cast<std::uint8_t>(wire::pad_of(spec.payload_size));
     const std::size_t headers = wire::emit_headers(bytes, bth, spec.extensions);
-    std::fill_n(bytes.begin() + static_cast<std::ptrdiff_t>(headers), spec.payload_size, spec.fill);
+    const auto payload = bytes.begin() + static_cast<std::ptrdiff_t>(headers);
+    std::fill_n(payload, spec.payload_size, spec.fill);
+    std::copy(spec.payload.begin(), spec.payload.end(), payload);
     engine.receive(now, {bytes, peer_address, kOurs, peer_port, 0, 0, 64,
                          /*sealed=*/!peer_sends_by_ring, spec.packets});
 }
@@ -162,6 +166,22 @@ void ScriptedPeer::peer_rnr(Psn psn, std::uint8_t timer) {
     Spec spec;
     spec.extensions.aeth = {wire::Syndrome::rnr(timer), 0};
     peer_sends(Opcode::RcAck, psn, spec);
+}
+
+void ScriptedPeer::peer_lists(Psn base,
+                              std::array<std::uint16_t, transport::rc::GapList::kRuns> runs) {
+    std::array<std::byte, transport::rc::GapList::kSize> payload{};
+    transport::rc::GapList{base, runs}.store(payload);
+    Spec spec;
+    spec.extensions.aeth = {wire::Syndrome::ack(wire::kNoCredits), 0};
+    spec.payload_size = payload.size();
+    spec.payload = payload;
+    peer_sends(Opcode::RcAck, kSendPsn - 1, spec);
+}
+
+void ScriptedPeer::peer_says_hello() {
+    peer_sends(Opcode::RcWriteOnly, kReceivePsn - 1,
+               {.extensions = {.reth = transport::rc::hello()}, .ack_request = false});
 }
 
 SentPacket ScriptedPeer::expect_sent(Opcode opcode, Psn psn, Line line) {

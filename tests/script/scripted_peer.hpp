@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstring>
 #include <deque>
 #include <limits>
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include "device/engine.hpp"
+#include "transport/rc/gap_list.hpp"
 #include "wire/packet.hpp"
 
 namespace feroce::script {
@@ -116,6 +118,7 @@ struct QpOptions {
     bool verify_icrc = false;    // Of the engine: most scripts do not seal what they send.
     bool ring = false;           // The peer is reached by memory.
     bool keeps_packets = false;  // Selective repeat, of the engine.
+    QpState state = QpState::Rts;
 };
 
 class ScriptedPeer {
@@ -136,6 +139,7 @@ public:
         bool ack_request = true;
         bool solicited = false;
         std::byte fill{0x5a};
+        ByteView payload{};         // Instead of it.
         std::uint32_t packets = 1;  // That it says to stand for, by a ring.
     };
     void peer_sends(Opcode opcode, Psn psn, const Spec& spec);
@@ -145,6 +149,9 @@ public:
     void peer_acks(Psn psn, std::uint8_t credits = wire::kNoCredits, std::uint32_t msn = 0);
     void peer_naks(Psn psn, wire::NakCode code);
     void peer_rnr(Psn psn, std::uint8_t timer);
+    // With an acknowledgement that is no news: runs of packets that are missing and kept, in turn.
+    void peer_lists(Psn base, std::array<std::uint16_t, transport::rc::GapList::kRuns> runs);
+    void peer_says_hello();  // That it understands lists.
 
     // Where it sends from.
     Gid peer_address = kPeers;

@@ -48,6 +48,8 @@ void Requester::on_response(Instant now, const wire::Packet& packet, std::uint32
         default:
             break;
     }
+    if (!packet.payload.empty()) [[unlikely]]
+        return take_list(now, packet.payload);
     const wire::Aeth aeth = packet.aeth();
     switch (aeth.syndrome.kind()) {
         case wire::Syndrome::Kind::Ack:
@@ -106,7 +108,8 @@ void Requester::on_ack(Instant now, PacketNumber number, wire::Aeth aeth) {
     const PacketNumber reach = first_unanswered_before(end);
     advance(now, reach);
     update_credits(aeth);
-    if (reach == end || qp_.state() == QpState::Err) return;
+    if (qp_.state() == QpState::Err) return;
+    if (reach == end) return check_promise();
     // IBTA 9.7.5.1.2: acknowledging past an unanswered READ means its response was lost.
     if (may_judge()) {
         note_acknowledged(end);
@@ -297,8 +300,6 @@ void Requester::advance(Instant now, PacketNumber to) {
     // there.
     if (sent_before < flight_.una) rewind(position_.resend_cause);
     if (flight_.bytes > 0) arm(now);
-    if (has_board_) [[unlikely]]
-        check_promise();
 }
 
 // No more than the probe is acknowledged: what followed it the first time is lost, or the peer did
@@ -451,8 +452,7 @@ void Requester::arm(Instant now) {
     if (timeout == 0) return;
     if (retry_deadline_ == kNever) retry_deadline_ = now + ack_timeout(timeout);
     const Duration round_trip = qp_.window()->smoothed_rtt();
-    // A peer that lists what it keeps answers one that was needless by a word, and nothing is lost.
-    const bool is_cheap = probe_.is_repair || has_board_ || hears_lists();
+    const bool is_cheap = probe_.is_repair || has_board_ || may_probe_early();
     if (round_trip == Duration{0} || probe_.sent > (is_cheap ? kRepairsMax : kEarlyResendsMax))
         return;
     const Duration least = qp_.window()->is_by_ring() ? kEarlyResendByRing : kEarlyResendMin;

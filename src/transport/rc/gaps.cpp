@@ -22,6 +22,13 @@ bool Requester::hears_lists() const {
     return qp_.recovery() != nullptr && qp_.recovery()->peer_sends_lists;
 }
 
+// A peer that lists what it keeps answers a packet of a message that was needless by a word. A READ
+// it would answer once more.
+bool Requester::may_probe_early() const {
+    return hears_lists() && !qp_.window()->is_by_ring() &&
+           !needs_response(qp_.send_queue().at(qp_.send_queue().head()).op);
+}
+
 // A duplicate, which a peer of another kind acknowledges again: see ask_peer() for what it may not
 // be. Not by XRC: a target has no number to answer under.
 void Requester::say_hello() {
@@ -31,9 +38,18 @@ void Requester::say_hello() {
     PacketSpec spec;
     spec.opcode = wire::Opcode::RcWriteOnly;
     spec.destination = qp_.attributes().destination_qpn;
-    spec.psn = duplicate();
-    spec.extensions.reth = GapList{}.pack();
+    spec.psn = (flight_.una - 1).psn();
+    spec.extensions.reth = hello();
     append_packet(qp_, spec);
+}
+
+// With an acknowledgement that is no news.
+void Requester::take_list(Instant now, ByteView payload) {
+    const auto list = GapList::parse(payload);
+    if (!list || !qp_.make_recovery())
+        return qp_.services().counters.drop(DropReason::UnexpectedResponse);
+    qp_.recovery()->heard = *list;
+    on_gap_list(now);
 }
 
 void Requester::on_gap_list(Instant now) {
@@ -104,6 +120,7 @@ void Requester::on_named_gap(Instant now, PacketNumber reach, PacketNumber numbe
     qp_.services().counters.add(Counter::ReceivedSequenceError);
     advance(now, reach);
     if (qp_.state() == QpState::Err) return;
+    check_promise();
     if (reach != number) {
         note_acknowledged(number);
         if (may_judge()) judge_answers(now, number);
@@ -122,6 +139,7 @@ std::uint32_t Requester::forget_told(Instant now, PacketNumber to) {
     if (probe_.repeated == 0 && !is_answered(flight_.una) && is_late(now, flight_.una))
         qp_.recovery()->reordering.note_late(board.end() - flight_.una);
     const std::uint32_t bytes = board.forget_before(to);
+    qp_.recovery()->forget_asked_before(to);
     if (board.end() <= to) drop_board();
     return bytes;
 }
@@ -142,9 +160,11 @@ void Requester::count_oldest() {
     qp_.window()->adopt(bytes);
 }
 
-// The oldest was kept once, but is not any more: all that was is gone.
+// The oldest was kept once, but the peer acknowledges no more than what is before it: all that it
+// kept is gone. The answer to a READ does not say so, since an acknowledgement may follow it.
 void Requester::check_promise() {
-    if (flight_.bytes == 0 || !qp_.recovery()->board->is_kept(flight_.una)) return;
+    if (!has_board_ || flight_.bytes == 0) return;
+    if (!qp_.recovery()->board->is_kept(flight_.una)) return;
     if (needs_response(qp_.send_queue().at(qp_.send_queue().head()).op)) return;
     rewind(Counter::ResentBySequence);
 }

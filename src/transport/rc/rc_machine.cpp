@@ -37,8 +37,6 @@ void RcMachine::on_packet(Instant now, const wire::Packet& packet, const Arrival
     if ((!sends && state != QpState::Rtr) || qp_.type() == QpType::XrcInitiator)
         return counters.drop(DropReason::WrongQpState);
     responder_.on_request(now, packet, arrival.packets);
-    if (responder_.heard_list() && sends) [[unlikely]]
-        requester_.on_gap_list(now);
 }
 
 bool RcMachine::expects(const wire::Packet& packet) const {
@@ -55,14 +53,8 @@ void RcMachine::pump(Instant now, std::uint32_t packets_max) {
     requester_.pump(now, packets_max);
     responder_.pump_last(now);
     if (responder_.owes_list()) [[unlikely]]
-        tell_gaps();
+        responder_.send_lists();
     tell_when_drained();
-}
-
-// Before RTS there is no number to send it under.
-void RcMachine::tell_gaps() {
-    if (qp_.state() != QpState::Rts) return responder_.drop_lists();
-    responder_.send_lists(requester_.duplicate());
 }
 
 bool RcMachine::wants_to_send(Instant now) const {

@@ -37,7 +37,6 @@ public:
 
 private:
     void tell_when_drained();
-    void tell_gaps();
 
     QueuePair& qp_;
     wire::Service service_;

@@ -115,6 +115,14 @@ struct Recovery {
     };
     static constexpr std::size_t kAskedAgainMax = 16;
     Ring<AskedAgain> asked_again{kAskedAgainMax};
+    // The answers have come, whether the first time or again.
+    void forget_asked_before(PacketNumber number) {
+        for (std::size_t left = asked_again.size(); left > 0; --left) {
+            const AskedAgain asked = asked_again.front();
+            asked_again.pop();
+            if (number < asked.end) asked_again.push(asked);
+        }
+    }
     std::size_t answered = 0;  // How many requests got all answers, behind one that did not.
     bool peer_sends_lists = false;
     // The peer is told that we understand lists at the first loss, the second, the fourth and so

@@ -14,7 +14,7 @@ using wire::Syndrome;
 using wire::Verb;
 
 void Responder::replay(const wire::Packet& packet, PacketNumber number) {
-    if (take_list(packet)) return;
+    if (take_hello(packet)) return;
     qp_.services().counters.add(Counter::DuplicateRequest);
     if (has_begun()) note(NoticeKind::AnswersLost, number);
     if (qp_.recovery() != nullptr) qp_.recovery()->note_duplicate(number);

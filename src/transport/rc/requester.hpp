@@ -51,10 +51,6 @@ public:
     bool idle() const;                 // Nothing sent is unanswered: SQD may call itself drained.
     // See Machine. Const: whatever the answer, no number is taken and nothing waits for it.
     bool ask_peer() const;
-    // The peer has told which packets it keeps (rc/gaps.cpp).
-    void on_gap_list(Instant now);
-    // Of a packet that changes nothing at the peer.
-    Psn duplicate() const { return (flight_.una - 1).psn(); }
 
     const char* check_invariants() const;  // See Machine.
 
@@ -152,6 +148,8 @@ private:
     // gaps.cpp: what lists tell.
     bool hears_lists() const;
     void say_hello();
+    void take_list(Instant now, ByteView payload);
+    void on_gap_list(Instant now);
     void on_named_gap(Instant now, PacketNumber reach, PacketNumber number);
     void mark_missing(Instant now, const SendWqe& wqe, PacketNumber number);
     void mark_kept(Instant now, const SendWqe& wqe, PacketNumber number);
@@ -162,6 +160,7 @@ private:
     bool is_full() const;
     void count_oldest();
     void check_promise();
+    bool may_probe_early() const;
     void drop_board();
     const char* check_held() const;  // invariants.cpp
     void fail_if_faulty_head(Instant now);

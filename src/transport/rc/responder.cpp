@@ -85,7 +85,7 @@ void Responder::stop(Instant now) {
     atomics_.clear();
     verdict_.reset();
     message_ = Message::None;
-    receive_held_ = nak_sent_ = nak_owed_ = ack_owed_ = list_heard_ = false;
+    receive_held_ = nak_sent_ = nak_owed_ = ack_owed_ = false;
     if (qp_.state() == QpState::Reset) expected_ = PacketNumber();
 }
 

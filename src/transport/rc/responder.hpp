@@ -27,6 +27,8 @@
 
 namespace feroce::transport::rc {
 
+struct GapList;
+
 class alignas(kCacheLine) Responder {
 public:
     Responder(QueuePair& qp, wire::Service service);
@@ -53,12 +55,9 @@ public:
     bool owes_answers() const { return !jobs_.empty() || verdict_ || nak_owed_; }
     bool owes_only_ack() const { return ack_owed_ && !owes_answers() && !far_busy_ && !list_owed_; }
     bool build_owed_ack(AckBytes into);  // See Machine.
-    // Lists of gaps (responder_held.cpp). They are sent under a number of the requester's.
+    // Lists of gaps (responder_held.cpp).
     bool owes_list() const { return list_owed_; }
-    void send_lists(Psn duplicate);
-    void drop_lists() { list_owed_ = false; }
-    // The last packet was one of the peer's, about what we sent: it is in the Recovery.
-    bool heard_list() { return list_heard_ && std::exchange(list_heard_, false); }
+    void send_lists();
     const char* check_invariants() const;  // See Machine.
     bool acknowledged(PacketNumber number) const { return number <= acknowledged_; }
 
@@ -125,7 +124,8 @@ private:
     void execute_held(Instant now, bool asked);
     void drop_held();
     void owe_list(PacketNumber from);
-    bool take_list(const wire::Packet& packet);
+    void send_list(const GapList& list);
+    bool take_hello(const wire::Packet& packet);
     bool is_copy(const wire::Packet& packet, PacketNumber number) const;
     const char* check_held() const;  // invariants.cpp
 
@@ -219,11 +219,10 @@ private:
     bool ack_owed_ = false;
     bool established_ = false;
     bool last_word_valid_ = false;
-    bool first_came_ = false;  // It could not be taken yet.
-    bool far_busy_ = false;    // Copies are on their way, or something waits for them.
-    bool holds_ = false;       // Requests behind the one that is missing.
-    bool list_owed_ = false;   // The peer is to be told which these are.
-    bool list_heard_ = false;
+    bool first_came_ = false;   // It could not be taken yet.
+    bool far_busy_ = false;     // Copies are on their way, or something waits for them.
+    bool holds_ = false;        // Requests behind the one that is missing.
+    bool list_owed_ = false;    // The peer is to be told which these are.
     wire::Syndrome last_word_;  // Of expected_, which does not move any more.
     PacketNumber expected_;
     // The message under way: how far it is, and for a WRITE where it goes. After a refusal for the

@@ -35,23 +35,28 @@ void Responder::owe_list(PacketNumber from) {
     list_owed_ = true;
 }
 
-void Responder::send_lists(Psn duplicate) {
+// With the last acknowledgement again, which is true whatever is owed.
+void Responder::send_list(const GapList& list) {
+    PacketSpec spec;
+    spec.opcode = wire::Opcode::RcAck;
+    spec.destination = qp_.attributes().destination_qpn;
+    spec.psn = acknowledged_.psn();
+    spec.extensions.aeth = {credits(), messages_in_memory()};
+    spec.payload_size = GapList::kSize;
+    list.store(append_packet(qp_, spec).first<GapList::kSize>());
+}
+
+void Responder::send_lists() {
     list_owed_ = false;
     const OutOfOrderStore& store = qp_.recovery()->requests;
     PacketNumber at = std::max(qp_.recovery()->list_from, expected_);
-    PacketSpec spec;
-    spec.opcode = wire::Opcode::RcWriteOnly;
-    spec.destination = qp_.attributes().destination_qpn;
-    spec.psn = duplicate;
     const bool greets = std::exchange(qp_.recovery()->greets, false);
     if (!holds_ && !greets) return;
     if (!holds_) {  // That the last one has come is all there is to tell.
         GapList list;
         list.base = (expected_ - 1).psn();
         list.runs[1] = 1;
-        spec.extensions.reth = list.pack();
-        append_packet(qp_, spec);
-        return;
+        return send_list(list);
     }
     while (at < store.end()) {
         GapList list;
@@ -61,20 +66,14 @@ void Responder::send_lists(Psn duplicate) {
             list.runs[i] = static_cast<std::uint16_t>(end - at);
             at = end;
         }
-        spec.extensions.reth = list.pack();
-        append_packet(qp_, spec);
+        send_list(list);
     }
 }
 
-// A duplicate that is a list, or says that its sender understands them.
-bool Responder::take_list(const wire::Packet& packet) {
-    const auto list = GapList::parse(packet);
-    if (!list || !qp_.make_recovery()) return false;
-    list_heard_ = list->runs != GapList{}.runs;
-    if (list_heard_) qp_.recovery()->heard = *list;
-    if (!list_heard_) qp_.recovery()->peer_reads_lists = true;
-    if (list_heard_) return true;
-    qp_.recovery()->greets = true;
+// A duplicate that says that its sender understands lists.
+bool Responder::take_hello(const wire::Packet& packet) {
+    if (!is_hello(packet) || service_ != wire::Service::Rc || !qp_.make_recovery()) return false;
+    qp_.recovery()->peer_reads_lists = qp_.recovery()->greets = true;
     owe_list(expected_);
     return true;
 }
