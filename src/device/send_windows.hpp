@@ -41,7 +41,7 @@ public:
 
     // Takes waiters off, oldest first, for as long as their window lets them send, and calls
     // f(qp, left): what is left of its turn, 0 if that is to begin. `f` may send and may add
-    // waiters (a waiter is woken once at most), but not remove or release.
+    // waiters (one may be woken again, first in line), but not remove or release.
     template <class F>
     void wake(Instant now, F&& f) {
         const std::size_t count = blocked_.size();

@@ -21,7 +21,8 @@
 //  7. An acknowledgement that no completion waits for (of a WRITE) may wait for a program that will
 //     post or poll soon, so that both leave in one send: one that is trusted and has a completion
 //     to take, or that has answered the last kAnswersNeeded arrivals with posts. It waits no longer
-//     than kAnswerGap for our thread, or its next look.
+//     than kAnswerGap for our thread, or its next look. Before it waits the
+//     shard leaves it behind (ADR 15), and sends it at once if there is no room for that.
 //  8. A post may wait for the poll that follows it, so that several leave in one send: only while
 //     earlier ones are in flight, up to kGatherMax of them, and of a trusted program that has
 //     polled right after each of its last kPollsNeeded posts. One that does not is found by our
@@ -128,7 +129,7 @@ public:
     Arming thread_sleeps(const Situation& situation);
 
     bool trusted() const { return doubts_ == 0; }
-    // For what it leaves, and before our thread would look.
+    // The program will poll again before our thread looks: what waits now leaves then.
     bool comes_back(const Situation& situation) const { return trusted() && !situation.armed; }
     int doubts() const { return doubts_; }
     bool expects_sleep() const { return sleep_expected_; }
