@@ -7,8 +7,8 @@ operation once and compares what both sides see, cuts an idle connection, holds 
 kernel's RTRS and disks with its RNBD, runs clusters of the global address space on rxe and on both
 devices, then unmodified programs in pairs, and storage over iSER: all in both directions, over IPv4
 and IPv6, and tshark reads what was on the wire. Writes WORK/results.md. NAME runs only the pairs
-whose name has that text (wireprobe, keep_alive, sessions, rnbd, gas, rcopy and iser are such, and
-restarts is a part of rnbd); --keep leaves the guest up for the next run; --suite backports takes
+whose name has that text (wireprobe, keep_alive, sessions, rnbd, gas, rcopy, iser and lossy are
+such, and restarts is a part of rnbd); --keep leaves the guest up for the next run; --suite backports takes
 the kernel from there, and the names zeroes and dmabuf run what needs it.
 Needs root, and the packages of .ci/packages/interop*.txt.
 """
@@ -23,6 +23,7 @@ import clusters
 import dma_buffer
 import iser
 import keep_alive
+import lossy
 import pairs
 import probes
 import qp_table
@@ -182,6 +183,8 @@ def run_all(lab, chosen):
         rsockets.run(lab, table)
     if not chosen or "iser" in chosen:
         iser.run(lab, table)
+    if not chosen or "lossy" in chosen:
+        lossy.run(lab, table)
     table.write(lab.work / "results.md", (time.monotonic() - began) / 60)
     return table.is_good()
 
