@@ -179,8 +179,12 @@ ibv_ah_attr address_vector(const CmId& id) {
     return a;
 }
 
+// A call that failed later, because memory was wanting for instance, is made again: this one goes
+// on where that one stopped.
 Result<void> connect_qp(CmId& id) {
-    TRY(move_to(id, IBV_QPS_RTR));
+    const ibv_qp_state& state = id.base.qp->state;
+    if (state == IBV_QPS_INIT) TRY(move_to(id, IBV_QPS_RTR));
+    if (state == IBV_QPS_RTS) return {};
     return move_to(id, IBV_QPS_RTS);
 }
 

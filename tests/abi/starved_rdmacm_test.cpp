@@ -248,14 +248,14 @@ protected:
         make_qp(out);
         return out;
     }
-    static bool connect(rdma_cm_id* client) {
+    static bool connect(rdma_cm_id* client, std::uint8_t depth) {
         rdma_conn_param parameters{};
-        parameters.responder_resources = parameters.initiator_depth = 1;
+        parameters.responder_resources = parameters.initiator_depth = depth;
         return rdma_connect(client, &parameters) == 0;
     }
-    void ask() {
+    void ask(std::uint8_t depth = 1) {
         client = make_client();
-        ASSERT_TRUE(connect(client));
+        ASSERT_TRUE(connect(client, depth));
         server = next(events, RDMA_CM_EVENT_CONNECT_REQUEST);
         ASSERT_NE(server, nullptr);
         make_qp(server);
@@ -278,15 +278,19 @@ protected:
     std::uint16_t port = 0;
 };
 
+// The queue pair stays in RTR if there is no memory for RTS.
 TEST_F(StarvedConnections, Accept) {
-    starve({.name = "rdma_accept",
-            .prepare = [&] { ask(); },
-            .call = [&] { return rdma_accept(server, nullptr) == 0; },
-            .undo =
-                [&] {
-                    establish();
-                    part();
-                }});
+    for (const std::uint8_t depth : {1, 16}) {
+        starve({.name = "rdma_accept",
+                .prepare = [&] { ask(depth); },
+                .call = [&] { return rdma_accept(server, nullptr) == 0; },
+                .undo =
+                    [&] {
+                        establish();
+                        part();
+                    },
+                .goes_on = true});
+    }
 }
 
 TEST_F(StarvedConnections, Ends) {
@@ -325,7 +329,7 @@ TEST_F(StarvedConnections, ThreadsOfOursGoOn) {
         rdma_cm_id* asking = make_client();
         pairs[asking] = nullptr;
         fail_allocation_of_others(n);
-        ASSERT_TRUE(connect(asking));
+        ASSERT_TRUE(connect(asking, 1));
         // Until one of the two has happened; what was lost comes again by and by.
         for (int i = 0; i < 500 && !others_have_failed(); ++i)
             if (serve(10)) break;
