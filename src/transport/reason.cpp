@@ -63,6 +63,16 @@ std::string silence(const Reason& reason) {
     return reason.peer_heard ? "; it was heard before" : "; nothing was ever heard from it";
 }
 
+// Networks that carry only shorter packets than they say lose these, each time. ping's are of the
+// same length: the headers of a WRITE's first packet and its ICRC are 32 bytes.
+std::string black_hole(const Reason& reason) {
+    const std::string peer = to_string(reason.destination);
+    return "; no packet of the path MTU, " + std::to_string(reason.path_mtu) +
+           " bytes, was ever acknowledged: if `ping -M do -s " +
+           std::to_string(reason.path_mtu + 32) + " " + peer + "` fails and `ping " + peer +
+           "` does not, the network loses packets that long";
+}
+
 std::string region(const mem::RegionName& name) {
     char text[128];
     const unsigned long long length = name.length, address = name.address;
@@ -236,6 +246,7 @@ std::string describe(const Reason& reason) {
     if (concerns_peer(reason) && reason.source != reason.destination) {
         std::snprintf(head, sizeof head, "; the peer is QP 0x%06x at ", reason.peer.raw);
         sentence += head + to_string(reason.destination);
+        if (reason.rule == Rule::RetryLimit && reason.path_mtu != 0) sentence += black_hole(reason);
     }
     return sentence;
 }

@@ -60,6 +60,7 @@ struct Reason {
     bool peer_heard = false;   // RetryLimit: something came from the peer before.
     int send_error = 0;        // RetryLimit: the errno with which the kernel refuses our packets.
     std::uint32_t length = 0;  // MtuMismatch: of the packet that came, and of the path MTU here.
+    // RetryLimit: not 0 if no packet of this length was acknowledged, though such were sent.
     std::uint32_t path_mtu = 0;
     mem::Attempt attempt;    // What was asked of memory, if that is what went wrong.
     mem::RegionName region;  // What has that key, or the memory that is gone, if it is known.

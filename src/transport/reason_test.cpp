@@ -69,8 +69,13 @@ TEST(Reason, SentenceNamesRequestPsnRuleAndSyndrome) {
               "did not acknowledge (7 retries); nothing was ever heard from it");
     reason.peer_heard = true;
     EXPECT_NE(describe(reason).find("(7 retries); it was heard before"), std::string::npos);
-    reason.send_error = ENETUNREACH;
     reason.destination = Gid::from_v4(0x0a00'0001);
+    EXPECT_EQ(describe(reason).find("ping"), std::string::npos);
+    reason.path_mtu = 1024;  // None of these was acknowledged.
+    EXPECT_NE(describe(reason).find("if `ping -M do -s 1056 10.0.0.1` fails and `ping 10.0.0.1`"),
+              std::string::npos);
+    reason.path_mtu = 0;
+    reason.send_error = ENETUNREACH;
     EXPECT_NE(describe(reason).find("it was sent nothing, because there is no route to 10.0.0.1"),
               std::string::npos);
 

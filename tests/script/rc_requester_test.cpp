@@ -201,6 +201,21 @@ TEST(RcRequester, ResendsEarlyWhenRoundTripsAreShortWithoutCountingIt) {
     peer.expect_completion(2, WcStatus::RetryExceededError);
 }
 
+// Networks that lose long packets and carry short ones: explain tells how to find that out.
+TEST(RcRequester, AFailureSaysWhetherAPacketOfThePathMtuWasEverAcknowledged) {
+    for (const std::uint32_t length : {kMtu - 1, kMtu}) {
+        ScriptedPeer peer({.retry_count = 0});
+        peer.post(SendOp::Write, length, 1);
+        peer.peer_acks(sent(0));
+        peer.expect_completion(1, WcStatus::Success);
+        peer.post(SendOp::Write, 2 * kMtu, 2);
+        peer.after(kAckTimeout);
+        peer.expect_completion(2, WcStatus::RetryExceededError);
+        const transport::ReasonLog& log = peer.engine.reasons();
+        EXPECT_EQ(log.find(log.last_id())->path_mtu, length < kMtu ? kMtu : 0);
+    }
+}
+
 TEST(RcRequester, WaitsOutAnRnrNakAndCountsIt) {
     ScriptedPeer peer;  // rnr_retry 1.
     peer.post(SendOp::Send, 8, 1);

@@ -302,12 +302,6 @@ void Requester::advance(Instant now, PacketNumber to) {
     if (flight_.bytes > 0) arm(now);
 }
 
-// No more than the probe is acknowledged: what followed it the first time is lost, or the peer did
-// not keep it. A peer that was only slow acknowledges more.
-bool Requester::rest_is_lost(PacketNumber to) const {
-    return probe_.of_message && to == flight_.una + probe_.repeated;
-}
-
 // What the packets [from, to) count in the window.
 std::uint32_t Requester::bytes_between(PacketNumber from, PacketNumber to) const {
     std::uint32_t bytes = 0;
@@ -362,6 +356,7 @@ void Requester::retire_finished(Instant now) {
         if (!wqe.numbered || flight_.una < wqe.end()) break;
         if (far_lands_ && lands_for(queue.head())) break;
         if (wqe.packets == 0 && !wqe.executed) break;
+        has_carried_full_ |= wqe.length >= qp_.attributes().path_mtu;
         qp_.complete_send(now, wqe, WcStatus::Success, 0);
         queue.retire();
     }
@@ -478,7 +473,11 @@ void Requester::fail_head(Instant now, Reason reason) {
     ASSERT(!queue.empty());
     if (postpone(reason)) return;
     reason.psn = flight_.una.psn();
-    reason.wr_id = queue.at(queue.head()).wr_id;
+    const SendWqe& head = queue.at(queue.head());
+    reason.wr_id = head.wr_id;
+    const std::uint32_t path_mtu = qp_.attributes().path_mtu;
+    if (reason.rule == Rule::RetryLimit && head.length >= path_mtu && !has_carried_full_)
+        reason.path_mtu = path_mtu;
     stop();
     qp_.fail_send(now, reason);
 }

@@ -15,6 +15,7 @@ struct Position {
     std::uint64_t index = 0;
     std::uint32_t packet = 0;
     Counter resend_cause = Counter::ResentByTimeout;  // Of the last rewind.
+    bool ends_turn = false;                           // With the next packet.
 };
 // A resend long before the acknowledgement timeout, when round trips are known to be short: the
 // oldest packet again, alone, since the peer may only be slow. It is not counted: retry_count

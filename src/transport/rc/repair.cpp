@@ -53,6 +53,12 @@ void Requester::go_on_repairing(Instant now, PacketNumber number) {
     arm(now);
 }
 
+// No more than the probe is acknowledged: what followed it the first time is lost, or the peer did
+// not keep it. A peer that was only slow acknowledges more.
+bool Requester::rest_is_lost(PacketNumber to) const {
+    return probe_.of_message && to == flight_.una + probe_.repeated;
+}
+
 // Everything before `to` is acknowledged.
 void Requester::judge_peer(PacketNumber to) {
     if (!probe_.of_message) return;

@@ -91,6 +91,7 @@ void Requester::start() {
     cut_reads();
     credits_.next = credits_.limit = kFirstSequence;
     credits_.known = false;
+    has_carried_full_ = false;
     if (qp_.recovery() != nullptr) qp_.recovery()->start_requester();
 }
 
@@ -270,7 +271,7 @@ void Requester::pump(Instant now, std::uint32_t packets_max) {
     if (far_gathers_) [[unlikely]]
         gather_more();
     for (std::uint32_t i = 0; i < packets_max && wants_to_send(now); ++i) {
-        ends_turn_ = i + 1 == packets_max;
+        position_.ends_turn = i + 1 == packets_max;
         const bool sent = probe_.due     ? send_probe(now)
                           : sends_again_ ? send_missing(now)
                                          : send_next(now);
@@ -412,7 +413,7 @@ bool Requester::wants_ack(Instant now, bool last, std::uint32_t packet_cost) {
     // some queue pair is always about to be answered, however many share the window. Of those that
     // share it, none leaves a turn without having asked: its next one may be far.
     const bool ends_turn =
-        window.is_shared() && (ends_turn_ || window.closes_with(now, packet_cost));
+        window.is_shared() && (position_.ends_turn || window.closes_with(now, packet_cost));
     const bool asks = last || ends_turn || (probe_.sending && probe_.run == 1) ||
                       flight_.since_ack_request >= window.size() / 4 ||
                       window.available() <= packet_cost;

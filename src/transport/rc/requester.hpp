@@ -98,7 +98,6 @@ private:
     void settle_flight(Instant now, PacketNumber to);
     void take_sample(Instant now);
     void note_progress();
-    bool rest_is_lost(PacketNumber to) const;
     void retire_finished(Instant now);
     void rewind(Counter cause);
     void seek_unanswered();
@@ -115,6 +114,7 @@ private:
     bool is_being_repaired(Instant now, PacketNumber number) const;
     void go_on_repairing(Instant now, PacketNumber number);
     void note_acknowledged(PacketNumber end);
+    bool rest_is_lost(PacketNumber to) const;
     void judge_peer(PacketNumber to);
     void note_echo(Instant now);
     bool is_answered(PacketNumber number) const;
@@ -211,7 +211,7 @@ private:
     bool holds_ : 1 = false;         // Responses behind one that is missing.
     bool has_board_ : 1 = false;     // A Scoreboard.
     bool sends_again_ : 1 = false;   // What lists said is missing.
-    bool ends_turn_ : 1 = false;     // With the next packet.
+    bool has_carried_full_ : 1 = false;  // A packet of the path MTU was acknowledged.
     RttSample sample_;
     Credits credits_;
 };
