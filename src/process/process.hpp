@@ -33,7 +33,7 @@ public:
         // queue pair: it probably has a thread of its own. Fewer than `shards`: none.
         std::uint32_t shards_max = 0;
         Duration keepalive{};        // Of the connection manager: see cm::Config.
-        bool repairs = false;        // Only what is lost is sent again: see ADR 34.
+        bool repairs = true;         // Only what is lost is sent again: see ADR 34.
         bool plays_foreign = false;  // For tests: peers shall not take it for a Feroce.
         Error refusal{};             // Not 0: why no device can be opened.
         // Called by a thread of ours when addresses or links of the machine have changed.

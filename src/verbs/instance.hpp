@@ -36,7 +36,7 @@ public:
         LintWishes lint{};
         DeviceNames names{};
         bool chooses_devices = false;  // It names interfaces; others are no devices.
-        bool repairs = false;          // See process::Process::Options.
+        bool repairs = true;           // See process::Process::Options.
         bool plays_foreign = false;    // Simulations only: see process::Process::Options.
     };
     Instance(std::unique_ptr<host::Host> host, const Wishes& wishes);

@@ -93,7 +93,7 @@ Error read_rings(Settings& out) {
 // What reliable connections do after a loss.
 Error read_repair(Settings& out) {
     const std::string wanted = setting("FEROCE_REPAIR");
-    out.wishes.repairs = wanted == "on";
+    out.wishes.repairs = wanted != "off";
     if (wanted.empty() || wanted == "on" || wanted == "off") return {};
     return {EINVAL, "FEROCE_REPAIR is neither on nor off"};
 }

@@ -8,8 +8,8 @@ kernel's RTRS and disks with its RNBD, runs clusters of the global address space
 devices, then unmodified programs in pairs, and storage over iSER: all in both directions, over IPv4
 and IPv6, and tshark reads what was on the wire. Writes WORK/results.md. NAME runs only the pairs
 whose name has that text (wireprobe, keep_alive, sessions, rnbd, gas, rcopy, iser and lossy are
-such, and restarts is a part of rnbd); --keep leaves the guest up for the next run; --suite backports takes
-the kernel from there, and the names zeroes and dmabuf run what needs it.
+such, and restarts is a part of rnbd); --keep leaves the guest up for the next run; --suite
+backports takes the kernel from there, and the names zeroes and dmabuf run what needs it.
 Needs root, and the packages of .ci/packages/interop*.txt.
 """
 import argparse
