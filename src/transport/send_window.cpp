@@ -37,9 +37,10 @@ constexpr double kCutAtDelayMin = 0.8;
 constexpr double kDelayGain = 0.8;
 
 // Of the pipe, at a loss that a queue explains.
-constexpr double kPipeKept = 0.8;
-constexpr double kPipeKeptAtDelay = 0.95;
+constexpr double kPipeKept = 0.9;
 constexpr double kPipeRoom = 1.25;
+constexpr double kPipeRoomAtLosses = 1.1;
+constexpr double kPipeKeptByDrain = 0.9;
 constexpr double kLossRateMax = 0.03;
 constexpr double kLossRateOfQueues = 0.1;
 constexpr std::uint32_t kRoundsPerDrain = 100;
@@ -83,8 +84,9 @@ Instant SendWindow::blocked_until(Instant now) const {
 
 std::uint32_t SendWindow::size() const {
     if (by_ring_) return limits_.ring_bytes;
-    return std::max(static_cast<std::uint32_t>(drains_ ? window_bytes_ / 2 : window_bytes_),
-                    limits_.bytes_min);
+    const double drained = std::max(window_bytes_ / 2, kPipeKeptByDrain * pipe_bytes());
+    const double bytes = drains_ ? std::min(window_bytes_, drained) : window_bytes_;
+    return std::max(static_cast<std::uint32_t>(bytes), limits_.bytes_min);
 }
 
 std::uint32_t SendWindow::available() const {
@@ -205,7 +207,7 @@ void SendWindow::end_round(Instant now) {
     const double factor = std::max(kCutAtDelayMin, 1.0 - kDelayGain * excess);
     const bool has_learned = target_delay_ < kTargetDelayMax;
     rounds_since_congestion_ = 0;
-    const double pipe = repairs_ ? kPipeKeptAtDelay * pipe_bytes() : 0;
+    const double pipe = repairs_ ? pipe_bytes() : 0;
     decrease(now, factor,
              std::max<double>(has_learned ? kPaceBytesMin : limits_.initial_bytes, pipe));
 }
@@ -256,7 +258,7 @@ void SendWindow::on_repaired_loss(Instant now, std::uint32_t bytes) {
         return decrease(now, kCutAtCongestion, std::max(kPaceBytesMin, kPipeKept * pipe_bytes()));
     }
     if (in_slow_start_) return;
-    const double room = loss_rate_ < kLossRateMax ? kPipeRoom : 1;
+    const double room = loss_rate_ < kLossRateMax ? kPipeRoom : kPipeRoomAtLosses;
     decrease(now, kCutAtRandomLoss, std::max<double>(limits_.bytes_min, room * pipe_bytes()));
 }
 
