@@ -87,7 +87,7 @@ def make_images(engine, archive, suite, chroots):
 def two_machines(engine, image):
     """A server and a client in containers, each with a network of its own."""
     address = FAMILIES["ipv4"][0]
-    words = [image, "ib_write_bw", "-d", "feroce_net0", "-n", "500"]
+    words = [image, "ib_write_bw", "-F", "-d", "feroce_net0", "-n", "500"]
     with two_namespaces() as sides:
         networks = [f"ns:{side.path}" for side in sides]
         with subprocess.Popen(engine.container(networks[0], *words), stdout=subprocess.PIPE,
