@@ -182,11 +182,11 @@ void Requester::lose_oldest_answer(Instant now) {
     }
 }
 
-// One past the last answer of the piece of a READ that a board has a place for.
+// One past the last answer of the piece of a READ.
 PacketNumber Requester::piece_end(const SendWqe& wqe, PacketNumber number) const {
     const std::uint64_t packet = number - wqe.first_packet;
     const std::uint64_t end = packet - packet % read_piece_packets_ + read_piece_packets_;
-    return std::min({wqe.first_packet + end, wqe.end(), flight_.una + (Scoreboard::kPackets - 1)});
+    return std::min(wqe.first_packet + end, wqe.end());
 }
 
 std::uint32_t Requester::due_answers(const SendWqe& wqe, PacketNumber number) const {

@@ -108,9 +108,11 @@ void Requester::mark_missing(Instant now, const SendWqe& wqe, PacketNumber numbe
     const Duration round_trip = qp_.window()->smoothed_rtt();
     const Duration patience = round_trip == Duration(0) ? kPatienceAtFirst : round_trip * 5 / 4;
     if (!board.is_missing(number, now - patience)) return;
+    // The peer executes what comes: a part of the piece would be all that it knows of.
+    const PacketNumber end = is_read ? piece_end(wqe, number) : number + 1;
+    if (flight_.una + (Scoreboard::kPackets - 1) < end) return;
     if (!board.was_repeated(number)) note_loss(now, wqe, number);
     if (is_read) qp_.recovery()->copies_left = Recovery::kCopied;
-    const PacketNumber end = is_read ? piece_end(wqe, number) : number + 1;
     for (PacketNumber lost = number; lost < end && !board.is_kept(lost); lost = lost + 1)
         lose(wqe, lost);
 }
