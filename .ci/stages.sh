@@ -430,7 +430,7 @@ fuzz_for() { # SECONDS
 # A simulation has one thread, so the longest come first, in parts: every so many tests of a program
 # (GoogleTest's shards), or seeds of a range.
 run_seeds() { # COUNT
-    local first part name count commands=() parts=4 shard
+    local first part name count keeps commands=() parts=4 shard
     need_tests
     end_ahead "seeds$1"
     for part in $(seq 0 $((parts - 1))); do
@@ -443,7 +443,9 @@ run_seeds() { # COUNT
             [[ $name == simrun ]] || count=$(($1 / 5))
             first=$((1 + count * part / parts))
             count=$((1 + count * (part + 1) / parts - first))
-            commands+=("$build/tools/$name --seed=$first --runs=$count --twice")
+            for keeps in '' --keep; do
+                commands+=("$build/tools/$name $keeps --seed=$first --runs=$count --twice")
+            done
         done
     done
     for name in abi rdma rsocket rtrs; do
