@@ -292,7 +292,8 @@ bool Requester::send_probe(Instant now) {
         lose_oldest_answer(now);
         return send_missing(now);
     }
-    probe_.of_message = of_message && !hears_lists();  // Else a list tells more.
+    // Of a peer that keeps some that follow a list tells more.
+    probe_.of_message = of_message && !(has_board_ && qp_.recovery()->board->keeps_any());
     probe_.run = static_cast<std::uint8_t>(of_message ? run_until(end) : 1);
     probe_.repeated = std::max(probe_.repeated, probe_.run);
     if (qp_.recovery() != nullptr) qp_.recovery()->repeated_at = now;

@@ -27,6 +27,11 @@ public:
     // Bytes of those that are not in the network: kept, or lost and not sent again yet.
     std::uint32_t bytes_out() const { return bytes_out_; }
     bool is_kept(PacketNumber number) const { return knows(number) && at(number).kept; }
+    bool keeps_any() const {
+        PacketNumber number = begin_;
+        while (number < end_ && !at(number).kept) number = number + 1;
+        return number < end_;
+    }
     bool is_due(PacketNumber number) const { return knows(number) && at(number).due; }
 
     // The bytes that leave the network by that; none if it is no news. `number` is not before what
