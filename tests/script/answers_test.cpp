@@ -110,9 +110,8 @@ TEST_F(Answers, TheLastOneIsAskedForAfterTwoRoundTrips) {
     expect_all();
 }
 
-// Nor of messages, once the peer is known to keep packets and to list them.
-TEST(Tail, IsSentAgainAfterTwoRoundTrips) {
-    ScriptedPeer peer({.keeps_packets = true});
+// Packets 0 to 3, of which the peer has listed one. It is known to do that then.
+void send_to_one_that_lists(ScriptedPeer& peer) {
     peer.post(SendOp::Write, kMtu, 0);
     peer.after(10us);
     peer.peer_acks(sent(0));
@@ -123,6 +122,12 @@ TEST(Tail, IsSentAgainAfterTwoRoundTrips) {
     peer.after(10us);
     peer.peer_acks(sent(3));
     peer.expect_completion(1, WcStatus::Success);
+}
+
+// Nor of messages, once the peer is known to keep packets and to list them.
+TEST(Tail, IsSentAgainAfterTwoRoundTrips) {
+    ScriptedPeer peer({.keeps_packets = true});
+    send_to_one_that_lists(peer);
     peer.post(SendOp::Write, kMtu, 2);
     peer.port.sent.clear();
     peer.after(100us);
@@ -133,6 +138,23 @@ TEST(Tail, IsSentAgainAfterTwoRoundTrips) {
     peer.peer_acks(sent(4));
     peer.expect_completion(2, WcStatus::Success);
     EXPECT_EQ(peer.engine.counters()[Counter::AckTimeouts], 0U);
+}
+
+// What it does not list it has dropped, though it lists what it keeps.
+TEST(Tail, AllIsSentAgainIfThePeerHasKeptNothing) {
+    ScriptedPeer peer({.keeps_packets = true});
+    send_to_one_that_lists(peer);
+    peer.post(SendOp::Write, 4 * kMtu, 2);
+    peer.port.sent.clear();
+    peer.after(200us);
+    peer.expect_sent(Opcode::RcWriteFirst, sent(4));
+    peer.expect_silence();
+    peer.peer_acks(sent(4));
+    peer.expect_sent(Opcode::RcWriteMiddle, sent(5));
+    peer.expect_sent(Opcode::RcWriteMiddle, sent(6));
+    peer.expect_sent(Opcode::RcWriteLast, sent(7));
+    peer.peer_acks(sent(7));
+    peer.expect_completion(2, WcStatus::Success);
 }
 
 // It is late, not lost: others that are as late are waited for.
