@@ -292,6 +292,21 @@ TEST(Lists, APeerThatUnderstandsThemIsToldOfAllGaps) {
     expect_list(peer, asked(0), asked(1), {1, 1, 2, 2});
 }
 
+// A hostile one would have a short packet answered by hundreds.
+TEST(Lists, AreFewAtATime) {
+    ScriptedPeer peer(kKeeping);
+    const Writer writer{blank(peer), 8};
+    writer.send(0);
+    peer.peer_says_hello();
+    for (std::uint32_t n = 2; n < 400; n += 2) writer.send(n);
+    peer.port.sent.clear();
+    writer.send(400, true);
+    const auto lists = std::count_if(
+        peer.port.sent.begin(), peer.port.sent.end(),
+        [](const SentPacket& sent) { return sent.packet.payload.size() == GapList::kSize; });
+    EXPECT_EQ(lists, 32);
+}
+
 // One that only answers may stay in RTR for ever, as perftest's servers do.
 TEST(Lists, AreToldBeforeAnythingCanBeAsked) {
     ScriptedPeer peer({.keeps_packets = true, .state = QpState::Rtr});

@@ -27,6 +27,10 @@ bool Responder::hold(const wire::Packet& packet, std::uint32_t packets, PacketNu
     return true;
 }
 
+// At a time: what is further ahead is told when these are filled. One short packet of a hostile
+// peer, who fills none, is not answered by more.
+constexpr int kListsMax = 32;
+
 // `from` is missing.
 void Responder::owe_list(PacketNumber from) {
     Recovery& recovery = *qp_.recovery();
@@ -58,7 +62,7 @@ void Responder::send_lists() {
         list.runs[1] = 1;
         return send_list(list);
     }
-    while (at < store.end()) {
+    for (int sent = 0; sent < kListsMax && at < store.end(); ++sent) {
         GapList list;
         list.base = at.psn();
         for (std::size_t i = 0; i < GapList::kRuns && at < store.end(); ++i) {
