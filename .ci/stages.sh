@@ -443,8 +443,8 @@ run_seeds() { # COUNT
             [[ $name == simrun ]] || count=$(($1 / 5))
             first=$((1 + count * part / parts))
             count=$((1 + count * (part + 1) / parts - first))
-            for keeps in '' --keep; do
-                commands+=("$build/tools/$name $keeps --seed=$first --runs=$count --twice")
+            for keeps in '' ' --keep'; do
+                commands+=("$build/tools/$name --seed=$first --runs=$count --twice$keeps")
             done
         done
     done

@@ -256,9 +256,11 @@ TEXT
             run_seeds 103""")
         self.assertEqual(status, 0, said)
         for program, count in ("simrun", 103), ("simrun_few_psns", 20):
-            ranges = re.findall(rf"/{program} --seed=(\d+) --runs=(\d+) --twice", said)
-            seeds = [int(first) + i for first, runs in ranges for i in range(int(runs))]
-            self.assertEqual(seeds, list(range(1, count + 1)), said)
+            for keeps in "", " --keep":
+                ranges = re.findall(rf"/{program} --seed=(\d+) --runs=(\d+) --twice{keeps}$", said,
+                                    re.MULTILINE)
+                seeds = [int(first) + i for first, runs in ranges for i in range(int(runs))]
+                self.assertEqual(seeds, list(range(1, count + 1)), said)
         for program in "gas", "block":
             shards = re.findall(rf"GTEST_TOTAL_SHARDS=(\d+) GTEST_SHARD_INDEX=(\d+) .*{program}_",
                                 said)
