@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "process/undisturbed.hpp"
 #include "rdmacm/address.hpp"
@@ -150,7 +151,13 @@ Result<void> accept_datagrams(CmId& id, const rdma_conn_param* p) {
 
 Result<void> accept(CmId& id, const rdma_conn_param* p) {
     if (is_ud(id)) return accept_datagrams(id, p);
+    const auto depths = [&] { return std::pair(id.responder_resources, id.initiator_depth); };
+    const auto before = depths();
     TRY(settle_depths(id, p, true));
+    const bool goes_on = id.base.qp != nullptr &&
+                         (id.base.qp->state == IBV_QPS_RTR || id.base.qp->state == IBV_QPS_RTS);
+    if (goes_on && depths() != before)
+        return Error{EINVAL, "a call that failed has connected the queue pair for other depths"};
     const cm::Endpoint endpoint = local_endpoint(id, p);
     if (endpoint.qpn.raw == 0) return Error{EINVAL, "there is no queue pair to connect"};
     if (id.base.qp != nullptr) TRY(connect_qp(id));

@@ -46,6 +46,31 @@ TEST_F(Connect, FromRequestToTimewait) {
     expect(RDMA_CM_EVENT_TIMEWAIT_EXIT);
 }
 
+// A call that fails late has moved the queue pair. Made again it goes on, but not for other depths.
+TEST_F(Connect, AnAcceptThatFailedIsMadeAgainAsItWas) {
+    resolve(port);
+    ask("hello");
+    server = expect(RDMA_CM_EVENT_CONNECT_REQUEST);
+    ASSERT_NE(server, nullptr);
+    make_qp(server);
+    const char data[250] = {};
+    rdma_conn_param parameters{};
+    parameters.responder_resources = parameters.initiator_depth = 1;
+    parameters.private_data = data;
+    parameters.private_data_len = sizeof data;
+    EXPECT_EQ(rdma_accept(server, &parameters), -1);
+    EXPECT_EQ(errno, EINVAL);
+    EXPECT_EQ(server->qp->state, IBV_QPS_RTS);
+    parameters.private_data_len = 1;
+    parameters.initiator_depth = 2;
+    EXPECT_EQ(rdma_accept(server, &parameters), -1);
+    EXPECT_EQ(errno, EINVAL);
+    parameters.initiator_depth = 1;
+    EXPECT_EQ(rdma_accept(server, &parameters), 0) << std::strerror(errno);
+    expect(RDMA_CM_EVENT_ESTABLISHED);
+    expect(RDMA_CM_EVENT_ESTABLISHED);
+}
+
 // As in the kernel, where it is a wildcard: any device can reach this machine. Only where there is
 // no other device than loopback's it is that one.
 TEST_F(Connect, ALoopbackAddressNamesNoDevice) {

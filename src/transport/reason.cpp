@@ -246,7 +246,8 @@ std::string describe(const Reason& reason) {
     if (concerns_peer(reason) && reason.source != reason.destination) {
         std::snprintf(head, sizeof head, "; the peer is QP 0x%06x at ", reason.peer.raw);
         sentence += head + to_string(reason.destination);
-        if (reason.rule == Rule::RetryLimit && reason.path_mtu != 0) sentence += black_hole(reason);
+        const bool sent = reason.rule == Rule::RetryLimit && reason.send_error == 0;
+        if (sent && reason.path_mtu != 0) sentence += black_hole(reason);
     }
     return sentence;
 }

@@ -74,8 +74,8 @@ TEST(Reason, SentenceNamesRequestPsnRuleAndSyndrome) {
     reason.path_mtu = 1024;  // None of these was acknowledged.
     EXPECT_NE(describe(reason).find("if `ping -M do -s 1056 10.0.0.1` fails and `ping 10.0.0.1`"),
               std::string::npos);
-    reason.path_mtu = 0;
-    reason.send_error = ENETUNREACH;
+    reason.send_error = ENETUNREACH;  // No ping tells more.
+    EXPECT_EQ(describe(reason).find("ping"), std::string::npos);
     EXPECT_NE(describe(reason).find("it was sent nothing, because there is no route to 10.0.0.1"),
               std::string::npos);
 

@@ -45,6 +45,7 @@ inline void starve(const Case& c) {
     }
     long failures = 0;
     for (long n = 0; n < kAllocationsMax; ++n) {
+        const long at_first = blocks_alive();
         c.prepare();
         const long before = blocks_alive();
         errno = 0;
@@ -66,6 +67,9 @@ inline void starve(const Case& c) {
             ASSERT_TRUE(c.call()) << n << ": made again it fails with " << errno;
         }
         c.undo();
+        if (c.goes_on) {
+            EXPECT_LE(blocks_alive(), at_first) << n;
+        }
         if (!failed) break;
     }
     if (c.needs_memory) {

@@ -108,7 +108,7 @@ void Requester::mark_missing(Instant now, const SendWqe& wqe, PacketNumber numbe
     const Duration round_trip = qp_.window()->smoothed_rtt();
     const Duration patience = round_trip == Duration(0) ? kPatienceAtFirst : round_trip * 5 / 4;
     if (!board.is_missing(number, now - patience)) return;
-    // The peer executes what comes: a part of the piece would be all that it knows of.
+    // A peer that has not seen the READ would execute a part of it, and refuse all that follows.
     const PacketNumber end = is_read ? piece_end(wqe, number) : number + 1;
     if (flight_.una + (Scoreboard::kPackets - 1) < end) return;
     if (!board.was_repeated(number)) note_loss(now, wqe, number);
