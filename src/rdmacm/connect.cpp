@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <utility>
 
 #include "process/undisturbed.hpp"
 #include "rdmacm/address.hpp"
@@ -58,8 +57,18 @@ Result<std::uint8_t> settle_depth(std::uint8_t wanted, int most) {
     return wanted;
 }
 
+struct Depths {
+    std::uint8_t serve;
+    std::uint8_t ask;
+    bool operator==(const Depths&) const = default;
+};
+
+Depths depths_of(const CmId& id) {
+    return {id.responder_resources, id.initiator_depth};
+}
+
 // `offered`: by the request that is accepted, no more than which makes sense.
-Result<void> settle_depths(CmId& id, const rdma_conn_param* p, bool offered) {
+Result<Depths> settle_depths(const CmId& id, const rdma_conn_param* p, bool offered) {
     const ibv_device_attr& limits = device_of(id).attributes;
     int serve = limits.max_qp_rd_atom;
     int ask = limits.max_qp_init_rd_atom;
@@ -76,9 +85,12 @@ Result<void> settle_depths(CmId& id, const rdma_conn_param* p, bool offered) {
     TRY(served);
     const Result<std::uint8_t> asked = settle_depth(wanted_ask, ask);
     TRY(asked);
-    id.responder_resources = *served;
-    id.initiator_depth = *asked;
-    return {};
+    return Depths{*served, *asked};
+}
+
+void set_depths(CmId& id, Depths depths) {
+    id.responder_resources = depths.serve;
+    id.initiator_depth = depths.ask;
 }
 
 cm::Endpoint local_endpoint(const CmId& id, const rdma_conn_param* p) {
@@ -107,7 +119,9 @@ Result<void> ask(CmId& id, const rdma_conn_param* p) {
     if (is_ud(id))
         return id.service->sidr_request({.path = id.path, .service = service, .private_data = data},
                                         &id, id.connection);
-    TRY(settle_depths(id, p, false));
+    const Result<Depths> depths = settle_depths(id, p, false);
+    TRY(depths);
+    set_depths(id, *depths);
     const cm::Endpoint endpoint = local_endpoint(id, p);
     if (endpoint.qpn.raw == 0) return Error{EINVAL, "there is no queue pair to connect"};
     id.retry_count = endpoint.retry_count;
@@ -151,13 +165,13 @@ Result<void> accept_datagrams(CmId& id, const rdma_conn_param* p) {
 
 Result<void> accept(CmId& id, const rdma_conn_param* p) {
     if (is_ud(id)) return accept_datagrams(id, p);
-    const auto depths = [&] { return std::pair(id.responder_resources, id.initiator_depth); };
-    const auto before = depths();
-    TRY(settle_depths(id, p, true));
+    const Result<Depths> depths = settle_depths(id, p, true);
+    TRY(depths);
     const bool goes_on = id.base.qp != nullptr &&
                          (id.base.qp->state == IBV_QPS_RTR || id.base.qp->state == IBV_QPS_RTS);
-    if (goes_on && depths() != before)
+    if (goes_on && *depths != depths_of(id))
         return Error{EINVAL, "a call that failed has connected the queue pair for other depths"};
+    set_depths(id, *depths);
     const cm::Endpoint endpoint = local_endpoint(id, p);
     if (endpoint.qpn.raw == 0) return Error{EINVAL, "there is no queue pair to connect"};
     if (id.base.qp != nullptr) TRY(connect_qp(id));

@@ -48,16 +48,17 @@ TEST_F(Connect, FromRequestToTimewait) {
 
 // A call that fails late has moved the queue pair. Made again it goes on, but not for other depths.
 TEST_F(Connect, AnAcceptThatFailedIsMadeAgainAsItWas) {
+    ASSERT_EQ(rdma_listen(listener, 0), 0);
     resolve(port);
     ask("hello");
     server = expect(RDMA_CM_EVENT_CONNECT_REQUEST);
     ASSERT_NE(server, nullptr);
     make_qp(server);
-    const char data[250] = {};
+    const char too_much[250] = {};
     rdma_conn_param parameters{};
     parameters.responder_resources = parameters.initiator_depth = 1;
-    parameters.private_data = data;
-    parameters.private_data_len = sizeof data;
+    parameters.private_data = too_much;
+    parameters.private_data_len = sizeof too_much;
     EXPECT_EQ(rdma_accept(server, &parameters), -1);
     EXPECT_EQ(errno, EINVAL);
     EXPECT_EQ(server->qp->state, IBV_QPS_RTS);
