@@ -136,7 +136,7 @@ std::vector<Finding> check_udp_port(const Trial& trial) {
     if (unknown && holders.users.count("0") != 0)
         return {{Verdict::Stop, "port",
                  "UDP port 4791 is held by root or by the kernel itself, as its rxe does",
-                 "rdma link show; rdma link delete NAME"}};
+                 "modprobe -r rdma_rxe   # if it is rxe; else, as root: ss -ulp"}};
     if (unknown)
         return {{Verdict::Stop, "port",
                  fmt::format("UDP port 4791 is held by user {}, and not by Feroce",

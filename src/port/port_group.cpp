@@ -259,8 +259,7 @@ Result<void> PortGroup::bind_first_chunk() {
         if (errno == EMFILE || errno == ENFILE) return kTooFewFds;
         return Error{EADDRINUSE,
                      "UDP port 4791 is taken by a program that is not Feroce, by the kernel's "
-                     "rdma_rxe or by a NIC: end it, or remove the rxe device with `rdma link "
-                     "delete`"};
+                     "rdma_rxe or by a NIC: end it, or unload rxe with `modprobe -r rdma_rxe`"};
     }
     with_v6_ = v6 == Bound::All;
     if (!table_.create())
