@@ -5,9 +5,11 @@ namespace feroce::script {
 namespace {
 
 using namespace std::chrono_literals;
+using transport::Counter;
 using wire::NakCode;
 
 constexpr Duration kAckTimeout = Duration(std::int64_t{4096} << 14);
+constexpr Duration kLaterAckTimeout = kAckTimeout * 5 / 4;  // From the second one on, at most.
 
 Psn sent(std::uint32_t n) {
     return kSendPsn + n;
@@ -161,23 +163,52 @@ TEST(RcRequester, CountsRetriesExactlyAndProgressForgivesThem) {
     ScriptedPeer peer;  // retry_count 2.
     peer.post(SendOp::Write, 2 * kMtu, 1);
     peer.port.sent.clear();
-    for (int resend = 0; resend < 2; ++resend) {
-        peer.after(kAckTimeout - 1us);
-        peer.expect_silence();
-        peer.after(1us);
+    peer.after(kAckTimeout - 1us);
+    peer.expect_silence();
+    for (const Duration pause : {Duration(1us), kLaterAckTimeout}) {
+        peer.after(pause);
         peer.expect_sent(Opcode::RcWriteFirst, sent(0));
         peer.expect_sent(Opcode::RcWriteLast, sent(1));
     }
-    peer.peer_acks(sent(0));  // Progress: the count starts anew.
+    peer.peer_acks(sent(0));  // Progress: the count starts again.
     for (int resend = 0; resend < 2; ++resend) {
-        peer.after(kAckTimeout);
+        peer.after(kLaterAckTimeout);
         peer.expect_sent(Opcode::RcWriteLast, sent(1));
     }
     peer.expect_no_completion();
-    peer.after(kAckTimeout);
+    peer.after(kLaterAckTimeout);
     peer.expect_silence();
     peer.expect_completion(1, WcStatus::RetryExceededError);
     EXPECT_EQ(static_cast<int>(peer.qp->state()), static_cast<int>(QpState::Err));
+}
+
+// A thousand that write to one are not heard at first, and all time out together. From then on each
+// tries more often, and at times of its own.
+TEST(RcRequester, TriesMoreOftenAfterATimeoutIfNothingWasEverAcknowledged) {
+    ScriptedPeer peer;
+    peer.post(SendOp::Write, 2 * kMtu, 1);
+    peer.port.sent.clear();
+    peer.after(kAckTimeout);
+    peer.expect_sent(Opcode::RcWriteFirst, sent(0));
+    peer.expect_sent(Opcode::RcWriteLast, sent(1));
+    const Instant begun = peer.now;
+    std::vector<Duration> times;
+    while (peer.engine.counters()[Counter::AckTimeouts] < 2 && times.size() < 9) {
+        peer.after(peer.engine.next_wakeup() - peer.now);
+        if (peer.engine.counters()[Counter::AckTimeouts] < 2)
+            peer.expect_sent(Opcode::RcWriteFirst, sent(0));
+        times.push_back(peer.now - begun);
+    }
+    ASSERT_EQ(times.size(), 4U);
+    const Duration whole = times[3];
+    EXPECT_GE(whole, kAckTimeout);
+    EXPECT_LE(whole, kLaterAckTimeout);
+    for (const std::size_t i : {0, 1, 2}) {
+        const Duration share = whole * ((2 << i) - 1) / 8;
+        EXPECT_LE(share - 2ns, times[i]);
+        EXPECT_LE(times[i], share + 2ns);
+    }
+    EXPECT_EQ(peer.engine.counters()[Counter::ResentByProbe], 3U);
 }
 
 TEST(RcRequester, ResendsEarlyWhenRoundTripsAreShortWithoutCountingIt) {

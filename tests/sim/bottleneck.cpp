@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <numeric>
 
 namespace feroce::sim {
@@ -45,23 +46,24 @@ void Flow::open(const ConnectOptions& options) {
 }
 
 void Flow::turn() {
-    std::vector<Completion> polled(64);
-    polled.resize(near_.cq->poll(polled));
-    for (const Completion& completion : polled) {
-        if (completion.status != WcStatus::Success) {
-            ++failures_;
-            continue;
+    std::array<Completion, 16> polled;
+    while (const std::size_t count = near_.cq->poll(polled)) {
+        for (std::size_t i = 0; i < count; ++i) {
+            if (polled[i].status != WcStatus::Success) {
+                ++failures_;
+                continue;
+            }
+            bytes_ += kFlowMessageBytes;
+            post();
         }
-        bytes_ += kFlowMessageBytes;
-        post();
     }
-    polled.resize(64);
-    polled.resize(far_.cq->poll(polled));
-    for (const Completion& completion : polled) {
-        if (completion.status != WcStatus::Success)
-            ++failures_;
-        else
-            post_receive();
+    while (const std::size_t count = far_.cq->poll(polled)) {
+        for (std::size_t i = 0; i < count; ++i) {
+            if (polled[i].status != WcStatus::Success)
+                ++failures_;
+            else
+                post_receive();
+        }
     }
 }
 
@@ -86,7 +88,7 @@ void Flow::post_receive() {
 }
 
 Bottleneck::Bottleneck(std::uint32_t flows, const LineOptions& options)
-    : options_(options), world_(7) {
+    : options_(options), turns_(flows + 1), world_(7) {
     NodeConfig config;
     config.engine.held_bytes_max = options.keeps ? 64 << 20 : 0;
     config.arena_bytes = 2 * kFlowMessageBytes * (flows + 1);
@@ -105,8 +107,14 @@ Bottleneck::Bottleneck(std::uint32_t flows, const LineOptions& options)
     sink.set_application(this);
     ConnectOptions connection;
     connection.path_mtu = options.path_mtu;
-    connection.timeout = options.delay > std::chrono::milliseconds(10) ? 17 : 12;  // 17 ms, 0.5 s.
+    connection.timeout = options.timeout;
+    if (options.timeout == 0)
+        connection.timeout = options.delay > std::chrono::milliseconds(10) ? 17 : 12;  // 0.5 s.
     connection.read_atomic_max = 16;
+    if (!options.one_source) {  // There may be a thousand of them.
+        config.arena_bytes = 2 * kFlowMessageBytes;
+        config.engine.arena_bytes = 128 * 1024;
+    }
     Node* source = nullptr;
     for (std::uint32_t i = 0; i < flows; ++i) {
         if (source == nullptr || !options.one_source) {
@@ -114,17 +122,28 @@ Bottleneck::Bottleneck(std::uint32_t flows, const LineOptions& options)
             source->set_application(this);
         }
         flows_.push_back(std::make_unique<Flow>(*source, sink, options));
-        flows_.back()->open(connection);
+        Flow& flow = *flows_.back();
+        flow.open(connection);
+        turns_[flow.asker().id()].push_back(&flow);
+        if (options.op == SendOp::Send) turns_[sink.id()].push_back(&flow);
     }
 }
 
 std::vector<double> Bottleneck::measure() {
-    const Duration start = std::max<Duration>(std::chrono::milliseconds(300), 80 * options_.delay);
-    const Duration span = std::max<Duration>(std::chrono::seconds(1), 40 * options_.delay);
+    using std::chrono::milliseconds;
+    const auto or_else = [](Duration wanted, Duration other) {
+        return wanted != Duration(0) ? wanted : other;
+    };
+    const Duration start =
+        or_else(options_.start, std::max<Duration>(milliseconds(300), 80 * options_.delay));
+    const Duration span =
+        or_else(options_.span, std::max<Duration>(milliseconds(1000), 40 * options_.delay));
     world_.scheduler().run_until(world_.now() + start);
     std::vector<double> rates;
     for (const auto& flow : flows_) rates.push_back(-static_cast<double>(flow->bytes()));
+    const std::uint64_t before = timeouts_so_far();
     world_.scheduler().run_until(world_.now() + span);
+    timeouts_ = timeouts_so_far() - before;
     for (std::size_t i = 0; i < flows_.size(); ++i) {
         EXPECT_EQ(flows_[i]->failures(), 0U);
         rates[i] = (rates[i] + static_cast<double>(flows_[i]->bytes())) * 8 /
@@ -133,9 +152,15 @@ std::vector<double> Bottleneck::measure() {
     return rates;
 }
 
+std::uint64_t Bottleneck::timeouts_so_far() {
+    std::uint64_t sum = 0;
+    for (std::uint32_t id = 1; id < world_.size(); ++id)
+        sum += world_.node(id).engine(0).counters()[transport::Counter::AckTimeouts];
+    return sum;
+}
+
 void Bottleneck::on_turn(Node& node) {
-    for (auto& flow : flows_)
-        if (flow->is_at(node)) flow->turn();
+    for (Flow* flow : turns_[node.id()]) flow->turn();
 }
 
 double total(const std::vector<double>& rates) {

@@ -24,7 +24,10 @@ struct LineOptions {
     transport::SendOp op = transport::SendOp::Write;
     std::uint32_t depth = 4;  // Messages in flight.
     std::uint32_t path_mtu = 1024;
-    bool one_source = false;  // All flows begin at one node, and share its window.
+    bool one_source = false;   // All flows begin at one node, and share its window.
+    Duration start{0};         // Is forgotten. 0: enough for a few flows.
+    Duration span{0};          // Is measured. 0: likewise.
+    std::uint8_t timeout = 0;  // Of the queue pairs, as IBTA has it. 0: one that suits the delay.
 };
 
 // Keeps messages in flight and counts what completes. Data goes from the source to the sink, but
@@ -35,7 +38,6 @@ public:
     void open(const ConnectOptions& options);
     void turn();
     Node& asker() { return asks_at_sink_ ? sink_ : source_; }
-    bool is_at(const Node& node) const { return &node == &source_ || &node == &sink_; }
     std::uint64_t bytes() const { return bytes_; }
     std::uint64_t failures() const { return failures_; }
 
@@ -70,13 +72,18 @@ public:
     std::vector<double> measure();
     const LinkStats& line() { return world_.downlink(0).stats(); }
     World& world() { return world_; }
+    std::uint64_t timeouts() const { return timeouts_; }  // Of the sources, in that time.
 
     void on_turn(Node& node) override;
     void on_qp_event(Node&, transport::QueuePair&, transport::AsyncEventType) override {}
 
 private:
+    std::uint64_t timeouts_so_far();
+
     LineOptions options_;
+    std::uint64_t timeouts_ = 0;
     std::vector<std::unique_ptr<Flow>> flows_;  // Outlive the engines: they own completion queues.
+    std::vector<std::vector<Flow*>> turns_;  // By node: those to which something completes there.
     World world_;
 };
 

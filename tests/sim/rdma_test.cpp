@@ -53,7 +53,7 @@ Outcome keep_ledger(std::uint64_t seed) {
     Ledger& ledger = out.ledger;
     ledger.clients = kClients;
     AbiWorld world(seed, {.nodes = 1 + kClients, .ipv6 = seed % 3 == 2});
-    const double rate = 0.02 * static_cast<double>(seed % 4);
+    const double rate = 0.04 * static_cast<double>(seed % 4);
     world.world().set_faults(
         {.loss = rate, .duplicate = rate / 2, .reorder = rate, .corrupt = rate / 4});
     const rdma::Address server = address_of(world.node(0), Ledger::kPort);

@@ -14,20 +14,6 @@ namespace feroce::transport::rc {
 
 namespace {
 
-// IBTA 9.7.6.1.3: 4.096 us * 2^timeout.
-Duration ack_timeout(std::uint8_t timeout) {
-    return Duration(std::int64_t{4096} << timeout);
-}
-
-// Longer than a busy machine takes to schedule the peer, shorter than most timeouts.
-constexpr Duration kEarlyResendMin = std::chrono::milliseconds(3);
-// By memory nothing is lost but what finds a ring full: a peer that is late is waiting for a core.
-constexpr Duration kEarlyResendByRing = std::chrono::milliseconds(20);
-constexpr std::uint8_t kEarlyResendsMax = 6;
-// Where each waits less, so that they last as long together.
-constexpr std::uint8_t kRepairsMax = 10;
-// A repair that is repeated in vain costs one packet.
-constexpr Duration kRepairAgainMin = std::chrono::microseconds(200);
 constexpr int kRunMax = 64;
 
 }  // namespace
@@ -414,46 +400,6 @@ bool Requester::spend_retry(Instant now, Rule rule, std::uint8_t syndrome) {
     qp_.services().counters.add(Counter::RetryExceeded);
     fail_head(now, rule, WcStatus::RetryExceededError, syndrome);
     return false;
-}
-
-void Requester::on_timer(Instant now) {
-    if (rnr_until_ != kNever && now >= rnr_until_) rnr_until_ = kNever;  // Pump goes on by itself.
-    const bool timed_out = now >= retry_deadline_;
-    if (!timed_out && now < probe_.deadline) return;
-    qp_.services().counters.add(Counter::CompleterRetry);
-    gap_reported_ = false;
-    if (timed_out) {
-        qp_.services().counters.add(Counter::AckTimeouts);
-        FEROCE_PROBE3(timeout, qp_.qpn().raw, retries_left_, flight_.una.psn().raw());
-        qp_.window()->on_loss(now);
-        return go_back(now, Counter::ResentByTimeout, Rule::RetryLimit, 0);
-    }
-    probe_.deadline = kNever;
-    probe_.due = flight_.bytes > 0;
-    probe_.cause = Counter::ResentByProbe;
-    ++probe_.sent;
-}
-
-Instant Requester::deadline() const {
-    return std::min({retry_deadline_, probe_.deadline, rnr_until_});
-}
-
-void Requester::on_attributes(Instant now) {
-    if (flight_.bytes > 0 && retry_deadline_ == kNever) arm(now);
-}
-
-void Requester::arm(Instant now) {
-    const std::uint8_t timeout = qp_.attributes().timeout;
-    if (timeout == 0) return;
-    if (retry_deadline_ == kNever) retry_deadline_ = now + ack_timeout(timeout);
-    const Duration round_trip = qp_.window()->smoothed_rtt();
-    const bool is_cheap = probe_.is_repair || has_board_ || may_probe_early();
-    if (round_trip == Duration{0} || probe_.sent > (is_cheap ? kRepairsMax : kEarlyResendsMax))
-        return;
-    const Duration least = qp_.window()->is_by_ring() ? kEarlyResendByRing : kEarlyResendMin;
-    const Duration patience = is_cheap ? std::max<Duration>(2 * round_trip, kRepairAgainMin)
-                                       : std::max<Duration>(4 * round_trip, least);
-    probe_.deadline = now + patience * (1 << probe_.sent);
 }
 
 void Requester::fail_head(Instant now, Rule rule, WcStatus status, std::uint8_t syndrome,

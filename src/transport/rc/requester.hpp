@@ -165,6 +165,8 @@ private:
     const char* check_held() const;  // invariants.cpp
     void fail_if_faulty_head(Instant now);
     void arm(Instant now);
+    void arm_blindly(Instant now);
+    Duration ack_patience() const;
     void count_resent();
 
     // requester_far.cpp: memory that is reached by copies.
