@@ -48,19 +48,8 @@ constexpr double kPaceGain = 1.2;
 constexpr std::uint32_t kRatePeriod = 10;
 constexpr std::uint32_t kLevelRounds = 3;
 
-// A window below bytes_min means a slower pace, down to this, or to a packet in so long a time.
-constexpr double kPaceBytesMin = 64;
-constexpr double kPaceBytesMinGoingBack = 256;  // There each packet may be the only one of many.
-constexpr Duration kSpacingMax = milliseconds(50);
-constexpr int kSpacingRounds = 4;
-
-// Packets that the loss rate is an average of.
-constexpr double kJudgedPackets = 128;
-constexpr double kJudgedAtOnce = 1.0 / 8;  // Of its news, what a round may be.
-// Where so much is lost that only a full queue explains it, windows grow less and less: each packet
-// that is sent in vain is one too many. This loss rate would allow for what is usual.
-constexpr double kLossRateOfGrowth = 0.05;
-constexpr double kPipeOfCrowds = 8;  // Packets.
+// A window below bytes_min means a slower pace, down to this.
+constexpr double kPaceBytesMin = 256;
 
 double count(Duration d) {
     return static_cast<double>(d.count());
@@ -84,22 +73,8 @@ bool SendWindow::closes_with(Instant now, std::uint32_t bytes) const {
 
 Instant SendWindow::paced_until(Instant now, std::uint32_t bytes) const {
     const double rate = window_bytes_ * (repairs_ ? kPaceGain : 1);
-    const double spacing = std::min(count(smoothed_rtt_) / rate, longest_spacing() / packet_bytes_);
-    return std::max(next_send_, now) + Duration(static_cast<Duration::rep>(spacing * bytes));
-}
-
-double SendWindow::longest_spacing() const {
-    return std::max(count(smoothed_rtt_) * kSpacingRounds, count(kSpacingMax));
-}
-
-Duration SendWindow::spacing() const {
-    if (by_ring_ || !has_decreased_ || window_bytes_ >= packet_bytes_) return Duration(0);
-    const double spacing = count(smoothed_rtt_) * packet_bytes_ / window_bytes_;
-    return Duration(static_cast<Duration::rep>(std::min(spacing, longest_spacing())));
-}
-
-bool SendWindow::may_repeat(Instant now) const {
-    return window_bytes_ >= packet_bytes_ || in_flight_ >= size() || may_send(now);
+    const auto spacing = static_cast<Duration::rep>(count(smoothed_rtt_) * bytes / rate);
+    return std::max(next_send_, now) + Duration(spacing);
 }
 
 Instant SendWindow::blocked_until(Instant now) const {
@@ -167,14 +142,6 @@ void SendWindow::on_sent(Instant now, std::uint32_t bytes) {
     if (is_pacing(now)) next_send_ = paced_until(now, bytes);
 }
 
-// Because no answer came: as if it were lost, but no reason to cut where it may only be late.
-void SendWindow::on_repeated(Instant now, std::uint32_t bytes) {
-    if (is_pacing(now)) next_send_ = paced_until(now, bytes);
-    if (window_bytes_ >= packet_bytes_) return;
-    round_lost_ += bytes;
-    if (is_crowded()) decrease(now, kCutAtCongestion, kPaceBytesMin);
-}
-
 void SendWindow::on_acked(Instant now, std::uint32_t bytes) {
     // A window that is not used proves nothing and does not grow.
     const bool is_limited = in_flight_ >= window_bytes_ / 2;
@@ -183,8 +150,11 @@ void SendWindow::on_acked(Instant now, std::uint32_t bytes) {
     round_bytes_ += bytes;
     if (now - round_start_ >= smoothed_rtt_) end_round(now);
     if (!is_limited || queueing_delay(recent_rtt_) > target_delay()) return;
+    const auto packets_a_round = 1 + rounds_since_decrease_ / kRoundsPerStep;  // Whole ones only.
+    const double additive_step = packet_bytes_ * packets_a_round;
     const double round_bytes = std::max<double>(window_bytes_, packet_bytes_);
-    const double growth = in_slow_start_ ? bytes : growth_step() * bytes / round_bytes;
+    const double step = repairs_ ? std::max(additive_step, growth_step()) : additive_step;
+    const double growth = in_slow_start_ ? bytes : step * bytes / round_bytes;
     window_bytes_ = std::min<double>(window_bytes_ + growth, limits_.bytes_max);
 }
 
@@ -238,8 +208,8 @@ void SendWindow::end_round(Instant now) {
     const bool has_learned = target_delay_ < kTargetDelayMax;
     rounds_since_congestion_ = 0;
     const double pipe = repairs_ ? pipe_bytes() : 0;
-    const double least = repairs_ ? kPaceBytesMin : kPaceBytesMinGoingBack;
-    decrease(now, factor, std::max<double>(has_learned ? least : limits_.initial_bytes, pipe));
+    decrease(now, factor,
+             std::max<double>(has_learned ? kPaceBytesMin : limits_.initial_bytes, pipe));
 }
 
 // At most once a round trip: the answers to what was sent before say nothing about the new window.
@@ -268,7 +238,7 @@ void SendWindow::on_loss(Instant now) {
     const bool is_congested = seen > std::max(kJitter, base_rtt_ / 2);
     if (is_congested) learn_target(now, seen);
     decrease(now, is_congested ? kCutAtCongestion : kCutAtRandomLoss,
-             is_congested ? kPaceBytesMinGoingBack : limits_.bytes_min);
+             is_congested ? kPaceBytesMin : limits_.bytes_min);
 }
 
 // The path has given so much, so it can: a loss that no queue explains is none of congestion, and
@@ -285,8 +255,7 @@ void SendWindow::on_repaired_loss(Instant now, std::uint32_t bytes) {
     if (is_queueing || loss_rate_ > kLossRateOfQueues) {
         in_slow_start_ = false;
         rounds_since_congestion_ = 0;
-        const double kept = is_crowded() ? 0 : kPipeKept * pipe_bytes();
-        return decrease(now, kCutAtCongestion, std::max(kPaceBytesMin, kept));
+        return decrease(now, kCutAtCongestion, std::max(kPaceBytesMin, kPipeKept * pipe_bytes()));
     }
     if (in_slow_start_) return;
     const double room = loss_rate_ < kLossRateMax ? kPipeRoom : kPipeRoomAtLosses;
@@ -297,11 +266,7 @@ void SendWindow::note_rate(Instant now) {
     const Duration span = now - round_start_;
     const auto bytes = static_cast<double>(std::exchange(round_bytes_, 0));
     const auto lost = static_cast<double>(std::exchange(round_lost_, 0));
-    if (bytes + lost > 0) {
-        const double weight =
-            std::min((bytes + lost) / packet_bytes_ / kJudgedPackets, kJudgedAtOnce);
-        loss_rate_ += (lost / (bytes + lost) - loss_rate_) * weight;
-    }
+    if (bytes + lost > 0) loss_rate_ += (lost / (bytes + lost) - loss_rate_) / 8;
     if (round_start_ == Instant{} || span <= Duration(0)) return;
     const double rate = bytes / count(span);
     if (++rate_rounds_ > kRatePeriod) {
@@ -319,25 +284,16 @@ void SendWindow::note_rate(Instant now) {
     }
 }
 
-// So many senders share the queue that a few packets of each fill it.
-bool SendWindow::is_crowded() const {
-    return loss_rate_ > kLossRateOfQueues && pipe_bytes() < kPipeOfCrowds * packet_bytes_;
-}
-
 // What is on its way when no queue is.
 double SendWindow::pipe_bytes() const {
     return std::max(rate_now_, rate_before_) * count(base_rtt_);
 }
 
-// In a round. Where no packet waits there is room for more than one.
+// Where no packet waits there is room.
 double SendWindow::growth_step() const {
-    const auto packets = 1 + rounds_since_decrease_ / kRoundsPerStep;  // Whole ones only.
-    const double step = packet_bytes_ * packets;
-    if (!repairs_) return step;
-    if (is_crowded()) return step * std::pow(kLossRateOfGrowth / loss_rate_, 2);
-    if (queueing_delay(recent_rtt_) >= target_delay() / 2) return step;
+    if (queueing_delay(recent_rtt_) >= target_delay() / 2) return 0;
     const double rounds = rounds_since_congestion_;
-    return std::max(step, std::min(packet_bytes_ * rounds * rounds / 4, window_bytes_ / 8));
+    return std::min(packet_bytes_ * rounds * rounds / 4, window_bytes_ / 8);
 }
 
 void SendWindow::on_congestion_mark(Instant now) {

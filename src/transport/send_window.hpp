@@ -57,11 +57,6 @@ public:
     std::uint32_t size() const;
     std::uint32_t in_flight() const { return in_flight_; }
     Duration smoothed_rtt() const { return smoothed_rtt_; }
-    // Between two packets, where less than one goes in a round trip; else zero.
-    Duration spacing() const;
-    // The oldest packet is sent again however full the window is, but then keeps to that, too.
-    bool may_repeat(Instant now) const;
-    void on_repeated(Instant now, std::uint32_t bytes);  // Not counted in flight once more.
 
     void on_sent(Instant now, std::uint32_t bytes);
     void on_acked(Instant now, std::uint32_t bytes);  // Left the network: acknowledged or answered.
@@ -83,10 +78,8 @@ private:
     void note_rate(Instant now);
     double growth_step() const;
     double pipe_bytes() const;
-    bool is_crowded() const;
     bool is_pacing(Instant now) const;
     Instant paced_until(Instant now, std::uint32_t bytes) const;  // After so much.
-    double longest_spacing() const;                               // Of two packets.
     Duration target_delay() const;
     Duration queueing_delay(Duration rtt) const;  // What is beyond the shortest round trip known.
     Duration burst() const;                       // How far ahead of its pace a sender may be.

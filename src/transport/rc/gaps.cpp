@@ -179,9 +179,7 @@ bool Requester::is_full() const {
 // The oldest is in the window whether it was lost or not.
 bool Requester::may_send_missing(Instant now) const {
     if (asks_too_much()) return false;
-    const SendWindow& window = *qp_.window();
-    return window.may_send(now) ||
-           (qp_.recovery()->board->is_due(flight_.una) && window.may_repeat(now));
+    return qp_.window()->may_send(now) || qp_.recovery()->board->is_due(flight_.una);
 }
 
 void Requester::note_repeated(Instant now, PacketNumber from, std::uint32_t packets) {

@@ -75,19 +75,17 @@ void Requester::arm(Instant now) {
     const Duration round_trip = qp_.window()->smoothed_rtt();
     if (round_trip == Duration{0}) return arm_blindly(now);
     const bool is_cheap = probe_.is_repair || has_board_ || may_probe_early();
-    const Duration spacing = qp_.window()->spacing();
-    const bool is_slow = is_cheap && spacing > Duration{0};  // The pace bounds it.
-    if (!is_slow && probe_.sent > (is_cheap ? kRepairsMax : kEarlyResendsMax)) return;
+    if (probe_.sent > (is_cheap ? kRepairsMax : kEarlyResendsMax)) return;
     const Duration least = qp_.window()->is_by_ring() ? kEarlyResendByRing : kEarlyResendMin;
     const Duration patience = is_cheap ? std::max<Duration>(2 * round_trip, kRepairAgainMin)
                                        : std::max<Duration>(4 * round_trip, least);
-    probe_.deadline = now + (is_slow ? std::max(patience, spacing) : patience * (1 << probe_.sent));
+    probe_.deadline = now + patience * (1 << probe_.sent);
 }
 
 // Nothing was ever acknowledged, and the first timeout is over: the peer is not there, or nearly
 // all is lost. By memory only the former can be.
 void Requester::arm_blindly(Instant now) {
-    if (qp_.window()->is_by_ring() || probe_.sent == kBlindProbes) return;
+    if (qp_.window()->is_by_ring() || probe_.sent >= kBlindProbes) return;
     if (retries_left_ == qp_.attributes().retry_count) return;
     probe_.deadline = now + ack_patience() * (1 << probe_.sent) / (1 << kBlindProbes);
 }

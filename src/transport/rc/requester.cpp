@@ -461,10 +461,7 @@ bool Requester::transmit(Instant now, SendWqe& wqe, PacketSpec& spec, std::uint3
     const std::uint32_t bytes = cost(wqe, position_.packet, position_.packet + packets);
     const bool resent = number < flight_.sent_end;
     if (resent) count_resent();
-    // An answer would not say which of both it is of.
-    if (resent && hears_lists() && number == sample_.packet) sample_.stop();
     if (probe_.sending) {
-        if (probe_.run > 0) qp_.window()->on_repeated(now, bytes);  // Else send_missing() tells it.
         advance_position(wqe, packets);
         arm(now);
         return true;
