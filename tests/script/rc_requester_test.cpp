@@ -182,8 +182,8 @@ TEST(RcRequester, CountsRetriesExactlyAndProgressForgivesThem) {
     EXPECT_EQ(static_cast<int>(peer.qp->state()), static_cast<int>(QpState::Err));
 }
 
-// A thousand that write to one are not heard at first, and all time out together. From then on each
-// tries more often, and at times of its own.
+// Many nodes that begin at once to write to one lose all of it, and time out together. After that
+// each tries more often, and at times of its own.
 TEST(RcRequester, TriesMoreOftenAfterATimeoutIfNothingWasEverAcknowledged) {
     ScriptedPeer peer;
     peer.post(SendOp::Write, 2 * kMtu, 1);
@@ -201,7 +201,7 @@ TEST(RcRequester, TriesMoreOftenAfterATimeoutIfNothingWasEverAcknowledged) {
     }
     ASSERT_EQ(times.size(), 4U);
     const Duration whole = times[3];
-    EXPECT_GE(whole, kAckTimeout);
+    EXPECT_GT(whole, kAckTimeout);
     EXPECT_LE(whole, kLaterAckTimeout);
     for (const std::size_t i : {0, 1, 2}) {
         const Duration share = whole * ((2 << i) - 1) / 8;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <numeric>
+#include <span>
 
 namespace feroce::sim {
 
@@ -46,10 +47,10 @@ void Flow::open(const ConnectOptions& options) {
 }
 
 void Flow::turn() {
-    std::array<Completion, 16> polled;
-    while (const std::size_t count = near_.cq->poll(polled)) {
-        for (std::size_t i = 0; i < count; ++i) {
-            if (polled[i].status != WcStatus::Success) {
+    std::array<Completion, 16> places;
+    while (const std::size_t count = near_.cq->poll(places)) {
+        for (const Completion& completion : std::span(places).first(count)) {
+            if (completion.status != WcStatus::Success) {
                 ++failures_;
                 continue;
             }
@@ -57,9 +58,9 @@ void Flow::turn() {
             post();
         }
     }
-    while (const std::size_t count = far_.cq->poll(polled)) {
-        for (std::size_t i = 0; i < count; ++i) {
-            if (polled[i].status != WcStatus::Success)
+    while (const std::size_t count = far_.cq->poll(places)) {
+        for (const Completion& completion : std::span(places).first(count)) {
+            if (completion.status != WcStatus::Success)
                 ++failures_;
             else
                 post_receive();
@@ -109,9 +110,10 @@ Bottleneck::Bottleneck(std::uint32_t flows, const LineOptions& options)
     connection.path_mtu = options.path_mtu;
     connection.timeout = options.timeout;
     if (options.timeout == 0)
-        connection.timeout = options.delay > std::chrono::milliseconds(10) ? 17 : 12;  // 0.5 s.
+        connection.timeout =
+            options.delay > std::chrono::milliseconds(10) ? 17 : 12;  // 0.5 s, 17 ms.
     connection.read_atomic_max = 16;
-    if (!options.one_source) {  // There may be a thousand of them.
+    if (!options.one_source) {  // There may be hundreds of sources.
         config.arena_bytes = 2 * kFlowMessageBytes;
         config.engine.arena_bytes = 128 * 1024;
     }
