@@ -386,8 +386,8 @@ judge_ahead() { # LOG
     [[ -s $1 ]] || return 0
     failed=$(sed -n -E 's/^.*Test +#[0-9]+: ([^ ]+) \.*([A-Za-z ]*\*\*\*.*)/\1 \2/p' "$1")
     [[ -n $failed ]] || return 0
-    cat "$1" >&2
     failed=$(grep -vE '\*\*\*Timeout| terminated\*\*\*' <<<"$failed") || return 0
+    cat "$1" >&2
     sed 's/^/ahead: /' <<<"$failed" >>"$report/failed"
     return 1
 }
