@@ -380,13 +380,16 @@ asan_ahead() {
 }
 
 # Shows what ctest printed ahead if a test failed there, and fails. One that ran out of time, of
-# which it had little, or was ended is tried again.
+# which it had little, or was ended is tried again, and only named.
 judge_ahead() { # LOG
-    local failed
+    local outcomes failed
     [[ -s $1 ]] || return 0
-    failed=$(sed -n -E 's/^.*Test +#[0-9]+: ([^ ]+) \.*([A-Za-z ]*\*\*\*.*)/\1 \2/p' "$1")
-    [[ -n $failed ]] || return 0
-    failed=$(grep -vE '\*\*\*Timeout| terminated\*\*\*' <<<"$failed") || return 0
+    outcomes=$(sed -n -E 's/^.*Test +#[0-9]+: ([^ ]+) \.*([A-Za-z ]*\*\*\*.*)/\1 \2/p' "$1")
+    [[ -n $outcomes ]] || return 0
+    failed=$(grep -vE '\*\*\*Timeout| terminated\*\*\*' <<<"$outcomes") || {
+        say "did not end ahead, and are tried again: $(sed 's/ .*//' <<<"$outcomes" | paste -sd ' ')"
+        return 0
+    }
     cat "$1" >&2
     sed 's/^/ahead: /' <<<"$failed" >>"$report/failed"
     return 1

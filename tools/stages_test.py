@@ -284,7 +284,8 @@ TEXT
     def test_a_test_that_had_no_time_ahead_is_tried_again(self):
         status, said = self.judge("***Timeout")
         self.assertEqual(status, 0, said)
-        self.assertIn("what went wrong", said)
+        self.assertIn("did not end ahead, and are tried again: sim.two", said)
+        self.assertNotIn("what went wrong", said)
 
     def test_a_test_that_was_ended_has_not_failed(self):
         self.assertEqual(self.judge("Subprocess terminated***Exception:")[0], 0)
