@@ -387,7 +387,8 @@ judge_ahead() { # LOG
     outcomes=$(sed -n -E 's/^.*Test +#[0-9]+: ([^ ]+) \.*([A-Za-z ]*\*\*\*.*)/\1 \2/p' "$1")
     [[ -n $outcomes ]] || return 0
     failed=$(grep -vE '\*\*\*Timeout| terminated\*\*\*' <<<"$outcomes") || {
-        say "did not end ahead, and are tried again: $(sed 's/ .*//' <<<"$outcomes" | paste -sd ' ')"
+        outcomes=$(sed 's/ .*//' <<<"$outcomes" | paste -sd ' ')
+        say "did not end ahead, and are tried again: $outcomes"
         return 0
     }
     cat "$1" >&2
