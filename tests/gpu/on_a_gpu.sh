@@ -42,7 +42,7 @@ for what in "${parts[@]}"; do
             ;;
         cases) cases ;;
         nccl)
-            part "NCCL, GPU Direct, rings" 150 over_feroce COLLECTIVE_SECONDS=28
+            part "NCCL, GPU Direct, rings" 200 over_feroce COLLECTIVE_SECONDS=45
             part "NCCL, its own sockets" 70 ranks NCCL_IB_DISABLE=1 COLLECTIVE_SECONDS=3
             part "NCCL, GPU Direct, UDP" 70 over_feroce FEROCE_SAMEHOST=off COLLECTIVE_SECONDS=3
             compare "all-reduce" "NCCL, GPU Direct, rings" "NCCL, its own sockets"
