@@ -68,6 +68,10 @@ bool can_still_read(const SocketRow& row) {
     return row.inode != 0 && (row.state == "01" || row.state == "04" || row.state == "05");
 }
 
+bool is_same_socket(const SocketRow& one, const SocketRow& other) {
+    return one.inode == other.inode && one.user == other.user;
+}
+
 std::string socket_table(const char* path) {
     std::ifstream file(path);
     return {std::istreambuf_iterator<char>(file), {}};
@@ -95,22 +99,32 @@ std::optional<std::uint32_t> user_of_socket(const sockaddr* own, const sockaddr*
     const std::string wanted_own = kernel_text(own), wanted_other = kernel_text(other);
     std::istringstream lines{std::string(tables)};
     std::string line;
-    std::optional<std::uint32_t> found;
+    std::optional<SocketRow> found;
     while (std::getline(lines, line)) {
         const auto row = row_of(line);
         if (!row || row->own != wanted_own || row->other != wanted_other) continue;
-        if (found || !can_still_read(*row)) return std::nullopt;
-        found = row->user;
+        if (!can_still_read(*row) || (found && !is_same_socket(*found, *row))) return std::nullopt;
+        found = row;
     }
-    return found;
+    if (!found) return std::nullopt;
+    return found->user;
+}
+
+std::optional<std::uint32_t> user_of_socket(const sockaddr* own, const sockaddr* other,
+                                            const std::function<std::string()>& read_tables) {
+    constexpr int kLooks = 5;
+    for (int look = 0; look < kLooks; ++look)
+        if (const auto user = user_of_socket(own, other, read_tables())) return user;
+    return std::nullopt;
 }
 
 std::optional<std::uint32_t> user_of_client(const HttpRequest& request) {
     const sockaddr* client = request.client();
     const auto own_end = request.own_end();
     if (client == nullptr || !own_end) return std::nullopt;
-    return user_of_socket(client, reinterpret_cast<const sockaddr*>(&*own_end),
-                          socket_table("/proc/net/tcp") + socket_table("/proc/net/tcp6"));
+    return user_of_socket(client, reinterpret_cast<const sockaddr*>(&*own_end), [] {
+        return socket_table("/proc/net/tcp") + socket_table("/proc/net/tcp6");
+    });
 }
 
 std::string refusal_of_user(std::optional<std::uint32_t> user, std::uint32_t own,

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -20,6 +21,11 @@ std::string refusal_of_origin(const HttpRequest& request);
 // tcp6; nothing unless there is exactly one. Several sockets may have the same own end.
 std::optional<std::uint32_t> user_of_socket(const sockaddr* own, const sockaddr* other,
                                             std::string_view tables);
+
+// The kernel gives these tables page by page: while sockets come and go a row may be missing, or be
+// there twice. So they are read up to five times.
+std::optional<std::uint32_t> user_of_socket(const sockaddr* own, const sockaddr* other,
+                                            const std::function<std::string()>& read_tables);
 
 // The user at the other end of the request's connection; nothing if that cannot be known.
 std::optional<std::uint32_t> user_of_client(const HttpRequest& request);

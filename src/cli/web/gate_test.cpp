@@ -105,6 +105,23 @@ TEST(Gate, FindsTheUserOfASocket) {
     EXPECT_EQ(user(line({.own = here + ":1235", .user = "0"}) + line({.user = "  1001"})), 1001U);
 }
 
+// The kernel gives its tables page by page, while sockets come and go.
+TEST(Gate, FindsTheUserInTablesThatRepeatOrLeaveOutARow) {
+    EXPECT_EQ(user(line({}) + line({})), 1000U);
+    const sockaddr_in own = v4("127.0.0.1", 0x1234), other = v4("127.0.0.1", 0x2257);
+    const auto user_at_look = [&](int complete) {
+        int looks = 0;
+        const auto found = user_of_socket(
+            reinterpret_cast<const sockaddr*>(&own), reinterpret_cast<const sockaddr*>(&other),
+            [&] { return ++looks == complete ? line({}) : std::string(); });
+        EXPECT_LE(looks, 5);
+        return found;
+    };
+    EXPECT_EQ(user_at_look(1), 1000U);
+    EXPECT_EQ(user_at_look(5), 1000U);
+    EXPECT_EQ(user_at_look(6), std::nullopt);
+}
+
 TEST(Gate, IsNotDeceivedByAnotherConnectionFromTheSamePort) {
     const std::string here = word_of("127.0.0.1");
     const std::string of_root = line({.other = here + ":1B58", .user = "0"});
