@@ -17,9 +17,11 @@ configure() {
     cmake -S "$source" -B "$build" "$@"
 }
 
-# By UDP, and by rings between processes.
+# By UDP, and by rings between processes. The caller's LD_LIBRARY_PATH, where libraries of the build
+# may lie, may hold another libibverbs.
 traffic() {
     local kind rings
+    export LD_LIBRARY_PATH=$build/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
     for kind in send_latency write_latency read_latency "message_rate 16" "bandwidth 65536"; do
         for rings in off on; do
             echo "training: traffic, $kind, FEROCE_SAMEHOST=$rings"

@@ -10,6 +10,15 @@
 # train.sh uses for the first of the two.
 set(FEROCE_TRAIN ON CACHE STRING "Compile the drop-in by counters of what it does (Release, GCC)")
 if(FEROCE_TRAIN)
+  include(CheckCXXSourceCompiles)
+  set(CMAKE_REQUIRED_FLAGS -flto)
+  check_cxx_source_compiles("int main() { return 0; }" FEROCE_LINKS_WHOLE)
+  unset(CMAKE_REQUIRED_FLAGS)
+  if(NOT FEROCE_LINKS_WHOLE)
+    message(STATUS "The drop-in will be slower than it could: the compiler cannot link with -flto")
+  endif()
+endif()
+if(FEROCE_TRAIN AND FEROCE_LINKS_WHOLE)
   set(FEROCE_WHOLE_OBJECTS -flto -ffat-lto-objects)
   set(FEROCE_WHOLE_LINK -flto=auto)
   # GCC's linker plugin takes up such objects unless it is told not to. Once told, -flto= does not
