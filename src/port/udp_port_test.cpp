@@ -148,6 +148,19 @@ TEST_F(UdpPortTest, NothingGoesByARingIfOneOfTheTwoDoesNotWantIt) {
     EXPECT_FALSE(with->port->goes_by_ring({kLoopback, kLoopback, 0, 64, 0}, without->port->slot()));
 }
 
+// One look after the other finds one: they are not single packets of an exchange.
+TEST_F(UdpPortTest, SmallPacketsThatHaveQueuedUpAreTakenManyAtATime) {
+    const auto from = member(false), to = member(false);
+    for (int i = 0; i < 64; ++i) from->send(*to);
+    int looks = 0;
+    while (to->received() < 64 && looks < 1000) {
+        (void)to->port->poll(monotonic_now(), *to->engine);
+        ++looks;
+    }
+    EXPECT_EQ(to->received(), 64U);
+    EXPECT_LE(looks, 20);
+}
+
 TEST_F(UdpPortTest, WhatFindsARingFullGoesByUdp) {
     const auto a = member(), b = member();
     send_until_ring(*a, *b);

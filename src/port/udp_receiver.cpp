@@ -49,8 +49,11 @@ int UdpReceiver::receive() {
 bool UdpReceiver::poll(Instant now, device::Engine& engine) {
     if (fd_ < 0) return false;
     const int count = receive();
-    if (count <= 0) return false;
-    crowded_ = count > 1 || headers_[0].msg_len > kSmall;
+    if (count <= 0) {
+        found_in_a_row_ = 0;
+        return false;
+    }
+    crowded_ = count > 1 || headers_[0].msg_len > kSmall || ++found_in_a_row_ >= kQueueShows;
     for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i) {
         if (i + 1 < static_cast<std::size_t>(count)) engine.expect(bytes_of(i + 1));
         deliver(now, engine, i);

@@ -34,6 +34,9 @@ private:
     static constexpr std::size_t kBatch = 8;
     static constexpr std::size_t kDatagramMax = 65536;
     static constexpr unsigned kSmall = 512;  // Larger ones are rarely alone.
+    // So many looks in a row, each of which found one, are no exchange of single packets: there the
+    // other end must answer first.
+    static constexpr unsigned kQueueShows = 4;
     static constexpr std::size_t kControlMax = 256;
 
     struct alignas(cmsghdr) Control {
@@ -59,7 +62,8 @@ private:
     std::array<iovec, kBatch> vecs_{};
     std::array<sockaddr_storage, kBatch> sources_{};
     std::array<Control, kBatch> controls_{};
-    bool crowded_ = false;             // The last look found more than one small packet.
+    bool crowded_ = false;             // Several packets may be waiting: all are asked for.
+    unsigned found_in_a_row_ = 0;      // Looks.
     std::uint32_t overflow_mark_ = 0;  // The socket counts from its creation, before our claim.
     bool overflow_known_ = false;
     std::uint64_t overflows_ = 0;
