@@ -141,7 +141,7 @@ private:
     void receive_unsealed(Instant now, wire::Packet& packet, const Datagram& datagram);
     void examine(Instant now, const wire::Packet& packet, const Datagram& datagram);
     void dispatch(Instant now, const wire::Packet& packet, const Datagram& datagram);
-    bool is_ours(Qpn qpn) const;  // Or another shard's.
+    bool is_ours(const Datagram& datagram) const;  // Or another shard's.
     void deliver_multicast(Instant now, const wire::Packet& packet, const Datagram& datagram);
     void deliver(Instant now, transport::QueuePair& qp, const wire::Packet& packet,
                  const Datagram& datagram);

@@ -7,6 +7,7 @@
 #include "base/probe.hpp"
 #include "device/engine.hpp"
 #include "transport/packet_builder.hpp"
+#include "wire/mad.hpp"
 
 namespace feroce::device {
 
@@ -88,7 +89,7 @@ void Engine::receive_somewhere(Instant now, const wire::Packet& packet, const Da
         return examine(now, packet, complete);
     }
     parts_.port.tell_destinations();
-    if (!is_ours(packet.bth.destination) && parts_.port.hand_over(datagram))
+    if (!is_ours(datagram) && parts_.port.hand_over(datagram))
         return counters_.add(Counter::HandedOver);
     counters_.drop(DropReason::NoSuchQp);
 }
@@ -106,9 +107,11 @@ void Engine::examine(Instant now, const wire::Packet& packet, const Datagram& da
 void Engine::dispatch(Instant now, const wire::Packet& packet, const Datagram& datagram) {
     if (packet.bth.destination == kMulticastQpn) return deliver_multicast(now, packet, datagram);
     QueuePair* qp = qps_.find(packet.bth.destination);
+    // Every process has a QP1.
+    if ((qp == nullptr || packet.bth.destination == kGeneralServicesQpn) && !is_ours(datagram) &&
+        parts_.port.hand_over(datagram))
+        return counters_.add(Counter::HandedOver);
     if (qp == nullptr) {
-        if (!is_ours(packet.bth.destination) && parts_.port.hand_over(datagram))
-            return counters_.add(Counter::HandedOver);
         note_drop(
             qps_.was_given(packet.bth.destination) ? NoticeKind::DestroyedQp : NoticeKind::NoSuchQp,
             packet, datagram, nullptr);
@@ -117,8 +120,9 @@ void Engine::dispatch(Instant now, const wire::Packet& packet, const Datagram& d
     deliver(now, *qp, packet, datagram);
 }
 
-bool Engine::is_ours(Qpn qpn) const {
-    return qpn == kGeneralServicesQpn || slot_of(qpn) == config_.slot;
+bool Engine::is_ours(const Datagram& datagram) const {
+    const SlotNumber slot = wire::steered_slot(datagram.bytes);
+    return slot == 0 || slot == config_.slot;
 }
 
 void Engine::deliver_multicast(Instant now, const wire::Packet& packet, const Datagram& datagram) {

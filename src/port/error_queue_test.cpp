@@ -53,6 +53,7 @@ protected:
         run.bytes = bytes;
         run.segment_size = size;
         run.packet_count = packets;
+        run.is_for_manager = qpn == 1;
         sender_->transmit(std::span(&run, 1));
     }
     bool set_is_ready(int milliseconds) {

@@ -31,11 +31,6 @@ inline constexpr std::size_t kParcelMax = sizeof(ParcelHeader) + 65536;
 // Of the address of a parcel socket: a zero byte and the five characters that the kernel chose.
 inline constexpr socklen_t kParcelNameBytes = offsetof(sockaddr_un, sun_path) + 6;
 
-// The slot in the destination QPN; 0 for a datagram too short to have one.
-inline SlotNumber slot_of(ByteView packet) {
-    return packet.size() < 8 ? SlotNumber{0}
-                             : feroce::slot_of(Qpn{load_be24(packet.subspan<5, 3>())});
-}
 bool is_for_general_services(ByteView packet);  // Destination QPN 1.
 
 ParcelHeader parcel_header(const device::Datagram& datagram, std::size_t segment_size);

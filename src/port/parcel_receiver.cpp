@@ -7,6 +7,7 @@
 
 #include "port/port_group.hpp"
 #include "port/socket_calls.hpp"
+#include "wire/mad.hpp"
 
 namespace feroce::port {
 namespace {
@@ -32,7 +33,7 @@ void deliver(Instant now, device::Engine& engine, ByteView parcel, SlotNumber on
     for (; !rest.empty(); ++packet.id_hint) {
         packet.bytes = rest.first(std::min(size, rest.size()));
         rest = rest.subspan(packet.bytes.size());
-        if (only != 0 && slot_of(packet.bytes) != only) continue;
+        if (only != 0 && wire::steered_slot(packet.bytes) != only) continue;
         if (capture != nullptr)
             capture->write({.address = {packet.source, packet.destination, packet.source_port},
                             .ipv4_id = packet.id_hint,

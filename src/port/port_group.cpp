@@ -19,6 +19,7 @@
 #include "port/port_owner.hpp"
 #include "port/relay_server.hpp"
 #include "port/sharing_errors.hpp"
+#include "wire/mad.hpp"
 
 namespace feroce::port {
 namespace {
@@ -451,7 +452,7 @@ bool PortGroup::hand_sockets_to(int newcomer) const {
 }
 
 bool PortGroup::hand_over(const device::Datagram& packet) {
-    const SlotNumber slot = slot_of(packet.bytes);
+    const SlotNumber slot = wire::steered_slot(packet.bytes);
     sockaddr_un owner;
     return slot != 0 && slot < kSlots && table_.parcel_name(slot, owner) && parcels_.valid() &&
            send_parcel(parcels_.get(), &owner, packet, 0);

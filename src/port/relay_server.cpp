@@ -18,6 +18,7 @@
 #include "port/parcel.hpp"
 #include "port/port_group.hpp"
 #include "port/socket_calls.hpp"
+#include "wire/mad.hpp"
 
 namespace feroce::port {
 namespace {
@@ -358,7 +359,8 @@ void RelayServer::forward(Id id, Guest& guest, UdpReceiver& from) {
         ByteView rest = datagram.bytes;
         const std::size_t size = segment_size == 0 ? rest.size() : segment_size;
         const auto ours = [&guest](ByteView p) {
-            return slot_of(p) == guest.slot || is_for_general_services(p);
+            const SlotNumber slot = wire::steered_slot(p);
+            return slot == guest.slot || (slot == 0 && is_for_general_services(p));
         };
         bool all = true;
         for (ByteView p = rest; !p.empty(); p = p.subspan(std::min(size, p.size()))) all &= ours(p);
@@ -408,7 +410,7 @@ void RelayServer::take_parcels() {
         if (parcel.size() <= sizeof(ParcelHeader)) continue;
         ParcelHeader header;
         std::memcpy(&header, parcel.data(), sizeof header);
-        const SlotNumber slot = slot_of(parcel.subspan(sizeof header));
+        const SlotNumber slot = wire::steered_slot(parcel.subspan(sizeof header));
         for (auto& [id, guest] : guests_)
             if (guest.slot != 0 && guest.slot == slot && guest.blocked.empty())
                 (void)::send(guest.connection.get(), parcel.data(), parcel.size(),

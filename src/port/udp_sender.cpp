@@ -91,15 +91,6 @@ int send_once(int fd, std::span<mmsghdr> messages) {
     return sent < 0 ? -1 : 1;
 }
 
-// Runs of the connection manager's datagrams, or runs that begin with one. Queue pairs of peers
-// that have no slots have the same one.
-bool is_for_manager(const TransmitRun& run) {
-    constexpr std::size_t kQpnPlace = 4;  // In the BTH, behind eight bits of something else.
-    if (run.destination_slot != 0 || run.bytes.size() < kQpnPlace + 4) return false;
-    const std::uint32_t word = load_be32(ByteView(run.bytes).subspan(kQpnPlace).first<4>());
-    return (word & 0xff'ffff) == kGeneralServicesQpn.raw;
-}
-
 }  // namespace
 
 UdpSender::UdpSender(std::shared_ptr<Network> network, const LocalAddresses& local,
@@ -169,7 +160,7 @@ void UdpSender::learn_scope(Address& address) const {
 
 Outlet* UdpSender::outlet_for(Address* address, const TransmitRun& run) {
     if (address == nullptr) return nullptr;
-    const bool managers = is_for_manager(run);
+    const bool managers = run.is_for_manager;
     const std::size_t place =
         managers ? kSocketsPerAddress : run.destination_slot % kSocketsPerAddress;
     Outlet& outlet = address->outlets[place];

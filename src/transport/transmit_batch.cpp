@@ -15,13 +15,13 @@ TransmitBatch::TransmitBatch(RunSink& sink, std::size_t arena_bytes)
     runs_.reserve(kRunsMax);
 }
 
-bool TransmitBatch::extends_last_run(const Path& path, SlotNumber slot, std::size_t size) const {
-    if (runs_.empty()) return false;
+bool TransmitBatch::extends_last_run(const Path& path, Qpn destination, std::size_t size) const {
+    if (runs_.empty() || destination == kGeneralServicesQpn) return false;
     const TransmitRun& run = runs_.back();
     const bool last_is_full = run.bytes.size() == std::size_t{run.segment_size} * run.packet_count;
-    return last_is_full && size <= run.segment_size && run.destination_slot == slot &&
-           run.packet_count < kRunPacketsMax && run.bytes.size() + size <= kRunBytesMax &&
-           run.path == path;
+    return last_is_full && !run.is_for_manager && size <= run.segment_size &&
+           run.destination_slot == slot_of(destination) && run.packet_count < kRunPacketsMax &&
+           run.bytes.size() + size <= kRunBytesMax && run.path == path;
 }
 
 ByteSpan TransmitBatch::append(const Path& path, Qpn destination, std::size_t size) {
@@ -29,13 +29,13 @@ ByteSpan TransmitBatch::append(const Path& path, Qpn destination, std::size_t si
     if (used_ + size > arena_.size() || runs_.size() == kRunsMax) flush();
     const ByteSpan packet = ByteSpan(arena_).subspan(used_, size);
     used_ += size;
-    const SlotNumber slot = slot_of(destination);
-    if (extends_last_run(path, slot, size)) {
+    if (extends_last_run(path, destination, size)) {
         TransmitRun& run = runs_.back();
         run.bytes = {run.bytes.data(), run.bytes.size() + size};
         ++run.packet_count;
     } else {
-        runs_.push_back({path, packet, static_cast<std::uint32_t>(size), 1, slot});
+        runs_.push_back({path, packet, static_cast<std::uint32_t>(size), 1, slot_of(destination),
+                         destination == kGeneralServicesQpn});
     }
     ++packets_sent_;
     bytes_sent_ += size;

@@ -25,6 +25,8 @@ struct TransmitRun {
     std::uint32_t packet_count = 0;
     // All packets of a run go to one slot of the peer, which a steering receiver needs.
     SlotNumber destination_slot = 0;
+    // To QP1, and hence a run of its own: what the packet says steers it, and not the slot.
+    bool is_for_manager = false;
 };
 
 // A bare acknowledgement, with the place of its ICRC.
@@ -91,7 +93,7 @@ public:
 
 private:
     void send();
-    bool extends_last_run(const Path& path, SlotNumber slot, std::size_t size) const;
+    bool extends_last_run(const Path& path, Qpn destination, std::size_t size) const;
 
     RunSink& sink_;
     std::vector<std::byte> arena_;

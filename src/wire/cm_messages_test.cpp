@@ -8,8 +8,10 @@
 #include <set>
 
 #include "base/random.hpp"
+#include "wire/bth.hpp"
 #include "wire/cm_path_messages.hpp"
 #include "wire/cma.hpp"
+#include "wire/headers.hpp"
 
 namespace feroce::wire {
 namespace {
@@ -366,6 +368,43 @@ TEST(CmMessages, EveryReasonAndAttributeHasAText) {
     EXPECT_STREQ(to_string(static_cast<RejectReason>(34)), "?");
     EXPECT_STREQ(to_string(RejectReason::ConsumerReject), "rejected by the consumer");
     EXPECT_STREQ(to_string(CmAttribute::SidrRep), "SIDR_REP");
+}
+
+std::vector<std::byte> packet_of(Qpn qpn, const MadBytes& mad) {
+    std::vector<std::byte> packet(Bth::kSize + Deth::kSize);
+    Bth bth;
+    bth.destination = qpn;
+    bth.emit(std::span(packet).first<Bth::kSize>());
+    packet.insert(packet.end(), mad.begin(), mad.end());
+    return packet;
+}
+
+TEST(SteeredSlot, IsThatOfTheReceiver) {
+    const CommId mine{7u << kCommIdLowBits | 1}, theirs{9u << kCommIdLowBits | 2};
+    const auto slot = [](const auto& message) {
+        return steered_slot(packet_of(kGeneralServicesQpn, make_cm_mad(1, message)));
+    };
+    EXPECT_EQ(slot(CmReq{.local_id = mine}), 0);
+    EXPECT_EQ(slot(CmRep{.local_id = mine, .remote_id = theirs}), 9);
+    EXPECT_EQ(slot(CmRtu{.local_id = mine, .remote_id = theirs}), 9);
+    EXPECT_EQ(slot(CmDreq{.local_id = mine, .remote_id = theirs}), 9);
+    EXPECT_EQ(slot(CmAlive{.local_id = mine, .remote_id = theirs}), 9);
+    EXPECT_EQ(slot(CmSidrReq{.request_id = mine}), 0);
+    EXPECT_EQ(slot(CmSidrRep{.request_id = theirs}), 9);
+}
+
+TEST(SteeredSlot, IsInTheNumberOfAnyOtherQueuePair) {
+    const MadBytes mad = make_cm_mad(1, CmDreq{.remote_id = {9u << kCommIdLowBits}});
+    EXPECT_EQ(steered_slot(packet_of(qpn_of(5, 77), mad)), 5);
+}
+
+TEST(SteeredSlot, OfATornPacketIsNone) {
+    const MadBytes mad = make_cm_mad(1, CmDreq{.remote_id = {9u << kCommIdLowBits}});
+    const std::vector<std::byte> packet = packet_of(kGeneralServicesQpn, mad);
+    constexpr std::size_t kRemoteIdEnd = 52;
+    for (std::size_t size = 0; size < kRemoteIdEnd; ++size)
+        EXPECT_EQ(steered_slot(ByteView(packet).first(size)), 0) << size;
+    EXPECT_EQ(steered_slot(ByteView(packet).first(kRemoteIdEnd)), 9);
 }
 
 }  // namespace

@@ -1,5 +1,8 @@
 #include "wire/mad.hpp"
 
+#include "wire/bth.hpp"
+#include "wire/headers.hpp"
+
 namespace feroce::wire {
 
 const char* to_string(CmAttribute attribute) {
@@ -45,6 +48,22 @@ std::optional<CmMad> parse_cm_mad(ByteView mad) {
     return CmMad{.attribute = attribute,
                  .transaction = header.transaction,
                  .message = mad.last<kMadSize - MadHeader::kSize>()};
+}
+
+SlotNumber steered_slot(ByteView packet) {
+    constexpr std::size_t kHeaders = Bth::kSize + Deth::kSize;
+    constexpr std::size_t kLocalId = kHeaders + MadHeader::kSize;
+    constexpr std::size_t kRemoteId = kLocalId + 4;
+    if (packet.size() < Bth::kSize) return 0;
+    const Qpn qpn = Bth::parse(packet.first<Bth::kSize>()).destination;
+    if (qpn != kGeneralServicesQpn) return slot_of(qpn);
+    if (packet.size() < kRemoteId + 4) return 0;
+    const auto header = MadHeader::parse(packet.subspan<kHeaders, MadHeader::kSize>());
+    const auto attribute = static_cast<CmAttribute>(header.attribute);
+    if (attribute == CmAttribute::Req || attribute == CmAttribute::SidrReq) return 0;
+    const std::size_t place = attribute == CmAttribute::SidrRep ? kLocalId : kRemoteId;
+    const std::uint32_t id = load_be32(packet.subspan(place).first<4>());
+    return static_cast<SlotNumber>(id >> kCommIdLowBits);
 }
 
 }  // namespace feroce::wire

@@ -85,4 +85,9 @@ struct CmMad {
 // Nothing if this is not a connection manager message of a kind and version that we know.
 std::optional<CmMad> parse_cm_mad(ByteView mad);
 
+// The slot of the process that a packet is for: that in its destination QPN, and of a datagram for
+// QP1 that in the communication id of its receiver. 0: a request, which has no such id yet, or too
+// few bytes. The filter in port/group_socket.cpp says the same to the kernel.
+SlotNumber steered_slot(ByteView packet);
+
 }  // namespace feroce::wire

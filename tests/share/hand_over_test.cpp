@@ -12,6 +12,9 @@
 #include "port/udp_sender.hpp"
 #include "ring.hpp"
 #include "wire/bth.hpp"
+#include "wire/cm_messages.hpp"
+#include "wire/cm_path_messages.hpp"
+#include "wire/headers.hpp"
 
 namespace feroce::share {
 namespace {
@@ -62,14 +65,23 @@ port::RealHost::Options loopback_only() {
     return options;
 }
 
+enum class To : std::uint8_t { AQueuePair, TheConnectionManager };
+
 // One segmented send, with a packet to each of the slots.
-void send_merged(const std::array<SlotNumber, 2>& slots) {
-    constexpr std::uint32_t kSize = 64;
+void send_merged(const std::array<SlotNumber, 2>& slots, To to = To::AQueuePair) {
+    constexpr std::size_t kHeaders = wire::Bth::kSize + wire::Deth::kSize;
+    constexpr std::uint32_t kSize = kHeaders + wire::kMadSize + 4;
     std::vector<std::byte> bytes(slots.size() * kSize);
     for (std::size_t i = 0; i < slots.size(); ++i) {
+        const ByteSpan packet = ByteSpan(bytes).subspan(i * kSize, kSize);
         wire::Bth bth;
-        bth.destination = qpn_of(slots[i], 0x1234);
-        bth.emit(std::span(bytes).subspan(i * kSize).first<wire::Bth::kSize>());
+        bth.opcode = wire::Opcode::UdSendOnly;
+        bth.destination =
+            to == To::TheConnectionManager ? kGeneralServicesQpn : qpn_of(slots[i], 0x1234);
+        bth.emit(packet.first<wire::Bth::kSize>());
+        const wire::CommId theirs{std::uint32_t{slots[i]} << kCommIdLowBits};
+        const wire::MadBytes mad = wire::make_cm_mad(1, wire::CmDreq{.remote_id = theirs});
+        std::copy(mad.begin(), mad.end(), packet.begin() + kHeaders);
     }
     transport::TransmitRun run;
     run.path.source = run.path.destination = loopback_v4(1);
@@ -97,6 +109,16 @@ TEST_F(HandOver, GoesFromOneMemberToAnother) {
     EXPECT_EQ(first.count(transport::DropReason::NoSuchQp), 1u);
     ASSERT_TRUE(second.gets(1));
     EXPECT_EQ(second.count(transport::DropReason::NoSuchQp), 1u);
+    EXPECT_EQ(second.count(transport::Counter::HandedOver), 0u);
+}
+
+TEST_F(HandOver, TheConnectionManagersMessagesGoByTheirIds) {
+    port::RealHost host(loopback_only());
+    Receiver first(host), second(host);
+    send_merged({first.slot(), second.slot()}, To::TheConnectionManager);
+    ASSERT_TRUE(first.gets(2));
+    EXPECT_EQ(first.count(transport::Counter::HandedOver), 1u);
+    ASSERT_TRUE(second.gets(1));
     EXPECT_EQ(second.count(transport::Counter::HandedOver), 0u);
 }
 
