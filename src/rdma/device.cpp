@@ -19,8 +19,7 @@ Result<Device> Device::open(const Address& local) {
     if (Result<> good = local.check(); !good) return good.error();
     rdma_cm_id* id = nullptr;
     if (::rdma_create_id(nullptr, &id, nullptr, RDMA_PS_TCP) != 0)
-        return failure(
-            "this machine has no RDMA device; start the program by `feroce run` for a soft one");
+        return no_device("no device can be opened");
     Device device(id);
     const Address any_port = local.with_port(0);
     if (::rdma_bind_addr(id, const_cast<sockaddr*>(any_port.raw())) != 0)

@@ -9,6 +9,8 @@
 #include <thread>
 
 #include "base/sanitizers.hpp"
+#include "rdma/failure.hpp"
+#include "rdma/test_no_files.hpp"
 #include "rdma/test_programs.hpp"
 
 namespace feroce::rdma {
@@ -54,6 +56,24 @@ public:
 
 bool contains(const std::string& text, const char* part) {
     return text.find(part) != std::string::npos;
+}
+
+#ifndef FEROCE_ASAN  // UBSan, which comes with it, looks at objects by a descriptor.
+TEST(NoDevice, IsNotBlamedForOtherShortages) {
+    RealRuntime runtime;
+    Loop other(runtime), loop(runtime);
+    ASSERT_TRUE(Listener::listen(other, "127.0.0.1:0"));  // The device is there.
+    const NoFiles none;
+    const auto listener = Listener::listen(loop, "127.0.0.1:0");
+    ASSERT_FALSE(listener);
+    EXPECT_EQ(listener.error().code, EMFILE);
+    EXPECT_EQ(listener.error().why, "no channel for connection events: Too many open files");
+}
+#endif
+
+TEST(NoDevice, IsBlamedWhereNoneIs) {
+    EXPECT_TRUE(contains(no_device("nothing", ENODEV).why, "feroce run"));
+    EXPECT_FALSE(contains(no_device("nothing", EACCES).why, "feroce run"));
 }
 
 TEST_F(Failures, AWrongKeySaysWhyWithTheWholeChain) {

@@ -295,10 +295,7 @@ void Loop::await_posters() const {
 Result<rdma_event_channel*> Loop::cm_channel() {
     if (cm_channel_ != nullptr) return cm_channel_;
     rdma_event_channel* channel = ::rdma_create_event_channel();
-    if (channel == nullptr)
-        return failure(
-            "no channel for connection events: this machine has no RDMA device; start the program "
-            "by `feroce run` for a soft one");
+    if (channel == nullptr) return no_device("no channel for connection events");
     ::fcntl(channel->fd, F_SETFL, ::fcntl(channel->fd, F_GETFL) | O_NONBLOCK);
     cm_channel_ = channel;
     return cm_channel_;
