@@ -65,11 +65,20 @@ std::string default_route_interface() {
     return best;
 }
 
+// For want of memory or of descriptors nothing is known, which is not that there is nothing: a
+// device must not lose its addresses and its link by that.
+void check_shortage(int error) {
+    if (error == ENOMEM || error == ENOBUFS || error == EMFILE || error == ENFILE)
+        throw std::bad_alloc();
+}
+
 void ask_kernel(Interface& interface) {
     const Fd fd = inet_socket(AF_INET);
     ifreq request{};
     std::strncpy(request.ifr_name, interface.name.c_str(), IFNAMSIZ - 1);
-    if (!fd.valid()) return;
+    if (!fd.valid()) return check_shortage(errno);
+    if (::ioctl(fd.get(), SIOCGIFINDEX, &request) == 0)
+        interface.index = static_cast<std::uint32_t>(request.ifr_ifindex);
     if (::ioctl(fd.get(), SIOCGIFMTU, &request) == 0)
         interface.mtu = static_cast<std::uint32_t>(request.ifr_mtu);
     if (interface.name == "lo") {
@@ -143,8 +152,7 @@ std::vector<Interface> list_interfaces(std::string_view only) {
     const Uncancelled call;  // Programs' threads come here with a shard's lock.
     ifaddrs* list = nullptr;
     if (::getifaddrs(&list) != 0) {
-        // Not that there are none.
-        if (errno == ENOMEM) throw std::bad_alloc();
+        check_shortage(errno);
         return {};
     }
     const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owned(list, &::freeifaddrs);
@@ -160,7 +168,6 @@ std::vector<Interface> list_interfaces(std::string_view only) {
     std::vector<Interface> out;
     for (auto& [name, interface] : found) {
         if (interface.gids.empty()) continue;
-        interface.index = ::if_nametoindex(name.c_str());
         ask_kernel(interface);
         std::stable_sort(interface.gids.begin(), interface.gids.end(),
                          [](const Gid& a, const Gid& b) { return kind_of(a) < kind_of(b); });

@@ -1,8 +1,12 @@
 #include "port/interfaces.hpp"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <cstdlib>
+#include <new>
+
+#include "base/sanitizers.hpp"
 
 namespace feroce::port {
 namespace {
@@ -23,6 +27,19 @@ TEST(Naming, LooksAtArgumentsAndEnvironment) {
     ::unsetenv("PORT_TEST");
     EXPECT_TRUE(program_names("port_test")) << "the program's own name";
 }
+
+#ifndef FEROCE_ASAN  // UBSan, which comes with it, looks at objects by a descriptor.
+// Else a device would lose its addresses, and its port would go down.
+TEST(Interfaces, WithoutADescriptorAreNotNone) {
+    ASSERT_FALSE(list_interfaces("lo").empty());
+    rlimit before{};
+    ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+    const rlimit none{0, before.rlim_max};
+    ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
+    EXPECT_THROW((void)list_interfaces("lo"), std::bad_alloc);
+    ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+}
+#endif
 
 }  // namespace
 }  // namespace feroce::port
