@@ -23,6 +23,7 @@ void Link::deliver(const FramePtr& frame) {
         if (holding_.size() == config_.queue_packets) return drop(frame, stats_.overflowed);
         return holding_.push_back(frame);
     }
+    if (config_.swallows != nullptr && config_.swallows(*frame)) return drop(frame, stats_.lost);
     if (chance(config_.faults.loss)) return drop(frame, stats_.lost);
     const bool corrupt = chance(config_.faults.corrupt) && frame->sealed;
     const FramePtr sent = corrupt ? corrupted(frame) : frame;

@@ -29,6 +29,7 @@ struct LinkConfig {
     std::uint32_t queue_packets = 1024;
     std::uint32_t mark_packets = 0;  // Queue length from which ECN is marked; 0: never.
     Faults faults;
+    bool (*swallows)(const Frame&) = nullptr;  // Packets that never arrive.
 };
 
 struct LinkStats {

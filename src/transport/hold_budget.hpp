@@ -8,9 +8,12 @@ namespace feroce::transport {
 
 class HoldBudget {
 public:
-    explicit HoldBudget(std::size_t bytes_max) : left_(bytes_max) {}
+    explicit HoldBudget(std::size_t bytes_max) : quarter_(bytes_max / 4), left_(bytes_max) {}
 
     std::size_t left() const { return left_; }
+    bool is_quarter_left() const {
+        return left_ >= quarter_;
+    }  // So one may have more than its share.
     [[nodiscard]] bool take(std::size_t bytes) {
         if (bytes > left_) return false;
         left_ -= bytes;
@@ -19,6 +22,7 @@ public:
     void give_back(std::size_t bytes) { left_ += bytes; }
 
 private:
+    std::size_t quarter_;
     std::size_t left_;
 };
 

@@ -28,7 +28,8 @@ struct alignas(kCacheLine) SendWqe {
     PacketNumber first_packet;
     RKey rkey;
     std::uint32_t length = 0;  // Bytes of the message.
-    // As the operation has it: the immediate, the key to invalidate, or the type of a FLUSH.
+    // As the operation has it: the immediate, the key to invalidate, the type of a FLUSH, or once
+    // `numbered` how many packets a READ is asked for at a time.
     std::uint32_t operand = 0;
     std::uint32_t packets = 0;        // Valid once `numbered`.
     std::uint32_t send_sequence = 0;  // Low bits of its first message's number, for credits.

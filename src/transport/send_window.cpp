@@ -38,13 +38,28 @@ constexpr double kDelayGain = 0.8;
 
 // Of the pipe, at a loss that a queue explains.
 constexpr double kPipeKept = 0.9;
+constexpr double kPipeKeptFar = 0.93;  // It takes long to have the rest back.
 constexpr double kPipeRoom = 1.25;
 constexpr double kPipeRoomAtLosses = 1.1;
 constexpr double kPipeKeptByDrain = 0.9;
 constexpr double kLossRateMax = 0.03;
 constexpr double kLossRateOfQueues = 0.1;
+constexpr std::uint32_t kFloodPackets = 16;
+constexpr double kFloodRate = 0.1;
 constexpr std::uint32_t kRoundsPerDrain = 100;
 constexpr double kPaceGain = 1.2;
+// On a long path, where what is sent faster than the line takes it fills a queue before the window
+// stops it.
+constexpr double kPaceGainFar = 1.05;
+// Near what overflowed the last time a window grows slowly: what it grows in a round is lost if the
+// queue is shorter.
+constexpr double kGrowthMax = 1.0 / 8;
+constexpr double kGrowthWhenFull = 1.0 / 256;
+constexpr double kFullRoom = 1.05;
+constexpr double kPaceGainAtFirst = 2;
+// What is nearer is not paced at first: its queues are as long as its bursts, or are hosts.
+constexpr Duration kFar = milliseconds(5);
+constexpr double kPipesMax = 2;
 constexpr std::uint32_t kRatePeriod = 10;
 constexpr std::uint32_t kLevelRounds = 3;
 
@@ -58,7 +73,10 @@ double count(Duration d) {
 }  // namespace
 
 SendWindow::SendWindow(const Limits& limits)
-    : limits_(limits), window_bytes_(limits.initial_bytes), target_delay_(kTargetDelayMax) {
+    : limits_(limits),
+      window_bytes_(limits.initial_bytes),
+      bytes_max_(limits.bytes_max),
+      target_delay_(kTargetDelayMax) {
     ASSERT(limits.bytes_min > 0 && limits.bytes_min <= limits.initial_bytes &&
            limits.initial_bytes <= limits.bytes_max);
 }
@@ -72,7 +90,10 @@ bool SendWindow::closes_with(Instant now, std::uint32_t bytes) const {
 }
 
 Instant SendWindow::paced_until(Instant now, std::uint32_t bytes) const {
-    const double rate = window_bytes_ * (repairs_ ? kPaceGain : 1);
+    const double gain = !is_far()        ? (repairs_ ? kPaceGain : 1)
+                        : in_slow_start_ ? kPaceGainAtFirst
+                                         : kPaceGainFar;
+    const double rate = window_bytes_ * gain;
     const auto spacing = static_cast<Duration::rep>(count(smoothed_rtt_) * bytes / rate);
     return std::max(next_send_, now) + Duration(spacing);
 }
@@ -105,9 +126,15 @@ void SendWindow::take_off(std::uint32_t bytes) {
     if (in_flight_ < size()) asked_in_vain_ = false;
 }
 
-// Never in the start phase: there the window must find out what the path can take.
+bool SendWindow::is_far() const {
+    return base_rtt_ >= kFar;
+}
+
+// In the start phase only on a long path: there the window must find out what the path can take.
 bool SendWindow::is_pacing(Instant now) const {
-    if (!has_decreased_ || by_ring_) return false;
+    if (by_ring_) return false;
+    if (is_far()) return true;
+    if (!has_decreased_) return false;
     if (repairs_) return true;
     return window_bytes_ < limits_.bytes_min ||
            now - last_decrease_ < smoothed_rtt_ * kPacingRounds;
@@ -126,7 +153,7 @@ Duration SendWindow::target_delay() const {
 
 // Not less than what a timer of the kernel may be late by.
 Duration SendWindow::burst() const {
-    const Duration most = repairs_ ? Duration(microseconds(200)) : smoothed_rtt_;
+    const Duration most = repairs_ || is_far() ? Duration(microseconds(200)) : smoothed_rtt_;
     return std::max(std::min(smoothed_rtt_ / 8, most), Duration(microseconds(50)));
 }
 
@@ -155,7 +182,7 @@ void SendWindow::on_acked(Instant now, std::uint32_t bytes) {
     const double round_bytes = std::max<double>(window_bytes_, packet_bytes_);
     const double step = repairs_ ? std::max(additive_step, growth_step()) : additive_step;
     const double growth = in_slow_start_ ? bytes : step * bytes / round_bytes;
-    window_bytes_ = std::min<double>(window_bytes_ + growth, limits_.bytes_max);
+    window_bytes_ = std::max(window_bytes_, std::min(window_bytes_ + growth, bytes_max_));
 }
 
 void SendWindow::on_forgotten(std::uint32_t bytes) {
@@ -252,10 +279,16 @@ void SendWindow::on_repaired_loss(Instant now, std::uint32_t bytes) {
     const bool is_queueing =
         seen > std::max(kHostDelay, std::min(base_rtt_ / 2, std::max(longest / 2, burst())));
     if (is_queueing) learn_target(now, seen);
-    if (is_queueing || loss_rate_ > kLossRateOfQueues) {
+    if (is_queueing) full_bytes_ = pipe_bytes();
+    // At first the rate may double in a round, and half of that is lost.
+    const bool is_flood = is_far() && in_slow_start_ &&
+                          round_lost_ > kFloodPackets * packet_bytes_ &&
+                          static_cast<double>(round_lost_) > kFloodRate * window_bytes_;
+    if (is_queueing || is_flood || loss_rate_ > kLossRateOfQueues) {
         in_slow_start_ = false;
         rounds_since_congestion_ = 0;
-        return decrease(now, kCutAtCongestion, std::max(kPaceBytesMin, kPipeKept * pipe_bytes()));
+        const double kept = is_far() ? kPipeKeptFar : kPipeKept;
+        return decrease(now, kCutAtCongestion, std::max(kPaceBytesMin, kept * pipe_bytes()));
     }
     if (in_slow_start_) return;
     const double room = loss_rate_ < kLossRateMax ? kPipeRoom : kPipeRoomAtLosses;
@@ -274,6 +307,7 @@ void SendWindow::note_rate(Instant now) {
         rate_rounds_ = 0;
     }
     rate_now_ = std::max(rate_now_, rate);
+    note_path();
     if (rate > level_rate_ * 1.25) {
         level_rate_ = rate;
         level_rounds_ = 0;
@@ -284,6 +318,11 @@ void SendWindow::note_rate(Instant now) {
     }
 }
 
+void SendWindow::note_path() {
+    const double path = std::min<double>(kPipesMax * pipe_bytes(), limits_.long_path_bytes_max);
+    bytes_max_ = std::max<double>(limits_.bytes_max, path);
+}
+
 // What is on its way when no queue is.
 double SendWindow::pipe_bytes() const {
     return std::max(rate_now_, rate_before_) * count(base_rtt_);
@@ -292,8 +331,12 @@ double SendWindow::pipe_bytes() const {
 // Where no packet waits there is room.
 double SendWindow::growth_step() const {
     if (queueing_delay(recent_rtt_) >= target_delay() / 2) return 0;
+    const bool is_full = window_bytes_ > kPipeKeptFar * 0.99 * full_bytes_ &&
+                         window_bytes_ < kFullRoom * full_bytes_;
+    const double most = is_far() && is_full ? kGrowthWhenFull : kGrowthMax;
     const double rounds = rounds_since_congestion_;
-    return std::min(packet_bytes_ * rounds * rounds / 4, window_bytes_ / 8);
+    const double steps = is_far() ? rounds * rounds : rounds * rounds / 4;
+    return std::min(packet_bytes_ * steps, window_bytes_ * most);
 }
 
 void SendWindow::on_congestion_mark(Instant now) {

@@ -24,6 +24,9 @@ public:
         std::uint32_t bytes_max = 2 * 1024 * 1024;
         // By a ring, always: so much fits one, with the last wide packet that begins within it.
         std::uint32_t ring_bytes = 448 * 1024;
+        // Beyond bytes_max only as far as the path needs it: twice what is on its way when no queue
+        // is, paced. Enough for 1 Gb/s and a round trip of 200 ms, or 10 Gb/s and 20 ms.
+        std::uint32_t long_path_bytes_max = 32 * 1024 * 1024;
     };
 
     SendWindow() : SendWindow(Limits{}) {}
@@ -57,6 +60,7 @@ public:
     std::uint32_t size() const;
     std::uint32_t in_flight() const { return in_flight_; }
     Duration smoothed_rtt() const { return smoothed_rtt_; }
+    bool is_far() const;  // The path is long: bursts of the whole window would fill a queue.
 
     void on_sent(Instant now, std::uint32_t bytes);
     void on_acked(Instant now, std::uint32_t bytes);  // Left the network: acknowledged or answered.
@@ -76,6 +80,7 @@ private:
     void decrease(Instant now, double factor, double floor_bytes);
     void learn_target(Instant now, Duration queueing);
     void note_rate(Instant now);
+    void note_path();
     double growth_step() const;
     double pipe_bytes() const;
     bool is_pacing(Instant now) const;
@@ -89,6 +94,8 @@ private:
     bool asked_in_vain_ = false;
     bool shared_ = false;
     double window_bytes_;
+    double bytes_max_;       // Does not grow beyond.
+    double full_bytes_ = 0;  // What was on its way when a queue overflowed last.
     std::uint32_t in_flight_ = 0;
     std::uint32_t packet_bytes_ = 1024;        // The largest sent recently: the unit of growth.
     bool in_slow_start_ = true;                // Doubling; ends at the first sign of congestion.

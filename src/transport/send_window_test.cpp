@@ -301,6 +301,20 @@ TEST(SendWindow, SleepingReceiverIsNotCongestion) {
     EXPECT_EQ(simulation.flow(0).window.size(), SendWindow::Limits{}.bytes_max);
 }
 
+// A gigabit a second and 20 ms are 2.5 MB: more than a window may be where a path is short.
+TEST(SendWindow, FillsALongPath) {
+    Network network;
+    network.propagation = 20ms;
+    network.queue_packets = 100'000;
+    Simulation simulation(network, 1);
+    simulation.run_until(Instant(3s));
+    EXPECT_GT(simulation.flow(0).window.size(), 2'500'000U);
+    const std::uint64_t before = simulation.flow(0).acked;
+    simulation.run_until(Instant(4s));
+    const auto bytes = static_cast<double>((simulation.flow(0).acked - before) * kPacketBytes);
+    EXPECT_GT(bytes, 0.9 * network.bytes_per_second);
+}
+
 // What go-back-N can do at a loss rate p is about one window in each 1/p packets: a good window is
 // some fraction of 1/p packets, and must neither fall to the minimum nor stay far above 1/p.
 TEST(SendWindow, RandomLossDoesNotCollapseIt) {
@@ -439,6 +453,27 @@ TEST_F(Driven, WhatALossTaughtIsForgottenInTime) {
         if (i % 100 == 0) round(100us);  // The path is as short as ever.
     }
     EXPECT_GT(window.size(), 2 * small);
+}
+
+TEST_F(Driven, GrowsAsLongAsThePathTakesMoreUpToAnEnd) {
+    for (int i = 0; i < 30; ++i) round(20ms);
+    EXPECT_EQ(window.size(), SendWindow::Limits{}.long_path_bytes_max);
+}
+
+// Else its bursts would overflow a queue that is shorter than the window.
+TEST_F(Driven, PacesFromTheStartOnALongPath) {
+    for (int i = 0; i < 4; ++i) round(20ms);
+    const std::uint32_t whole = window.size() / 1024;
+    std::uint32_t burst = 0;
+    for (; window.may_send(now); ++burst) window.on_sent(now, 1024);
+    EXPECT_LE(burst, whole / 20);
+    Instant last = now;
+    for (std::uint32_t sent = burst; sent < whole; ++sent) {
+        last = window.blocked_until(last);
+        ASSERT_NE(last, kNever);
+        window.on_sent(last, 1024);
+    }
+    EXPECT_LE(last - now, 10ms) << "twice as fast as the window says: it is to double";
 }
 
 TEST_F(Driven, PacesAfterADecreaseAndNotBefore) {

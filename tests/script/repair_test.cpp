@@ -286,7 +286,7 @@ TEST(Lists, APeerThatUnderstandsThemIsToldOfAllGaps) {
     peer.expect_nak(asked(1), NakCode::SequenceError);
     peer.expect_silence();  // The NAK says all.
     writer.send(5);
-    expect_list(peer, asked(0), asked(3), {2, 1});
+    expect_list(peer, asked(0), asked(1), {1, 1, 2, 1});
     writer.send(6, true);
     peer.expect_ack(asked(0));
     expect_list(peer, asked(0), asked(1), {1, 1, 2, 2});
@@ -304,7 +304,46 @@ TEST(Lists, AreFewAtATime) {
     const auto lists = std::count_if(
         peer.port.sent.begin(), peer.port.sent.end(),
         [](const SentPacket& sent) { return sent.packet.payload.size() == GapList::kSize; });
-    EXPECT_EQ(lists, 32);
+    EXPECT_EQ(lists, 9) << "the first four, the new one, and four of the others";
+}
+
+// What a list said was kept may have grown before the next gap, and a list may be lost.
+TEST(Lists, TellOfWhatWasKeptSinceTheLast) {
+    ScriptedPeer peer(kKeeping);
+    const Writer writer{blank(peer), 8};
+    writer.send(0);
+    peer.peer_says_hello();
+    expect_list(peer, asked(0) - 1, asked(0), {0, 1});
+    writer.send(3);
+    peer.expect_nak(asked(1), NakCode::SequenceError);
+    expect_list(peer, asked(0), asked(1), {2, 1});
+    writer.send(4);
+    writer.send(5);
+    peer.expect_silence();
+    writer.send(7);
+    expect_list(peer, asked(0), asked(4), {0, 2, 1, 1});
+}
+
+// A requester may wait for what it does not know to be lost: the window counts it.
+TEST(Lists, AreToldAgainBehindAGapThatIsFilled) {
+    ScriptedPeer peer(kKeeping);
+    const Writer writer{blank(peer), 8};
+    writer.send(0);
+    peer.peer_says_hello();
+    for (std::uint32_t n = 2; n < 400; n += 2) writer.send(n);
+    peer.port.sent.clear();
+    Psn told = asked(3);
+    for (std::uint32_t n = 1; n < 7; n += 2) {
+        writer.send(n, true);
+        peer.expect_nak(asked(n + 2), NakCode::SequenceError);
+        expect_list(peer, asked(n + 1), asked(n + 2), {1, 1, 1, 1, 1});
+        ASSERT_EQ(peer.port.sent.size(), 7U);
+        const auto far = GapList::parse(peer.port.sent[3].packet.payload);
+        ASSERT_TRUE(far);
+        EXPECT_GT(distance(told, far->base), 10) << "others, in turn";
+        told = far->base;
+        peer.port.sent.clear();
+    }
 }
 
 // One that only answers may stay in RTR for ever, as perftest's servers do.
@@ -317,7 +356,7 @@ TEST(Lists, AreToldBeforeAnythingCanBeAsked) {
     writer.send(2);
     peer.expect_nak(asked(1), NakCode::SequenceError);
     writer.send(4);
-    expect_list(peer, asked(0), asked(3), {1, 1});
+    expect_list(peer, asked(0), asked(1), {1, 1, 1, 1});
 }
 
 TEST(Lists, APeerThatSaysNothingGetsNone) {

@@ -7,12 +7,26 @@
 #include <numeric>
 #include <span>
 
+#include "transport/rc/gap_list.hpp"
+#include "wire/packet.hpp"
+
 namespace feroce::sim {
 
 using transport::Completion;
 using transport::SendOp;
 using transport::SendWr;
 using transport::WcStatus;
+
+namespace {
+
+// What says that its sender understands lists of gaps.
+bool is_hello(const Frame& frame) {
+    wire::Packet packet;
+    const bool good = wire::parse_packet(frame.bytes, packet) == wire::ParseError::None;
+    return good && transport::rc::is_hello(packet);
+}
+
+}  // namespace
 
 Flow::Flow(Node& source, Node& sink, const LineOptions& line)
     : source_(source),
@@ -24,7 +38,7 @@ Flow::Flow(Node& source, Node& sink, const LineOptions& line)
 
 Flow::End Flow::make_end(Node& node) const {
     const PdId pd = *node.memory().alloc_pd();
-    const Range region = node.arena().allocate(kFlowMessageBytes);
+    const Range region = node.arena().allocate(line_.message_bytes);
     const auto keys = register_range(
         node, pd, region,
         mem::Access::LocalWrite | mem::Access::RemoteWrite | mem::Access::RemoteRead);
@@ -54,7 +68,7 @@ void Flow::turn() {
                 ++failures_;
                 continue;
             }
-            bytes_ += kFlowMessageBytes;
+            bytes_ += line_.message_bytes;
             post();
         }
     }
@@ -69,7 +83,7 @@ void Flow::turn() {
 }
 
 void Flow::post() {
-    const mem::Sge sge{near_.node.arena().iova(near_.region.offset), kFlowMessageBytes,
+    const mem::Sge sge{near_.node.arena().iova(near_.region.offset), line_.message_bytes,
                        near_.keys.lkey};
     SendWr wr;
     wr.op = line_.op;
@@ -81,7 +95,7 @@ void Flow::post() {
 }
 
 void Flow::post_receive() {
-    const mem::Sge sge{far_.node.arena().iova(far_.region.offset), kFlowMessageBytes,
+    const mem::Sge sge{far_.node.arena().iova(far_.region.offset), line_.message_bytes,
                        far_.keys.lkey};
     ASSERT_TRUE(far_.node.engine(0)
                     .post_receive(far_.node.now(), *far_.qp, {.wr_id = 0, .sges = {&sge, 1}})
@@ -92,18 +106,19 @@ Bottleneck::Bottleneck(std::uint32_t flows, const LineOptions& options)
     : options_(options), turns_(flows + 1), world_(7) {
     NodeConfig config;
     config.engine.held_bytes_max = options.keeps ? 64 << 20 : 0;
-    config.arena_bytes = 2 * kFlowMessageBytes * (flows + 1);
+    config.arena_bytes = 2 * options.message_bytes * (flows + 1);
     LinkConfig fast;
     fast.queue_packets = 100'000;
     LinkConfig line = fast;
     line.bits_per_second = static_cast<std::uint64_t>(kLineBitsPerSecond);
     line.delay = options.delay;
-    line.queue_packets = 64;
+    line.queue_packets = options.queue_packets;
     line.faults.loss = options.loss;
     line.faults.reorder = options.reorder;
     line.faults.reorder_delay = options.delay / 5;
     LinkConfig back = fast;
     if (options.loses_answers) back.faults.loss = options.loss;
+    if (!options.lists) line.swallows = back.swallows = fast.swallows = is_hello;
     Node& sink = world_.add_node(config, back, line);
     sink.set_application(this);
     ConnectOptions connection;
@@ -112,9 +127,9 @@ Bottleneck::Bottleneck(std::uint32_t flows, const LineOptions& options)
     if (options.timeout == 0)
         connection.timeout =
             options.delay > std::chrono::milliseconds(10) ? 17 : 12;  // 0.5 s, 17 ms.
-    connection.read_atomic_max = 16;
+    connection.read_atomic_max = options.reads;
     if (!options.one_source) {  // There may be hundreds of sources.
-        config.arena_bytes = 2 * kFlowMessageBytes;
+        config.arena_bytes = 2 * options.message_bytes;
         config.engine.arena_bytes = 128 * 1024;
     }
     Node* source = nullptr;

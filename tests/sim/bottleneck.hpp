@@ -21,12 +21,16 @@ struct LineOptions {
     Duration delay = std::chrono::microseconds(20);  // Of data; answers take none.
     bool loses_answers = false;                      // As often as data.
     bool keeps = false;  // Both ends keep what follows a gap, else they go back.
+    bool lists = true;   // And tell each other of all gaps, else NAKs tell of one at a time.
     transport::SendOp op = transport::SendOp::Write;
     std::uint32_t depth = 4;  // Messages in flight.
+    std::uint32_t message_bytes = kFlowMessageBytes;
     std::uint32_t path_mtu = 1024;
-    bool one_source = false;   // All flows begin at one node, and share its window.
-    Duration start{0};         // Is forgotten. 0: enough for a few flows.
-    Duration span{0};          // Is measured. 0: likewise.
+    std::uint8_t reads = 16;           // That may be outstanding.
+    std::uint32_t queue_packets = 64;  // In front of the line.
+    bool one_source = false;           // All flows begin at one node, and share its window.
+    Duration start{0};                 // Is forgotten. 0: enough for a few flows.
+    Duration span{0};                  // Is measured. 0: likewise.
     std::uint8_t timeout = 0;  // Of the queue pairs, as IBTA has it. 0: one that suits the delay.
 };
 

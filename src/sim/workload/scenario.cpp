@@ -41,9 +41,10 @@ void Scenario::build() {
     config.arena_bytes = arena_bytes();
     // What is in flight has fewer packets than half of all PSNs, also where these are few.
     constexpr std::uint64_t kSmallPacket = 768;  // As the window counts it.
-    std::uint32_t& window_max = config.engine.window.bytes_max;
-    window_max = static_cast<std::uint32_t>(
-        std::min<std::uint64_t>(window_max, Psn::kCount / 8 * kSmallPacket));
+    constexpr std::uint64_t kWindowMax = Psn::kCount / 8 * kSmallPacket;
+    transport::SendWindow::Limits& limits = config.engine.window;
+    for (std::uint32_t* most : {&limits.bytes_max, &limits.long_path_bytes_max})
+        *most = static_cast<std::uint32_t>(std::min<std::uint64_t>(*most, kWindowMax));
     for (std::uint32_t i = 0; i < swarm_.nodes; ++i) {
         config.engine.held_bytes_max = swarm_.held_bytes_max(i);
         Node& node = world_.add_node(config, swarm_.link, swarm_.link);

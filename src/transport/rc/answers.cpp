@@ -13,11 +13,17 @@
 namespace feroce::transport::rc {
 
 bool Requester::open_board() {
-    if (has_board_) return true;
     Recovery& recovery = *qp_.recovery();
+    if (has_board_) {
+        // Without memory for a larger one no more is sent than this one has places for.
+        const std::uint32_t size = recovery.board->size();
+        if (size < Scoreboard::kPacketsMax && flight_.una + size / 2 < position_number())
+            static_cast<void>(with_memory([&] { recovery.board->grow(); }));
+        return true;
+    }
     if (!with_memory([&] { recovery.board = std::make_unique<Scoreboard>(flight_.una); }))
         return false;
-    recovery.judged_end = flight_.una;
+    recovery.judged_end = recovery.arrived_end = flight_.una;
     recovery.asked_again.clear();
     has_board_ = true;
     return true;
@@ -70,21 +76,22 @@ void Requester::count_answer(PacketNumber number) {
             high = middle;
     }
     if (low == flight_.asked.size()) return;
-    ++flight_.asked[low].answered;
-    if (flight_.asked[low].is_answered()) ++qp_.recovery()->answered;
+    if (!std::exchange(flight_.asked[low].executed, true)) ++qp_.recovery()->executed;
 }
 
 void Requester::forget_asked() {
     flight_.asked.clear();
-    if (qp_.recovery() != nullptr) qp_.recovery()->answered = 0;
+    if (qp_.recovery() != nullptr) qp_.recovery()->executed = 0;
 }
 
 // One has come, in its turn or early.
 void Requester::note_answer(Instant now, PacketNumber number) {
     if (!was_sent(number) || far_lands_ || !is_answered(number)) return;
     Recovery& recovery = *qp_.recovery();
-    if (recovery.board->is_due(number) || is_late(now, number))
+    if (recovery.board->is_due(number) || is_late(now, number)) {
+        if (number < recovery.rewound_end) return;
         return recovery.reordering.note_late(std::max(recovery.judged_end, number) - number);
+    }
     if (recovery.board->was_repeated(number)) {
         const auto has_it = [number](const Recovery::AskedAgain& asked) {
             return asked.begin <= number && number < asked.end;
@@ -129,10 +136,11 @@ void Requester::judge_answers(Instant now, PacketNumber end) {
 bool Requester::lose_answers(Instant now, PacketNumber from, PacketNumber to, Asked which) {
     Scoreboard& board = *qp_.recovery()->board;
     const SendQueue& queue = qp_.send_queue();
-    std::uint64_t index = queue.head();
     PacketNumber number = std::max(from, flight_.una);
-    to = std::min({to, position_number(), flight_.una + (Scoreboard::kPackets - 1)});
+    to = std::min({to, position_number(), board_limit()});
     bool lost = false;
+    if (to <= number) return false;
+    std::uint64_t index = index_of(number);
     while (number < to) {
         while (queue.at(index).end() <= number) ++index;
         const SendWqe& wqe = queue.at(index);
@@ -169,11 +177,15 @@ void Requester::report_lost_answer(Instant now) {
     spend_retry(now, Rule::RetryLimit, 0);
 }
 
-// Nothing tells so but time: all that was asked for again is as old.
+// Nothing tells so but time: all that was asked for again is as old, and what is before one that
+// has come was not only overtaken.
 void Requester::lose_oldest_answer(Instant now) {
     Recovery& recovery = *qp_.recovery();
     recovery.repeated_at = now;
     while (!recovery.asked_again.empty()) expire_ask(now);
+    recovery.reordering.note_waited_in_vain();
+    judge_answers(now, std::max(recovery.judged_end, recovery.board->kept_end()));
+    if (qp_.state() == QpState::Err) return;
     const SendWqe& oldest = qp_.send_queue().at(qp_.send_queue().head());
     const PacketNumber end = piece_end(oldest, flight_.una);
     for (PacketNumber number = flight_.una; number < end; number = number + 1) {
@@ -182,15 +194,16 @@ void Requester::lose_oldest_answer(Instant now) {
     }
 }
 
-// One past the last answer of the piece of a READ.
+// One past the last answer of the piece of a READ; others have one answer.
 PacketNumber Requester::piece_end(const SendWqe& wqe, PacketNumber number) const {
+    if (wqe.op != SendOp::Read) return number + 1;
     const std::uint64_t packet = number - wqe.first_packet;
-    const std::uint64_t end = packet - packet % read_piece_packets_ + read_piece_packets_;
+    const std::uint64_t end = packet - packet % wqe.operand + wqe.operand;
     return std::min(wqe.first_packet + end, wqe.end());
 }
 
 std::uint32_t Requester::due_answers(const SendWqe& wqe, PacketNumber number) const {
-    const PacketNumber limit = wqe.op == SendOp::Read ? piece_end(wqe, number) : number + 1;
+    const PacketNumber limit = piece_end(wqe, number);
     PacketNumber end = number + 1;
     while (end < limit && qp_.recovery()->board->is_due(end)) end = end + 1;
     return static_cast<std::uint32_t>(end - number);
@@ -198,14 +211,14 @@ std::uint32_t Requester::due_answers(const SendWqe& wqe, PacketNumber number) co
 
 // The ring may be larger. A peer may remember no more requests than it keeps answers of, so all
 // that follow the oldest count. A Feroce answers any READ again: of one that is cut the requests
-// that are answered do not count.
+// that it has executed do not count, as any answer tells.
 bool Requester::may_ask(const SendWqe& wqe) const {
     const std::size_t most = qp_.attributes().read_atomic_max;
     if (flight_.asked.empty()) return true;
     if (flight_.asked.full()) return false;
     if (flight_.asked.size() < most) return true;
     if (wqe.op != SendOp::Read || !hears_lists()) return false;
-    if (flight_.asked.size() - qp_.recovery()->answered >= most) return false;
+    if (flight_.asked.size() - qp_.recovery()->executed >= most) return false;
     if (position_.packet > 0) return true;
     std::size_t before = 0;
     for (std::uint64_t i = qp_.send_queue().head(); i != position_.index && before < most; ++i)
@@ -216,8 +229,11 @@ bool Requester::may_ask(const SendWqe& wqe) const {
 // More than a peer may keep at a time is not asked for again.
 bool Requester::asks_too_much() const {
     const Recovery& recovery = *qp_.recovery();
+    // A Feroce answers any READ again, and drops what comes too fast: then it is lost again.
+    constexpr std::size_t kOfOthers = 16;
     const std::size_t most =
-        std::clamp<std::size_t>(qp_.attributes().read_atomic_max, 1, Recovery::kAskedAgainMax);
+        hears_lists() ? Recovery::kAskedAgainMax
+                      : std::clamp<std::size_t>(qp_.attributes().read_atomic_max, 1, kOfOthers);
     if (recovery.asked_again.size() < most) return false;
     const PacketNumber number = recovery.board->next_due();
     return number < recovery.board->end() && is_answered(number);

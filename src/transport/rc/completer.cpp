@@ -315,7 +315,7 @@ void Requester::settle_flight(Instant now, PacketNumber to) {
     if (has_board_) [[unlikely]]
         count_oldest();
     for (; !flight_.asked.empty() && flight_.asked.front().end <= to; flight_.asked.pop())
-        if (flight_.asked.front().is_answered()) --qp_.recovery()->answered;
+        if (flight_.asked.front().executed) --qp_.recovery()->executed;
 }
 
 void Requester::take_sample(Instant now) {
@@ -356,6 +356,7 @@ void Requester::retire_finished(Instant now) {
 // The position goes back to una. What was in flight is forgotten: all of it will be sent again.
 void Requester::rewind(Counter cause) {
     position_.resend_cause = cause;
+    if (qp_.recovery() != nullptr) qp_.recovery()->rewound_end = flight_.sent_end;
     qp_.window()->on_forgotten(flight_.bytes);
     flight_.bytes = 0;
     forget_asked();

@@ -41,13 +41,11 @@ struct Flight {
     PacketNumber taken;                   // Before it the peer has all, as its NAKs say.
     std::uint32_t bytes = 0;              // This queue pair's share of its window.
     std::uint32_t since_ack_request = 0;  // Bytes sent since an acknowledgement was asked for.
-    // Each outstanding READ request or atomic: at most read_atomic_max that have not got all of
-    // their answers.
+    // Each outstanding READ request or atomic: at most read_atomic_max that the peer may not have
+    // executed yet.
     struct Asked {
-        PacketNumber end;  // One past its last packet.
-        std::uint32_t packets = 0;
-        std::uint32_t answered = 0;  // Of those, here already, behind one that is missing.
-        bool is_answered() const { return answered == packets; }
+        PacketNumber end;       // One past its last packet.
+        bool executed = false;  // One of its answers is here, behind one that is missing.
     };
     Ring<Asked> asked{1};
 };

@@ -55,18 +55,17 @@ void Requester::take_list(Instant now, ByteView payload) {
 void Requester::on_gap_list(Instant now) {
     if (flight_.bytes == 0 || far_lands_ || is_failing()) return;
     Recovery& recovery = *qp_.recovery();
-    const PacketNumber limit =
-        std::min(position_number(), flight_.una + (Scoreboard::kPackets - 1));
     PacketNumber number = flight_.una.nearest(recovery.heard.base);
-    if (limit <= number) return;
+    if (position_number() <= number) return;
     recovery.peer_sends_lists = true;
     recovery.peer.note_kept();
     tests_peer_ = false;
     PacketNumber end = number;
     for (const std::uint16_t run : recovery.heard.runs) end = end + run;
     if (end <= flight_.una || !open_board()) return;
+    const PacketNumber limit = std::min(position_number(), board_limit());
     const SendQueue& queue = qp_.send_queue();
-    std::uint64_t index = queue.head();
+    std::uint64_t index = index_of(std::max(number, flight_.una));
     bool kept = false;
     // What follows may only have been overtaken.
     const PacketNumber judged = std::max(end, recovery.board->end()) - overtaken_max();
@@ -81,7 +80,29 @@ void Requester::on_gap_list(Instant now) {
         }
         kept = !kept;
     }
+    settle_arrived(std::min(judged, limit));
     arm(now);
+}
+
+// What was sent before has come, or is lost. What no list told of is neither kept nor missing, but
+// not on its way either.
+void Requester::settle_arrived(PacketNumber end) {
+    Recovery& recovery = *qp_.recovery();
+    Scoreboard& board = *recovery.board;
+    PacketNumber number = std::max(recovery.arrived_end, flight_.una + 1);
+    if (end <= number) return;
+    const SendQueue& queue = qp_.send_queue();
+    std::uint64_t index = index_of(number);
+    for (; number < end; number = number + 1) {
+        while (queue.at(index).end() <= number) ++index;
+        const SendWqe& wqe = queue.at(index);
+        if (needs_response(wqe.op) || board.was_repeated(number)) continue;
+        const std::uint64_t packet = number - wqe.first_packet;
+        const std::uint32_t bytes = board.note_arrived(number, cost(wqe, packet, packet + 1));
+        flight_.bytes -= bytes;
+        qp_.window()->on_forgotten(bytes);
+    }
+    recovery.arrived_end = end;
 }
 
 void Requester::mark_kept(Instant now, const SendWqe& wqe, PacketNumber number) {
@@ -103,16 +124,16 @@ void Requester::mark_kept(Instant now, const SendWqe& wqe, PacketNumber number) 
 // One that was sent again lately may be on its way. Of a READ a packet asks for a whole piece.
 void Requester::mark_missing(Instant now, const SendWqe& wqe, PacketNumber number) {
     const bool is_read = wqe.op == SendOp::Read;
-    if (is_read && (number - wqe.first_packet) % read_piece_packets_ != 0) return;
+    if (is_read && (number - wqe.first_packet) % wqe.operand != 0) return;
     Scoreboard& board = *qp_.recovery()->board;
     const Duration round_trip = qp_.window()->smoothed_rtt();
     const Duration patience = round_trip == Duration(0) ? kPatienceAtFirst : round_trip * 5 / 4;
     if (!board.is_missing(number, now - patience)) return;
     // A peer that has not seen the READ would execute a part of it, and refuse all that follows.
     const PacketNumber end = is_read ? piece_end(wqe, number) : number + 1;
-    if (flight_.una + (Scoreboard::kPackets - 1) < end) return;
+    if (board_limit() < end) return;
     if (!board.was_repeated(number)) note_loss(now, wqe, number);
-    if (is_read) qp_.recovery()->copies_left = Recovery::kCopied;
+    if (is_read) qp_.recovery()->note_lost_request();
     for (PacketNumber lost = number; lost < end && !board.is_kept(lost); lost = lost + 1)
         lose(wqe, lost);
 }
@@ -171,9 +192,16 @@ void Requester::check_promise() {
     rewind(Counter::ResentBySequence);
 }
 
-// Further ahead a peer keeps nothing.
+PacketNumber Requester::board_limit() const {
+    return flight_.una + (qp_.recovery()->board->size() - 1);
+}
+
+// Further ahead a peer keeps nothing, or we could not note it. One that keeps 64 MiB has no more
+// than three quarters of it for one queue pair.
 bool Requester::is_full() const {
-    return position_number() - flight_.una >= Scoreboard::kPackets - 1;
+    constexpr std::uint64_t kKeptMax = 32 << 20;
+    const std::uint64_t ahead = position_number() - flight_.una;
+    return board_limit() <= position_number() || ahead * qp_.attributes().path_mtu >= kKeptMax;
 }
 
 // The oldest is in the window whether it was lost or not.
@@ -197,8 +225,7 @@ bool Requester::send_missing(Instant now) {
     if (!sends_again_) return true;
     const Position before = position_;
     const PacketNumber sent_end = flight_.sent_end;
-    position_.index = qp_.send_queue().head();
-    while (qp_.send_queue().at(position_.index).end() <= number) ++position_.index;
+    position_.index = index_of(number);
     const SendWqe& wqe = qp_.send_queue().at(position_.index);
     position_.packet = static_cast<std::uint32_t>(number - wqe.first_packet);
     const bool asks = needs_response(wqe.op);

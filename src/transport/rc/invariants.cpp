@@ -66,15 +66,15 @@ const char* Requester::check_flight() const {
     if (flight_.bytes > 0 && flight_.bytes > qp_.window()->in_flight())
         return "more bytes in flight than the window knows of";
     PacketNumber before = flight_.una;
-    std::size_t answered = 0;
+    std::size_t executed = 0;
     for (std::size_t i = 0; i < flight_.asked.size(); ++i) {
         const PacketNumber end = flight_.asked[i].end;
-        answered += flight_.asked[i].is_answered();
+        executed += flight_.asked[i].executed;
         if (end <= before || end > flight_.sent_end) return "outstanding READs are not in order";
         before = end;
     }
-    if (answered != (qp_.recovery() == nullptr ? 0 : qp_.recovery()->answered))
-        return "answered requests are counted wrong";
+    if (executed != (qp_.recovery() == nullptr ? 0 : qp_.recovery()->executed))
+        return "executed requests are counted wrong";
     const bool has_timeout = qp_.attributes().timeout != 0;
     if (flight_.bytes > 0 && has_timeout && retry_deadline_ == kNever)
         return "packets in flight without a timer";

@@ -17,10 +17,12 @@ bool OutOfOrderStore::hold(PacketNumber missing, PacketNumber number, const wire
                            std::size_t payload_max) {
     ASSERT(missing < number && payload_max <= kPayloadMax);
     if (number - missing >= kPackets || packet.payload.size() > payload_max) return false;
+    if (!empty() && number - std::min(low_, number) >= kPackets) return false;
     const PacketNumber ahead = empty() ? missing : std::max(end_, missing);
     if (ahead + kAheadMax <= number) return false;
     const std::size_t place = place_of(number);
     if (is_used(place)) return false;
+    if (size_ >= kPacketsOfOne && !budget_.is_quarter_left()) return false;
     if (empty()) stride_ = wire::kExtensionMax + payload_max;
     Chunk& chunk = chunks_[place / kWord];
     if (chunk.used == 0 && !take_memory(chunk)) return false;
@@ -34,6 +36,7 @@ bool OutOfOrderStore::hold(PacketNumber missing, PacketNumber number, const wire
     kept.packet.extension = {begin, packet.extension.size()};
     kept.packet.payload = {end, packet.payload.size()};
     chunk.used |= std::uint64_t{1} << place % kWord;
+    low_ = empty() ? number : std::min(low_, number);
     end_ = std::max(ahead, number + 1);
     ++size_;
     return true;
@@ -82,9 +85,11 @@ OutOfOrderStore::Bounds OutOfOrderStore::bounds() const {
 }
 
 void OutOfOrderStore::drop_before(PacketNumber number) {
-    for_each_place([&](std::size_t place) {
-        if (slot(place).number < number) free_place(place);
-    });
+    while (!empty()) {
+        low_ = first_from(low_);
+        if (number <= low_) return;
+        free_place(place_of(low_));
+    }
 }
 
 void OutOfOrderStore::clear() {

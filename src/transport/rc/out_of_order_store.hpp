@@ -24,12 +24,14 @@ namespace feroce::transport::rc {
 
 class OutOfOrderStore {
 public:
-    // Four megabytes of packets of 1 KiB: what is on its way in two round trips, if a window is
-    // as large as it gets.
-    static constexpr std::uint32_t kPackets = std::min<std::uint32_t>(4096, Psn::kCount / 16);
+    // What is on its way in two round trips, if a window is as large as it gets: of 1 KiB at a
+    // gigabit a second and 100 ms.
+    static constexpr std::uint32_t kPackets = std::min<std::uint32_t>(32768, Psn::kCount / 16);
     // How far ahead of all that is kept one may be. A small part of all PSNs, so that a packet from
     // long ago is not taken for one to come.
-    static constexpr std::uint32_t kAheadMax = std::min<std::uint32_t>(512, kPackets);
+    static constexpr std::uint32_t kAheadMax = std::min<std::uint32_t>(4096, kPackets);
+    // More only as long as a quarter of the budget is left to others.
+    static constexpr std::uint32_t kPacketsOfOne = std::min<std::uint32_t>(4096, kPackets);
     static constexpr std::size_t kPayloadMax = 4096;
 
     // A packet that is kept no more, with bytes of its own.
@@ -62,8 +64,8 @@ public:
         PacketNumber first;
         PacketNumber last;
     };
-    Bounds bounds() const;                  // Of all that are kept. Slow: for invariants.
-    void drop_before(PacketNumber number);  // Slow.
+    Bounds bounds() const;  // Of all that are kept. Slow: for invariants.
+    void drop_before(PacketNumber number);
     void clear();
 
 private:
@@ -97,6 +99,7 @@ private:
     HoldBudget& budget_;
     std::size_t size_ = 0;
     std::size_t stride_ = 0;  // Bytes of a place. This and the next are valid unless empty.
+    PacketNumber low_;        // None below is kept. Not if empty, likewise.
     PacketNumber end_;
     std::array<Chunk, kPackets / kWord> chunks_;
 };

@@ -123,6 +123,25 @@ TEST_F(OutOfOrder, KeepsNothingWithoutABudget) {
     EXPECT_EQ(poor.left(), 1000U);
 }
 
+// One queue pair leaves a quarter of the budget to others, as far as it keeps more than its share.
+TEST_F(OutOfOrder, LeavesAQuarterOfTheBudgetToOthers) {
+    if (kPackets <= OutOfOrderStore::kPacketsOfOne) GTEST_SKIP();
+    const auto kept_of = [this](std::size_t bytes) {
+        HoldBudget shared(bytes);
+        Source packets;
+        OutOfOrderStore greedy(shared);
+        std::uint32_t n = 1;
+        while (greedy.hold(kMissing, kMissing + n, packets.packet(n, 5), kMtu)) ++n;
+        EXPECT_EQ(greedy.size(), n - 1);
+        return n - 1;
+    };
+    EXPECT_EQ(kept_of(std::size_t{1} << 30), kPackets - 1);
+    EXPECT_EQ(kept_of(6 << 20), OutOfOrderStore::kPacketsOfOne);
+    const std::uint32_t kept = kept_of(32 << 20);
+    EXPECT_GT(kept, OutOfOrderStore::kPacketsOfOne);
+    EXPECT_LT(kept, (24U << 20) / kMtu);
+}
+
 // Random calls, compared with a map.
 TEST_F(OutOfOrder, DoesWhatAMapDoes) {
     for (std::uint64_t seed = 0; seed < 40; ++seed) {

@@ -102,7 +102,6 @@ void RcMachine::on_modify(Instant now, QpState from) {
         drain_pending_ = qp_.attributes().drain_notify;
         tell_when_drained();
     }
-    if (from == QpState::Sqd) requester_.cut_reads();
     if (to == QpState::Rts) drain_pending_ = false;
     requester_.on_attributes(now);
 }

@@ -59,6 +59,7 @@ public:
     void note_lost() {
         if (++losses_ % kMemory == 0) packets_ /= 2;
     }
+    void note_waited_in_vain() { packets_ = 0; }
 
 private:
     static constexpr std::uint64_t kMost = 256;
@@ -83,11 +84,14 @@ struct Recovery {
     // The requester understands lists (GapList): it said so. What is owed of them begins here.
     bool peer_reads_lists = false;
     bool greets = false;  // It is to hear that we send them, if only that nothing is missing.
-    PacketNumber list_from;
-    GapList heard;  // The last that the peer sent as the responder to our requests.
+    bool asked_for_lists = false;  // Those of all gaps, not only of the last one.
+    PacketNumber list_from;        // Up to here all was told once, since something is kept.
+    PacketNumber retell_from;      // What is far ahead is told again a few gaps at a time.
+    GapList heard;                 // The last that the peer sent as the responder to our requests.
 
     void start_responder() {
-        peer_reads_lists = greets = false;
+        peer_reads_lists = greets = asked_for_lists = false;
+        list_from = retell_from = PacketNumber();
         executed_begin = executed_end = PacketNumber();
         came_again = goes_back = false;
     }
@@ -99,13 +103,16 @@ struct Recovery {
     OutOfOrderStore responses;
     PeerKind peer;
     Reordering reordering;
-    Instant repeated_at{};   // When the oldest packet was last sent alone.
-    PacketNumber acked_end;  // Up to here the peer acknowledged, past READs without an answer.
+    Instant repeated_at{};     // When the oldest packet was last sent alone.
+    PacketNumber rewound_end;  // What is before it was sent twice: its answers tell no order.
+    PacketNumber acked_end;    // Up to here the peer acknowledged, past READs without an answer.
     // What lists told. Null: nothing that counts now.
     std::unique_ptr<Scoreboard> board;
     // Of answers, while there is a board (answers.cpp). Before this number it is known which of the
     // first answers are lost.
     PacketNumber judged_end;
+    // Before this number nothing is in the network but what was sent again: something behind came.
+    PacketNumber arrived_end;
     // Those that were asked for again, in the order of asking. A peer answers in that order, so an
     // answer to what was asked for later says that what is still missing of these is lost again.
     struct AskedAgain {
@@ -113,28 +120,38 @@ struct Recovery {
         PacketNumber end;
         PacketNumber sent_end;  // What was sent for the first time by then.
     };
-    static constexpr std::size_t kAskedAgainMax = 16;
+    static constexpr std::size_t kAskedAgainMax = 256;
     Ring<AskedAgain> asked_again{kAskedAgainMax};
     // The answers have come, whether the first time or again.
     void forget_asked_before(PacketNumber number) {
+        while (!asked_again.empty() && asked_again.front().end <= number) asked_again.pop();
+        if (asked_again.size() < kAskedAgainMax / 4) return;
         for (std::size_t left = asked_again.size(); left > 0; --left) {
             const AskedAgain asked = asked_again.front();
             asked_again.pop();
             if (number < asked.end) asked_again.push(asked);
         }
     }
-    std::size_t answered = 0;  // How many requests got all answers, behind one that did not.
+    std::size_t executed = 0;  // How many requests got an answer, behind one that is missing.
     bool peer_sends_lists = false;
     // The peer is told that we understand lists at the first loss, the second, the fourth and so
     // on, until it sends one.
     std::uint32_t losses = 0;
-    // A request for a READ that is lost holds up all behind it. After one was, those that follow
-    // are sent twice for a while.
-    static constexpr std::uint32_t kCopied = 256;
+    // A request for a READ that is lost holds up all behind it, and their answers come at once when
+    // it is sent again, more than a queue takes. After one was, those that follow are sent twice
+    // for a while; if one of these is lost, three times.
+    static constexpr std::uint32_t kCopied = 16384;
+    static constexpr int kCopiesMax = 2;
     std::uint32_t copies_left = 0;
-    bool should_copy() {
-        if (copies_left > 0) --copies_left;
-        return copies_left > 0;
+    int copies = 0;
+    void note_lost_request() {
+        copies = std::min(copies_left > 0 ? copies + 1 : 1, kCopiesMax);
+        copies_left = kCopied;
+    }
+    int copies_of_next() {
+        if (copies_left == 0) return 0;
+        --copies_left;
+        return copies;
     }
     bool should_say_hello() {
         ++losses;
@@ -144,12 +161,13 @@ struct Recovery {
     void start_requester() {
         peer = PeerKind();
         reordering = Reordering();
-        acked_end = PacketNumber();
+        rewound_end = acked_end = PacketNumber();
         board.reset();
         asked_again.clear();
         peer_sends_lists = false;
         losses = copies_left = 0;
-        answered = 0;
+        copies = 0;
+        executed = 0;
     }
 };
 

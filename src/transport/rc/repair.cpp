@@ -93,18 +93,12 @@ void Requester::note_acknowledged(PacketNumber end) {
 
 // By a response: the packet is of a READ or an atomic. It was sent and is not acknowledged.
 bool Requester::is_answered(PacketNumber number) const {
-    const SendQueue& queue = qp_.send_queue();
-    std::uint64_t i = queue.head();
-    while (queue.at(i).end() <= number) ++i;
-    return needs_response(queue.at(i).op);
+    return needs_response(qp_.send_queue().at(index_of(number)).op);
 }
 
 // One of the other kind would be dropped in its turn, and never be asked for again.
 bool Requester::fits(const wire::Packet& packet, PacketNumber number) const {
-    const SendQueue& queue = qp_.send_queue();
-    std::uint64_t i = queue.head();
-    while (queue.at(i).end() <= number) ++i;
-    const SendOp op = queue.at(i).op;
+    const SendOp op = qp_.send_queue().at(index_of(number)).op;
     const bool is_atomic = op == SendOp::CompareSwap || op == SendOp::FetchAdd;
     return is_atomic == (packet.info->verb == wire::Verb::AtomicAck);
 }
@@ -117,12 +111,9 @@ bool Requester::hold_response(Instant now, const wire::Packet& packet, PacketNum
     if (!recovery.responses.hold(flight_.una, number, packet, qp_.attributes().path_mtu))
         return false;
     holds_ = true;
-    const SendQueue& queue = qp_.send_queue();
-    std::uint64_t index = queue.head();
-    while (queue.at(index).end() <= number) ++index;
-    const std::uint64_t at = number - queue.at(index).first_packet;
-    const std::uint32_t bytes =
-        recovery.board->note_kept(number, cost(queue.at(index), at, at + 1));
+    const SendWqe& wqe = qp_.send_queue().at(index_of(number));
+    const std::uint64_t at = number - wqe.first_packet;
+    const std::uint32_t bytes = recovery.board->note_kept(number, cost(wqe, at, at + 1));
     flight_.bytes -= bytes;
     qp_.window()->on_acked(now, bytes);
     count_answer(number);

@@ -13,12 +13,6 @@ namespace {
 
 // What a packet costs a receiver's buffer beside its payload (socket buffer bookkeeping).
 constexpr std::uint32_t kPacketOverhead = 512;
-// A READ is asked for in pieces, so that the window bounds its responses, which nobody acknowledges
-// (ADR 0009). The fewer may be outstanding, the larger they are.
-std::uint32_t read_piece_bytes(std::uint32_t outstanding_max) {
-    return std::clamp(256 * 1024 / std::max(outstanding_max, 1U), 16U * 1024, 32U * 1024);
-}
-
 // The first message has number 0 on the wire; here as many lie before it as a peer can name.
 constexpr std::uint64_t kFirstSequence = std::uint64_t{1} << 24;
 
@@ -88,7 +82,6 @@ void Requester::start() {
     retries_left_ = qp_.attributes().retry_count;
     rnr_left_ = qp_.attributes().rnr_retry;
     flight_.asked.clear();
-    cut_reads();
     credits_.next = credits_.limit = kFirstSequence;
     credits_.known = false;
     has_carried_full_ = false;
@@ -101,13 +94,6 @@ void Requester::reserve() {
     const bool keeps = qp_.services().hold_budget != nullptr;
     const std::size_t depth = qp_.attributes().read_atomic_max * (keeps ? kTimes : 1);
     if (flight_.asked.capacity() < depth) regrow(flight_.asked, depth);
-}
-
-// Not in the midst of a READ.
-void Requester::cut_reads() {
-    if (idle())
-        read_piece_packets_ =
-            read_piece_bytes(qp_.attributes().read_atomic_max) / qp_.attributes().path_mtu;
 }
 
 void Requester::stop() {
@@ -241,6 +227,28 @@ PacketNumber Requester::position_number() const {
     return wqe.numbered ? wqe.first_packet + position_.packet : flight_.fresh;
 }
 
+// It was sent and is not acknowledged. Most are near the head.
+std::uint64_t Requester::index_of(PacketNumber number) const {
+    const SendQueue& queue = qp_.send_queue();
+    const auto is_behind = [&](std::uint64_t i) {
+        return queue.at(i).numbered && queue.at(i).end() <= number;
+    };
+    std::uint64_t low = queue.head(), step = 1;
+    while (queue.tail() - low > step && is_behind(low + step - 1)) {
+        low += step;
+        step *= 2;
+    }
+    std::uint64_t high = std::min(low + step, queue.tail()) - 1;
+    while (low < high) {
+        const std::uint64_t middle = (low + high) / 2;
+        if (is_behind(middle))
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
 std::uint32_t Requester::packets_of(const SendWqe& wqe) const {
     if (is_local(wqe.op)) return 0;
     if (needs_response(wqe.op) && wqe.op != SendOp::Read) return 1;
@@ -256,8 +264,8 @@ void Requester::number(SendWqe& wqe) {
     if (wqe.packets == 0) return;
     // The responder counts requests on the wire, and a READ is one for each of its pieces.
     wqe.send_sequence = static_cast<std::uint32_t>(credits_.next);
-    credits_.next +=
-        wqe.op != SendOp::Read ? 1 : (wqe.packets + read_piece_packets_ - 1) / read_piece_packets_;
+    if (wqe.op == SendOp::Read) wqe.operand = read_piece_packets(wqe.packets);
+    credits_.next += wqe.op != SendOp::Read ? 1 : (wqe.packets + wqe.operand - 1) / wqe.operand;
 }
 
 std::uint32_t Requester::cost(const SendWqe& wqe, std::uint64_t from, std::uint64_t to) const {
@@ -290,7 +298,7 @@ bool Requester::send_probe(Instant now) {
         position_ = before;
         probe_.repeated = 1;
         lose_oldest_answer(now);
-        return send_missing(now);
+        return has_board_ && send_missing(now);  // It may have spent the last retry.
     }
     // Of a peer that keeps some that follow a list tells more.
     probe_.of_message = of_message && !(has_board_ && qp_.recovery()->board->keeps_any());
@@ -361,30 +369,6 @@ bool Requester::send_message_packet(Instant now, SendWqe& wqe) {
     return transmit(now, wqe, spec, packets);
 }
 
-bool Requester::send_read(Instant now, SendWqe& wqe) {
-    const std::uint32_t mtu = qp_.attributes().path_mtu;
-    // Pieces end at fixed places. A resent piece may begin late, where responses are missing, but
-    // one that reached past its old end would be neither new nor a duplicate to the peer.
-    const std::uint32_t to_piece_end = read_piece_packets_ - position_.packet % read_piece_packets_;
-    std::uint32_t packets = std::min(to_piece_end, wqe.packets - position_.packet);
-    if (probe_.sending && has_board_)
-        packets = due_answers(wqe, wqe.first_packet + position_.packet);
-    const std::uint64_t offset = std::uint64_t{position_.packet} * mtu;
-    const std::uint64_t length =
-        std::min<std::uint64_t>(std::uint64_t{packets} * mtu, wqe.length - offset);
-    PacketSpec spec;
-    spec.opcode = wire::opcode_of(service_, wire::Opcode::RcReadRequest);
-    spec.ack_request = true;
-    spec.extensions.reth = {wqe.remote_address + offset, wqe.rkey,
-                            static_cast<std::uint32_t>(length)};
-    const bool sent = transmit(now, wqe, spec, packets);
-    if (sent && hears_lists() && qp_.recovery()->should_copy()) {
-        spec.ack_request = false;  // So its peer knows it for a copy.
-        append_packet(qp_, spec);
-    }
-    return sent;
-}
-
 bool Requester::send_single(Instant now, SendWqe& wqe) {
     PacketSpec spec;
     spec.opcode = wire::opcode_of(service_, only_opcode(wqe.op));
@@ -410,13 +394,14 @@ bool Requester::send_single(Instant now, SendWqe& wqe) {
 bool Requester::wants_ack(Instant now, bool last, std::uint32_t packet_cost) {
     flight_.since_ack_request += packet_cost;
     const SendWindow& window = *qp_.window();
-    // The window must hear of it four times a round, and whenever this packet closes it: then
+    // The window must hear of it four times a round, and whenever this packet closes it, more
+    // often on a long path, where the line would be idle for what was not acknowledged yet: then
     // some queue pair is always about to be answered, however many share the window. Of those that
     // share it, none leaves a turn without having asked: its next one may be far.
     const bool ends_turn =
         window.is_shared() && (position_.ends_turn || window.closes_with(now, packet_cost));
     const bool asks = last || ends_turn || (probe_.sending && probe_.run == 1) ||
-                      flight_.since_ack_request >= window.size() / 4 ||
+                      flight_.since_ack_request >= window.size() / (window.is_far() ? 32 : 4) ||
                       window.available() <= packet_cost;
     if (asks) flight_.since_ack_request = 0;
     return asks;
@@ -466,7 +451,7 @@ bool Requester::transmit(Instant now, SendWqe& wqe, PacketSpec& spec, std::uint3
         arm(now);
         return true;
     }
-    if (needs_response(wqe.op)) flight_.asked.push({number + packets, packets});
+    if (needs_response(wqe.op)) flight_.asked.push({number + packets});
     if (!sample_.runs() && !resent && spec.ack_request) {
         sample_.packet = number;
         sample_.sent = now;

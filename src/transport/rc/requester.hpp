@@ -30,10 +30,7 @@ public:
 
     void start();    // RTR to RTS: numbers begin at the send PSN.
     void reserve();  // Takes the memory for read_atomic_max. May throw.
-    // How READs are cut follows read_atomic_max. Requests that are out stay, even if they are more
-    // than may be from now on.
-    void cut_reads();
-    void stop();  // ERR or RESET: timers off, nothing in flight.
+    void stop();     // ERR or RESET: timers off, nothing in flight.
 
     void on_attributes(Instant now);  // They may have changed: the timeout, in SQD.
     void pump(Instant now, std::uint32_t packets_max);
@@ -66,7 +63,7 @@ private:
     bool send_probe(Instant now);
     std::uint32_t run_until(PacketNumber end) const;
     bool send_message_packet(Instant now, SendWqe& wqe);
-    bool send_read(Instant now, SendWqe& wqe);
+    bool send_read(Instant now, SendWqe& wqe);    // reads.cpp
     bool send_single(Instant now, SendWqe& wqe);  // Atomics, ATOMIC WRITE and FLUSH.
     bool run_local(Instant now, SendWqe& wqe);
     bool execute_once(Instant now, SendWqe& wqe);  // False: it is not over, or has failed.
@@ -77,6 +74,8 @@ private:
     std::uint32_t cost(const SendWqe& wqe, std::uint64_t from, std::uint64_t to) const;
     std::uint32_t packets_of(const SendWqe& wqe) const;
     PacketNumber position_number() const;
+    std::uint64_t index_of(PacketNumber number) const;  // The request in the queue that has it.
+    std::uint32_t read_piece_packets(std::uint32_t packets) const;
 
     // Answers (completer.cpp).
     bool was_sent(PacketNumber number) const;  // And is not yet acknowledged.
@@ -150,6 +149,7 @@ private:
     void say_hello();
     void take_list(Instant now, ByteView payload);
     void on_gap_list(Instant now);
+    void settle_arrived(PacketNumber end);
     void on_named_gap(Instant now, PacketNumber reach, PacketNumber number);
     void mark_missing(Instant now, const SendWqe& wqe, PacketNumber number);
     void mark_kept(Instant now, const SendWqe& wqe, PacketNumber number);
@@ -157,6 +157,7 @@ private:
     bool may_send_missing(Instant now) const;
     bool send_missing(Instant now);
     void note_repeated(Instant now, PacketNumber from, std::uint32_t packets);
+    PacketNumber board_limit() const;  // Beyond, nothing can be noted.
     bool is_full() const;
     void count_oldest();
     void check_promise();
@@ -202,7 +203,6 @@ private:
     Probe probe_;
     Flight flight_;
     QueuePair& qp_;
-    std::uint32_t read_piece_packets_ = 1;  // Set by start().
     wire::Service service_;
     std::uint8_t retries_left_ = 0;
     std::uint8_t rnr_left_ = 0;

@@ -150,7 +150,7 @@ void Responder::on_gap(const wire::Packet& packet, std::uint32_t packets, Packet
     if (!hold(packet, packets, number)) counters.drop(DropReason::OutOfSequence);
     if (!nak_sent_) return say_gap();
     if (!holds_ || !packet.bth.ack_request) return;
-    owe_list(expected_);
+    owe_lists(true);
     if (!nak_owed_ && has_begun()) ack_owed_ = true;
 }
 

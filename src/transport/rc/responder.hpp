@@ -123,8 +123,9 @@ private:
     bool hold(const wire::Packet& packet, std::uint32_t packets, PacketNumber number);
     void execute_held(Instant now, bool asked);
     void drop_held();
-    void owe_list(PacketNumber from);
+    void owe_lists(bool of_all);
     void send_list(const GapList& list);
+    PacketNumber tell_gaps(PacketNumber from, int lists_max);
     bool take_hello(const wire::Packet& packet);
     bool is_copy(const wire::Packet& packet, PacketNumber number) const;
     const char* check_held() const;  // invariants.cpp

@@ -22,20 +22,23 @@ bool Responder::hold(const wire::Packet& packet, std::uint32_t packets, PacketNu
     if (recovery.requests.has(number)) recovery.came_again = true;
     const PacketNumber end = holds_ ? recovery.requests.end() : expected_ + 1;
     if (!recovery.requests.hold(expected_, number, packet, qp_.attributes().path_mtu)) return false;
-    if (end < number) owe_list(holds_ ? end : expected_);  // More than the NAK names.
+    if (!holds_) recovery.list_from = expected_;
+    if (end < number) owe_lists(false);  // More than the NAK names.
     holds_ = true;
     return true;
 }
 
 // At a time: what is further ahead is told when these are filled. One short packet of a hostile
 // peer, who fills none, is not answered by more.
-constexpr int kListsMax = 32;
+constexpr int kListsMax = 24;
+// Of all gaps that were told before: the first ones, and some of those behind, in turn.
+constexpr int kListsAgain = 4;
 
-// `from` is missing.
-void Responder::owe_list(PacketNumber from) {
+// Of what was not told yet, or of all gaps.
+void Responder::owe_lists(bool of_all) {
     Recovery& recovery = *qp_.recovery();
     if (!recovery.peer_reads_lists) return;
-    recovery.list_from = list_owed_ ? std::min(recovery.list_from, from) : from;
+    recovery.asked_for_lists |= of_all;
     list_owed_ = true;
 }
 
@@ -52,9 +55,9 @@ void Responder::send_list(const GapList& list) {
 
 void Responder::send_lists() {
     list_owed_ = false;
-    const OutOfOrderStore& store = qp_.recovery()->requests;
-    PacketNumber at = std::max(qp_.recovery()->list_from, expected_);
-    const bool greets = std::exchange(qp_.recovery()->greets, false);
+    Recovery& recovery = *qp_.recovery();
+    const bool asked = std::exchange(recovery.asked_for_lists, false);
+    const bool greets = std::exchange(recovery.greets, false);
     if (!holds_ && !greets) return;
     if (!holds_) {  // That the last one has come is all there is to tell.
         GapList list;
@@ -62,23 +65,36 @@ void Responder::send_lists() {
         list.runs[1] = 1;
         return send_list(list);
     }
-    for (int sent = 0; sent < kListsMax && at < store.end(); ++sent) {
+    const PacketNumber told = asked ? tell_gaps(expected_, kListsAgain) : expected_;
+    recovery.list_from = tell_gaps(std::max(recovery.list_from, told), kListsMax);
+    if (!asked) return;
+    const bool starts_over = recovery.list_from <= recovery.retell_from;
+    const PacketNumber from = starts_over ? told : std::max(told, recovery.retell_from);
+    recovery.retell_from = tell_gaps(from, kListsAgain);
+}
+
+// Returns where the last of so many lists ends.
+PacketNumber Responder::tell_gaps(PacketNumber from, int lists_max) {
+    const OutOfOrderStore& store = qp_.recovery()->requests;
+    for (int sent = 0; sent < lists_max && from < store.end(); ++sent) {
         GapList list;
-        list.base = at.psn();
-        for (std::size_t i = 0; i < GapList::kRuns && at < store.end(); ++i) {
-            const PacketNumber end = std::min(store.run_end(at, i % 2 != 0), at + GapList::kRunMax);
-            list.runs[i] = static_cast<std::uint16_t>(end - at);
-            at = end;
+        list.base = from.psn();
+        for (std::size_t i = 0; i < GapList::kRuns && from < store.end(); ++i) {
+            const PacketNumber end =
+                std::min(store.run_end(from, i % 2 != 0), from + GapList::kRunMax);
+            list.runs[i] = static_cast<std::uint16_t>(end - from);
+            from = end;
         }
         send_list(list);
     }
+    return from;
 }
 
 // A duplicate that says that its sender understands lists.
 bool Responder::take_hello(const wire::Packet& packet) {
     if (!is_hello(packet) || service_ != wire::Service::Rc || !qp_.make_recovery()) return false;
     qp_.recovery()->peer_reads_lists = qp_.recovery()->greets = true;
-    owe_list(expected_);
+    owe_lists(true);
     return true;
 }
 
@@ -110,9 +126,11 @@ void Responder::execute_held(Instant now, bool asks) {
     if (has_pieces()) {
         drop_held();
         far_work()->gap = true;
-    } else if (holds_ && !nak_sent_ && asks && !recovery.goes_back) {
-        nak_sent_ = nak_owed_ = true;
+        return;
     }
+    if (!holds_ || nak_sent_ || !asks) return;
+    owe_lists(true);  // It may wait for what it does not know of.
+    if (!recovery.goes_back) nak_sent_ = nak_owed_ = true;
 }
 
 void Responder::drop_held() {

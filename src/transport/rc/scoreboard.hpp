@@ -4,8 +4,8 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <cstdint>
+#include <memory>
 #include <utility>
 
 #include "base/assert.hpp"
@@ -17,10 +17,22 @@ namespace feroce::transport::rc {
 
 class Scoreboard {
 public:
-    // What a peer keeps lies in so many numbers.
-    static constexpr std::uint32_t kPackets = OutOfOrderStore::kPackets;
+    // What a peer keeps lies in so many numbers at most. A board begins with fewer.
+    static constexpr std::uint32_t kPacketsMax = OutOfOrderStore::kPackets;
+    static constexpr std::uint32_t kPacketsAtFirst = std::min<std::uint32_t>(4096, kPacketsMax);
 
     explicit Scoreboard(PacketNumber una) : begin_(una), end_(una), due_from_(una) {}
+
+    // So many numbers, from the oldest on, have a place.
+    std::uint32_t size() const { return size_; }
+    void grow() {  // Twice as many. May throw.
+        ASSERT(size_ < kPacketsMax);
+        auto slots = std::make_unique<Slot[]>(std::size_t{2} * size_);
+        for (PacketNumber number = begin_; number < end_; number = number + 1)
+            slots[number.psn().raw() % (2 * size_)] = at(number);
+        slots_ = std::move(slots);
+        size_ *= 2;
+    }
 
     // One past the last that something is known of.
     PacketNumber end() const { return end_; }
@@ -32,16 +44,25 @@ public:
         while (number < end_ && !at(number).kept) number = number + 1;
         return number < end_;
     }
+    PacketNumber kept_end() const {  // One past the last that is kept; the first number if none is.
+        PacketNumber number = end_;
+        while (begin_ < number && !at(number - 1).kept) number = number - 1;
+        return number;
+    }
     bool is_due(PacketNumber number) const { return knows(number) && at(number).due; }
 
     // The bytes that leave the network by that; none if it is no news. `number` is not before what
-    // was forgotten, and less than kPackets behind it.
+    // was forgotten, and less than size() behind it.
     std::uint32_t note_kept(PacketNumber number, std::uint32_t bytes) {
         Slot& slot = use(number);
         if (slot.kept) return 0;
         slot.kept = true;
         slot.due = false;
         return take_out(slot, bytes);
+    }
+    // Kept or lost, which is not known yet. Likewise the bytes.
+    std::uint32_t note_arrived(PacketNumber number, std::uint32_t bytes) {
+        return take_out(use(number), bytes);
     }
     // It is to be sent again, unless that was done after `before`.
     bool is_missing(PacketNumber number, Instant before) {
@@ -110,10 +131,10 @@ private:
         return std::exchange(slot.bytes_out, 0);
     }
     bool knows(PacketNumber number) const { return begin_ <= number && number < end_; }
-    Slot& at(PacketNumber number) { return slots_[number.psn().raw() % kPackets]; }
-    const Slot& at(PacketNumber number) const { return slots_[number.psn().raw() % kPackets]; }
+    Slot& at(PacketNumber number) { return slots_[number.psn().raw() % size_]; }
+    const Slot& at(PacketNumber number) const { return slots_[number.psn().raw() % size_]; }
     Slot& use(PacketNumber number) {
-        ASSERT(begin_ <= number && number - begin_ < kPackets);
+        ASSERT(begin_ <= number && number - begin_ < size_);
         end_ = std::max(end_, number + 1);
         return at(number);
     }
@@ -122,7 +143,8 @@ private:
     PacketNumber end_;
     PacketNumber due_from_;  // Nothing before it is due.
     std::uint32_t bytes_out_ = 0;
-    std::array<Slot, kPackets> slots_{};
+    std::uint32_t size_ = kPacketsAtFirst;
+    std::unique_ptr<Slot[]> slots_ = std::make_unique<Slot[]>(kPacketsAtFirst);
 };
 
 }  // namespace feroce::transport::rc
