@@ -141,7 +141,8 @@ private:
     void receive_unsealed(Instant now, wire::Packet& packet, const Datagram& datagram);
     void examine(Instant now, const wire::Packet& packet, const Datagram& datagram);
     void dispatch(Instant now, const wire::Packet& packet, const Datagram& datagram);
-    bool is_ours(const Datagram& datagram) const;  // Or another shard's.
+    // Or another shard's.
+    bool is_ours(const wire::Packet& packet, const Datagram& datagram) const;
     void deliver_multicast(Instant now, const wire::Packet& packet, const Datagram& datagram);
     void deliver(Instant now, transport::QueuePair& qp, const wire::Packet& packet,
                  const Datagram& datagram);

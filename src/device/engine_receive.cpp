@@ -89,7 +89,7 @@ void Engine::receive_somewhere(Instant now, const wire::Packet& packet, const Da
         return examine(now, packet, complete);
     }
     parts_.port.tell_destinations();
-    if (!is_ours(datagram) && parts_.port.hand_over(datagram))
+    if (!is_ours(packet, datagram) && parts_.port.hand_over(datagram))
         return counters_.add(Counter::HandedOver);
     counters_.drop(DropReason::NoSuchQp);
 }
@@ -108,8 +108,8 @@ void Engine::dispatch(Instant now, const wire::Packet& packet, const Datagram& d
     if (packet.bth.destination == kMulticastQpn) return deliver_multicast(now, packet, datagram);
     QueuePair* qp = qps_.find(packet.bth.destination);
     // Every process has a QP1.
-    if ((qp == nullptr || packet.bth.destination == kGeneralServicesQpn) && !is_ours(datagram) &&
-        parts_.port.hand_over(datagram))
+    if ((qp == nullptr || packet.bth.destination == kGeneralServicesQpn) &&
+        !is_ours(packet, datagram) && parts_.port.hand_over(datagram))
         return counters_.add(Counter::HandedOver);
     if (qp == nullptr) {
         note_drop(
@@ -120,9 +120,11 @@ void Engine::dispatch(Instant now, const wire::Packet& packet, const Datagram& d
     deliver(now, *qp, packet, datagram);
 }
 
-bool Engine::is_ours(const Datagram& datagram) const {
+// A message of the connection manager that names no process is for any.
+bool Engine::is_ours(const wire::Packet& packet, const Datagram& datagram) const {
     const SlotNumber slot = wire::steered_slot(datagram.bytes);
-    return slot == 0 || slot == config_.slot;
+    const bool is_for_any = slot == 0 && packet.bth.destination == kGeneralServicesQpn;
+    return is_for_any || slot == config_.slot;
 }
 
 void Engine::deliver_multicast(Instant now, const wire::Packet& packet, const Datagram& datagram) {
