@@ -11,9 +11,8 @@ public:
     explicit HoldBudget(std::size_t bytes_max) : quarter_(bytes_max / 4), left_(bytes_max) {}
 
     std::size_t left() const { return left_; }
-    bool is_quarter_left() const {
-        return left_ >= quarter_;
-    }  // So one may have more than its share.
+    // Then one may have more than its share.
+    bool is_quarter_left() const { return left_ >= quarter_; }
     [[nodiscard]] bool take(std::size_t bytes) {
         if (bytes > left_) return false;
         left_ -= bytes;

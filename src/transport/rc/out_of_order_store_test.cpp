@@ -125,7 +125,7 @@ TEST_F(OutOfOrder, KeepsNothingWithoutABudget) {
 
 // One queue pair leaves a quarter of the budget to others, as far as it keeps more than its share.
 TEST_F(OutOfOrder, LeavesAQuarterOfTheBudgetToOthers) {
-    if (kPackets <= OutOfOrderStore::kPacketsOfOne) GTEST_SKIP();
+    static_assert(kPackets > OutOfOrderStore::kPacketsOfOne);  // Unit tests have all PSNs.
     const auto kept_of = [this](std::size_t bytes) {
         HoldBudget shared(bytes);
         Source packets;
